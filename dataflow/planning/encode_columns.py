@@ -6,7 +6,6 @@ nodes between a source and the operators that group by the column have a diction
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,8 @@ def encode_columns(graph: Graph) -> Graph:
 
     Raises: the errors of reading a sample, such as SourceError.
     """
+    from dataflow.state.dictionaries import encoded_schema
+
     result = Graph()
     for node in graph:
         encoded = tuple(name for name in node.schema.names if _comes_encoded(result, node, name))
@@ -34,21 +35,9 @@ def encode_columns(graph: Graph) -> Graph:
             spec, schema = Read(source), source.schema
             encoded = tuple(name for name in wanted if schema.field(name).type != node.schema.field(name).type)
         elif encoded:
-            schema = _encoded_schema(schema, encoded)
+            schema = encoded_schema(schema, encoded)
         result.nodes.append(replace(node, spec=spec, schema=schema, encoded=encoded))
     return result
-
-
-def _encoded_schema(schema: pa.Schema, encoded: Sequence[str]) -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in encoded else field
-            for field in schema
-        ],
-        schema.metadata,
-    )
 
 
 def _texts(schema: pa.Schema) -> list[str]:

@@ -100,11 +100,11 @@ def canonical_words(array: pa.Array) -> npt.NDArray[np.int64]:
 
 def fresh_words(rows: int) -> npt.NDArray[np.int64]:
     """Return uninitialised memory from Arrow's pool, which reuses pages; numpy would fault in new ones."""
-    return np.frombuffer(pa.allocate_buffer(8 * rows), np.int64) if rows else np.empty(0, np.int64)
+    return fresh(np.int64, rows)
 
 
 def fresh(dtype: type[_Number], rows: int) -> npt.NDArray[_Number]:
-    """Return uninitialised memory from Arrow's pool, as ``fresh_words`` does, for numbers of any type."""
+    """Return uninitialised memory from Arrow's pool for numbers; numpy would fault in new pages."""
     size = np.dtype(dtype).itemsize
     return np.frombuffer(pa.allocate_buffer(size * rows), dtype) if rows else np.empty(0, dtype)
 

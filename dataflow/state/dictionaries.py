@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
 
-__all__ = ["decoded", "encoded", "key_schema", "wide_schema", "wide_type", "widened", "widened_array"]
+__all__ = ["decoded", "encoded", "encoded_schema", "key_schema", "wide_schema", "wide_type", "widened", "widened_array"]
 
 
 def wide_type(type_: pa.DataType) -> pa.DataType:
@@ -34,6 +34,14 @@ def wide_schema(schema: pa.Schema) -> pa.Schema:
 def key_schema(schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
     """Return the key columns of ``schema``, with the types in which keyed state returns them."""
     return wide_schema(pa.schema([schema.field(key) for key in keys]))
+
+
+def encoded_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    """Return ``schema`` with dictionaries of int32 indices for ``columns``."""
+    fields = [
+        field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in columns else field for field in schema
+    ]
+    return pa.schema(fields, schema.metadata)
 
 
 def decoded(array: pa.Array) -> pa.Array:

@@ -37,7 +37,7 @@ from dataflow.errors import (
     UnknownColumn,
     user_frame,
 )
-from dataflow.state.dictionaries import wide_type
+from dataflow.state.dictionaries import encoded_schema, wide_type
 from dataflow.untrusted import Count, excerpt, parsed
 from operators.sources.arrow import plain_type
 from operators.sources.files import Files
@@ -291,11 +291,7 @@ class ParquetSource(Source):
         repeated = [name for name in columns if name not in self._dictionary and self._repeats(name)]
         if not repeated:
             return self
-        fields = [
-            field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in repeated else field
-            for field in self._schema
-        ]
-        return self._with(schema=pa.schema(fields), dictionary=(*self._dictionary, *repeated))
+        return self._with(schema=encoded_schema(self._schema, repeated), dictionary=(*self._dictionary, *repeated))
 
     def _repeats(self, column: str) -> bool:
         """Return whether a dictionary of the first rows has at most a quarter as many entries.
@@ -303,24 +299,20 @@ class ParquetSource(Source):
         The encodings in the footer do not tell: a writer that gives its dictionary up half way leaves both. An error is
         reported by the reader that meets it again.
         """
-        for file in self._files.values():
-            for group, rows in enumerate(file.sizes.rows):
-                if rows:
-                    try:
-                        opened = pq.ParquetFile(
-                            file.path,
-                            metadata=file.metadata,
-                            read_dictionary=[column],
-                            filesystem=self._known.where.filesystem,
-                        )
-                        with opened:
-                            sample = next(opened.iter_batches(MOST_ROWS, [group], [column], use_threads=False))
-                    except DAMAGED:
-                        return False
-                    return pa.types.is_dictionary(sample.column(0).type) and _ENTRIES * len(
-                        sample.column(0).dictionary
-                    ) <= len(sample)
-        return False
+        places = ((f, group) for f in self._files.values() for group, rows in enumerate(f.sizes.rows) if rows)
+        file, group = next(places, (None, 0))
+        if file is None:
+            return False
+        where = self._known.where.filesystem
+        try:
+            with pq.ParquetFile(
+                file.path, metadata=file.metadata, read_dictionary=[column], filesystem=where
+            ) as opened:
+                batches = opened.iter_batches(MOST_ROWS, [group], [column], use_threads=False)
+                sample = next(batches).column(0)
+        except DAMAGED:
+            return False
+        return pa.types.is_dictionary(sample.type) and _ENTRIES * len(sample.dictionary) <= len(sample)
 
     def skipping(self, conditions: Sequence[Condition]) -> ParquetSource:
         return self._with(conditions=(*self._conditions, *conditions))

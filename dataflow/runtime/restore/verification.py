@@ -129,10 +129,10 @@ class Verification:
         return inputs
 
     def _join_of(self, vertex: Vertex, source: Source) -> Join:
-        """Return the rule for joining batches of a source; none where they count, or where a poll may wait."""
-        counts = vertex.head.id in self._plan.graph.batches_seen()
-        counts = counts or any([node.spec.assigns_time for node in vertex.nodes])
-        return Apart() if counts or source.blocking or has_dictionaries(source.schema) else self._join
+        """Return the rule for joining batches of a source: none where an operator sees them, or a poll may wait."""
+        seen = vertex.head.id in self._plan.graph.batches_seen()
+        seen = seen or any([node.spec.assigns_time for node in vertex.nodes])
+        return Apart() if seen or source.blocking or has_dictionaries(source.schema) else self._join
 
     def _sources(self) -> Iterator[tuple[Vertex, Source]]:
         for vertex in self._plan.vertices.values():

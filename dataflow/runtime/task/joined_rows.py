@@ -1,4 +1,4 @@
-"""Small batches are joined while they wait: whoever takes them gets one batch, and pays for one.
+"""Small batches are joined while they wait, so the task that takes them pays the fixed cost of one batch.
 
 Every batch costs each operator some 100 microseconds, whatever it holds. Joining delays nothing: rows are joined only
 while they wait, and the reader takes what there is when it comes. Which rows are joined depends on speed, so it must

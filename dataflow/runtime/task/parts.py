@@ -12,6 +12,7 @@ from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.sink import Handle
 from dataflow.contracts.source import Json
 from dataflow.errors import CheckpointDamaged
+from dataflow.planning.graph import has_dictionaries
 from dataflow.protocol.events import Data, Element, EndOfInput, Idle, Watermark
 from dataflow.protocol.red_log import Omitted
 from dataflow.untrusted import Count, Time, excerpt, parsed
@@ -230,7 +231,7 @@ def joined(table: pa.Table) -> pa.Table:
 
     A table with dictionaries is returned as it is: its dictionaries would have to be united.
     """
-    return table if any("dictionary<" in str(type_) for type_ in table.schema.types) else table.combine_chunks()
+    return table if has_dictionaries(table.schema) else table.combine_chunks()
 
 
 def with_text(elements: Sequence[Element], columns: Sequence[str]) -> Sequence[Element]:

@@ -59,7 +59,7 @@ class SourceInput(TaskInput):
         self._fixed_width = has_fixed_width(source.schema)
         self._starved = False  # the last poll gave nothing
         self._polled: tuple[int, pa.RecordBatch, pa.RecordBatch | None] | None = None
-        """A batch of split number ..., and its rejected rows, that comes next: it was polled, but too large to join."""
+        """The number of a split, its next batch and rejected rows: already polled, but too large to be joined."""
         self.splits = list(splits)
         self._readers: dict[int, SplitReader] = {}
         self._declared: dict[str | None, DeclaredSchema] = {}
