@@ -23,7 +23,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.contracts.operator import Operator, OperatorContext, Out
-from dataflow.runners.local import LocalJob
+from dataflow.runners.local_job import LocalJob
 
 BATCH = 500
 COST = 100e-6

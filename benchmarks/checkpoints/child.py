@@ -22,7 +22,7 @@ from benchmarks.checkpoints.job import COUNTS, start
 from benchmarks.checkpoints.settings import STOP_THE_WORLD, Setting
 from benchmarks.jobs.child import peak_rss
 from dataflow.errors import JobCancelled
-from dataflow.runners.local import LocalJob
+from dataflow.runners.local_job import LocalJob
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.task.progress import JobState
 

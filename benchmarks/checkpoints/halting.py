@@ -18,7 +18,7 @@ import time
 
 from benchmarks.checkpoints.gate import Gate
 from dataflow.errors import CheckpointError
-from dataflow.runners.local import LocalJob
+from dataflow.runners.local_job import LocalJob
 
 __all__ = ["HaltingCheckpoints"]
 

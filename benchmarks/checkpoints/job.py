@@ -9,7 +9,7 @@ import operators as op
 from benchmarks.checkpoints.gate import EndlessRows, Gate
 from benchmarks.checkpoints.settings import MODES, NONE, STOP_THE_WORLD, Setting
 from dataflow import col
-from dataflow.runners.local import LocalJob
+from dataflow.runners.local_job import LocalJob
 
 __all__ = ["COUNTS", "BATCH_ROWS", "pipeline", "start"]
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-import dataflow
 from benchmarks.charts import Chart, Mark
 from benchmarks.checkpoints.job import BATCH_ROWS
 from benchmarks.checkpoints.measuring import Plan, Round, run_of
 from benchmarks.checkpoints.settings import FACTORS, NONE, VARIANTS, Point
-from benchmarks.jobs.report import commit, machine
+from benchmarks.conditions import conditions
 from benchmarks.student import Estimate, estimate
 
 if TYPE_CHECKING:
@@ -45,14 +41,7 @@ def described(plan: Plan, rounds: Sequence[Round], arguments: Sequence[str]) -> 
             "seconds": plan.seconds,
             "batch_rows": BATCH_ROWS,
         },
-        "machine": machine(),
-        "versions": {
-            "barrierflow": dataflow.__version__,
-            "python": platform.python_version(),
-            **{name: version(name) for name in PACKAGES},
-        },
-        "commit": commit(),
-        "load": os.getloadavg()[0],
+        **conditions(PACKAGES),
         "points": [_point(point, plan, rounds) for point in plan.points],
         "rounds": [
             [

@@ -23,7 +23,7 @@ from benchmarks.checkpoints.job import COUNTS, start
 from benchmarks.checkpoints.settings import STOP_THE_WORLD, Setting
 from benchmarks.jobs.child import peak_rss
 from dataflow.errors import JobCancelled
-from dataflow.runners.local import LocalJob
+from dataflow.runners.local_job import LocalJob
 
 __all__ = ["Figures", "Mark", "Task", "deep_size", "run"]
 

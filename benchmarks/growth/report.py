@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import math
-import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-import dataflow
 from benchmarks.charts import Chart, Mark
+from benchmarks.conditions import conditions
 from benchmarks.growth import endurance
 from benchmarks.growth.families import FAMILIES, OURS, Family
 from benchmarks.growth.fit import exponent
 from benchmarks.growth.inputs import ROW_GROUP
 from benchmarks.growth.measuring import Plan, Round
-from benchmarks.jobs.report import commit, machine
 from benchmarks.student import Estimate, estimate
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["charts", "described", "exponents", "memory", "sizes"]
+__all__ = ["charts", "described", "exponent_text", "exponents", "memory", "sizes"]
 
 LEAST_SHARE = 0.1
 """A size is left out of a fit if its work is less than this share of the baseline that was subtracted."""
@@ -38,14 +34,7 @@ def described(
     return {
         "command": ["python", "-m", "benchmarks.growth", *arguments],
         "settings": {"repeats": plan.repeats, "row_group": ROW_GROUP},
-        "machine": machine(),
-        "versions": {
-            "barrierflow": dataflow.__version__,
-            "python": platform.python_version(),
-            **{name: version(name) for name in PACKAGES},
-        },
-        "commit": commit(),
-        "load": os.getloadavg()[0],
+        **conditions(PACKAGES),
         "families": {
             family.name: {
                 "title": family.title,
@@ -137,10 +126,10 @@ def exponents(figures: Mapping[str, Any]) -> Table:
         for engine, found in family["engines"].items():
             cpu, wall = found["cpu_exponent"], found["wall_exponent"]
             goal = "" if family["goal"] is None or engine != OURS else f"at most {family['goal']}"
-            rows.add_row(name, engine, _exponent(cpu), _exponent(wall), goal, str(cpu["sizes"]) if cpu else "0")
+            rows.add_row(name, engine, exponent_text(cpu), exponent_text(wall), goal, str(cpu["sizes"]) if cpu else "0")
     if figures["memory"] is not None:
         fitted = figures["memory"]["cpu_exponent"]
-        rows.add_row("checkpoints", "ours", _exponent(fitted), "", "", str(fitted["sizes"]) if fitted else "0")
+        rows.add_row("checkpoints", "ours", exponent_text(fitted), "", "", str(fitted["sizes"]) if fitted else "0")
     return rows
 
 
@@ -192,7 +181,8 @@ def _text(value: Mapping[str, Any]) -> str:
     return Estimate(**value).text(3)
 
 
-def _exponent(fitted: Mapping[str, Any] | None) -> str:
+def exponent_text(fitted: Mapping[str, Any] | None) -> str:
+    """Return a fitted exponent with its half-width; "" if there is none."""
     if fitted is None:
         return ""
     return Estimate(fitted["value"], fitted["half_width"], fitted["sizes"]).text(2)

@@ -116,7 +116,7 @@ def main(
         "row_groups": row_groups,
         "batch_rows": {"ours": None, "ours, tuned": BATCH_ROWS},
     }
-    found = described(measured, settings)
+    found = described(measured, settings, sys.argv[1:])
     terminal = sys.stdout.isatty()
     Console(highlight=False, width=None if terminal else WIDTH).print(table(found["jobs"]))
     if target is not None:

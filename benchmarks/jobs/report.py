@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import dataflow
+from benchmarks.conditions import conditions
 from benchmarks.jobs.child import OURS, TUNED
-from benchmarks.jobs.measuring import ROOT, Measured
+from benchmarks.jobs.measuring import Measured
 from benchmarks.jobs.ours import JOBS
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["commit", "described", "interval", "machine", "table"]
+__all__ = ["described", "interval", "table"]
 
 SEED = 20_261_121
 RESAMPLES = 10_000
@@ -40,14 +34,12 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     return float(np.median(values)), float(low), float(high)
 
 
-def described(measured: Sequence[Measured], settings: dict[str, Any]) -> dict[str, Any]:
+def described(measured: Sequence[Measured], settings: dict[str, Any], arguments: Sequence[str] = ()) -> dict[str, Any]:
     """Every figure of every round, what follows from them, and where, with what and of what they were taken."""
-    packages = {name: version(name) for name in (*PACKAGES, *settings["rivals"])}
     return {
+        "command": ["python", "-m", "benchmarks.jobs", *arguments],
         "settings": settings,
-        "machine": machine(),
-        "versions": {"barrierflow": dataflow.__version__, "python": platform.python_version(), **packages},
-        "commit": commit(),
+        **conditions((*PACKAGES, *settings["rivals"])),
         "jobs": {f"{one.job}, {_layout(one)}": _job(one) for one in measured},
     }
 
@@ -112,29 +104,3 @@ def table(jobs: dict[str, Any]) -> Table:
                 "" if ratio is None else f"{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]",
             )
     return made
-
-
-def machine() -> dict[str, Any]:
-    """Return the cores, processor, memory in bytes and system of this machine."""
-    info = Path("/proc/cpuinfo")
-    models = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
-    return {
-        "cores": os.cpu_count(),
-        "processor": models[0] if models else platform.processor(),
-        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "system": platform.platform(),
-    }
-
-
-def commit() -> str | None:
-    """The checkout's commit, with a plus where files differ from it; None outside of a checkout."""
-    head = _git("rev-parse", "HEAD")
-    return head and head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
