@@ -31,7 +31,8 @@ from dataflow.registry import register as _register
 
 if _TYPE_CHECKING:
     from dataflow.runners.job_progress import JobProgress
-    from dataflow.runners.local import LocalJob, LocalRunner
+    from dataflow.runners.local import LocalRunner
+    from dataflow.runners.local_job import LocalJob
     from dataflow.runners.run_result import RunResult
     from dataflow.runners.simulated import SimulatedRunner
     from dataflow.runners.spark.job import SparkJob
@@ -57,6 +58,8 @@ __all__ = [
     "Mode",
     "Guarantee",
     "RunResult",
+    "Tuning",
+    "Choice",
     "JobProgress",
     "CheckpointState",
     "RestoreReport",
@@ -98,6 +101,8 @@ _register("function", "hash_rows", "dataflow.state.hashing:hash_rows")
 
 _LAZY = {
     "RunResult": "dataflow.runners.run_result",
+    "Tuning": "dataflow.runners.tuning",
+    "Choice": "dataflow.contracts.tuning",
     "JobProgress": "dataflow.runners.job_progress",
     "CheckpointState": "dataflow.runtime.job.checkpoint_state",
     "RestoreReport": "dataflow.runtime.restore.find_checkpoint",
@@ -105,7 +110,7 @@ _LAZY = {
     "SparkRunner": "dataflow.runners.spark.runner",
     "SparkJob": "dataflow.runners.spark.job",
     "LocalRunner": "dataflow.runners.local",
-    "LocalJob": "dataflow.runners.local",
+    "LocalJob": "dataflow.runners.local_job",
     "SimulatedRunner": "dataflow.runners.simulated",
     "DirectoryStore": "dataflow.store.directory",
     "MemoryStore": "dataflow.store.memory",

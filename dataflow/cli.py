@@ -497,3 +497,33 @@ def _preview_restore(directory: Path, checkpoint: int, *, as_json: bool) -> None
     else:
         _console().print(headline(report), markup=False)
         _print_table(table(report))
+
+
+@main.command()
+@_with_traceback
+def warm() -> None:
+    """Compile all loops of the library ahead of time, for images and CI.
+
+    Without this command, the first job on a machine compiles the loops that it needs, which takes a few seconds. The
+    loops are stored beside the installed package if this user can write there, so that all users of an image read them,
+    else in the user's own cache. BARRIERFLOW_CACHE names another directory. Loops that are stored already are not
+    compiled again. They suit processors like this machine's, and the installed versions of the library, numba and
+    Python; elsewhere they are compiled again.
+    """
+    from dataflow.kernel_cache.two_processes import Missing
+    from dataflow.kernel_cache.warm import warm as compile_all
+
+    def begin(missing: Missing, processes: int) -> None:
+        where = "two processes" if processes == 2 else "one process"
+        click.echo(f"compiling {missing.loops} loops in {where}", err=True)
+
+    clock = SystemClock()
+    started = clock.now()
+    result = compile_all(begin)
+    where = " and ".join(map(str, result.folders))
+    if result.compiled:
+        click.echo(
+            f"compiled {result.compiled} of {result.loops} loops in {duration_text(clock.now() - started)}: {where}"
+        )
+    else:
+        click.echo(f"all {result.loops} loops were compiled before: {where}")

@@ -1,4 +1,4 @@
-"""One Spark session for all tests; each job on threads is checked for liveness.
+"""One Spark session for all tests; each job on threads is checked for liveness; kernels are compiled before all tests.
 
 Hypothesis: ``HYPOTHESIS_PROFILE=thorough`` for a long look, else the quick one."""
 
@@ -6,12 +6,17 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from dataflow.kernel_cache.file_names import package_modules
+from dataflow.kernel_cache.two_processes import missing_loops
 from tests.liveness import check_every_job
 from tests.needs import need_spark
 from tests.tiers import Plugin, keep_files_in_memory
@@ -27,8 +32,16 @@ settings.register_profile("thorough", max_examples=5_000, deadline=None)
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Plugin(config), "tiers")
     keep_files_in_memory(config)
+    if not hasattr(config, "workerinput"):
+        compile_kernels()
     usual = "inner loop" if config.option.markexpr == "quick" else "quick"
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", usual))
+
+
+def compile_kernels() -> None:
+    """Fill the kernel cache, so that no process of a test says that it compiles."""
+    if missing_loops(package_modules()).modules:
+        subprocess.run([sys.executable, "-m", "dataflow", "warm"], cwd=Path(__file__).parents[1], check=True)
 
 
 @pytest.fixture(scope="session")

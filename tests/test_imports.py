@@ -32,6 +32,7 @@ LOGGERS = {
     "dataflow.build",
     "dataflow.fusion",
     "dataflow.job",
+    "dataflow.kernel_cache",
     "dataflow.local",
     "dataflow.restore",
     "dataflow.source",

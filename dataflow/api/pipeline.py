@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from dataflow.contracts.checkpointing import Checkpointing
     from dataflow.runners.explain_table import Explanation
-    from dataflow.runners.local import LocalJob, LocalRunner
+    from dataflow.runners.local import LocalRunner
+    from dataflow.runners.local_job import LocalJob
     from dataflow.runners.run_result import RunningJob, RunResult
     from dataflow.runners.simulated import SimulatedJob, SimulatedRunner
     from dataflow.runners.spark.job import SparkJob

@@ -8,7 +8,7 @@ that fit are returned with columns in the declared order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +16,7 @@ from pyarrow import types
 
 from dataflow.arrow_values import to_array
 from dataflow.errors import SchemaMismatch, did_you_mean
-from dataflow.state.dictionaries import wide_type, widened_array
+from dataflow.state.dictionaries import either_schema, wide_type, widened_array
 
 __all__ = ["DeclaredSchema", "misplaced_nulls"]
 
@@ -27,15 +27,24 @@ _SHOWN = 8
 class DeclaredSchema:
     """Converts batches to ``schema``. ``found`` names the data in messages, ``advice`` is the change to suggest.
 
+    The columns ``either`` are dictionaries of text, and a batch may have their text instead.
+
     >>> declared = DeclaredSchema(pa.schema({"a": pa.int64(), "b": pa.int64()}), "operator 'swap': its output")
     >>> declared.conformed(pa.record_batch({"b": [2], "a": [1]})).to_pylist()
     [{'a': 1, 'b': 2}]
     """
 
-    __slots__ = ("_advice", "_found", "_strict", "schema")
+    __slots__ = ("_advice", "_either", "_found", "_strict", "schema")
 
-    def __init__(self, schema: pa.Schema, found: str, advice: str = "change the data or the schema") -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        found: str,
+        advice: str = "change the data or the schema",
+        either: Collection[str] = (),
+    ) -> None:
         self.schema = schema
+        self._either = either
         self._found = found
         self._advice = advice
         self._strict = [(index, field) for index, field in enumerate(schema) if _has_strict(field)]
@@ -48,6 +57,7 @@ class DeclaredSchema:
         schema = self.schema
         if not batch.schema.equals(schema, check_metadata=True):
             self.check(batch.schema)
+            schema = self._expected(batch.schema)
             if schema.names:
                 columns = [
                     widened_array(column) if column.type != field.type else column
@@ -57,6 +67,13 @@ class DeclaredSchema:
         if self._strict:
             self._check_nulls(batch)
         return batch
+
+    def _expected(self, found: pa.Schema) -> pa.Schema:
+        """Return the declared schema, with text where ``found`` may have it."""
+        if not self._either:
+            return self.schema
+        places = [found.get_field_index(name) for name in self.schema.names]
+        return either_schema(self.schema, self._either, [None if i < 0 else found.types[i] for i in places])
 
     def _check_nulls(self, batch: pa.RecordBatch) -> None:
         for index, field in self._strict:
@@ -68,7 +85,7 @@ class DeclaredSchema:
 
     def check(self, found: pa.Schema) -> None:
         """Raise SchemaMismatch unless batches of schema ``found`` can be converted to the declared one."""
-        expected = self.schema
+        expected = self._expected(found)
         problems = [
             f"column {name!r} occurs twice" for name in dict.fromkeys(found.names) if found.names.count(name) > 1
         ]

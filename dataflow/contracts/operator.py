@@ -46,8 +46,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from dataflow.clock import Clock
+from dataflow.contracts.live_splits import LiveSplits
 from dataflow.contracts.row_errors import RowTally
-from dataflow.contracts.source import Json, LiveSplits
+from dataflow.contracts.source import Json
 
 if TYPE_CHECKING:
     import pyarrow as pa

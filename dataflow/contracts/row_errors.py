@@ -16,12 +16,14 @@ True
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from dataflow.arrow_values import to_array
 from dataflow.contracts.lateness import Lateness
+from dataflow.contracts.tuning import Choice
 from dataflow.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -69,7 +71,8 @@ class RowError:
 class RowTally:
     """Counts of the rows that one subtask of an operator did not pass on in this run: late, rejected, pruned rows.
 
-    They are not part of checkpoints: all counts of a run begin at zero, also after a restore.
+    They are not part of checkpoints: all counts of a run begin at zero, also after a restore. A tally also carries the
+    subtask's choices to ``RunResult.tuning``.
     """
 
     late: int = 0
@@ -77,6 +80,18 @@ class RowTally:
     pruned: int = 0
     samples: list[RowError] = field(default_factory=list)
     lateness: Lateness = field(default_factory=Lateness)
+    _reports: list[Callable[[], Choice | None]] = field(default_factory=list)
+
+    def report(self, choice: Callable[[], Choice | None]) -> None:
+        """Add a choice to ``RunResult.tuning``: ``choice`` is called, on another thread, when a result is built.
+
+        It returns None if there was nothing to choose.
+        """
+        self._reports.append(choice)
+
+    def choices(self) -> list[Choice]:
+        """Return the reported choices, as they are now."""
+        return [choice for report in self._reports if (choice := report()) is not None]
 
     def skip(self, error: RowError) -> None:
         """Count a rejected row; the first few are kept as samples."""

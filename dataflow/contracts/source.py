@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from dataflow.clock import Clock
 from dataflow.contracts.row_errors import RowTally
+from dataflow.contracts.tuning import Choice
 from dataflow.errors import BarrierflowWarning
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ __all__ = [
     "EndOfSplit",
     "InputIdentity",
     "Json",
-    "LiveSplits",
     "Source",
     "SourceContext",
     "Split",
@@ -151,6 +151,16 @@ class SplitReader(ABC):
     def rows_pruned(self) -> int:
         """The rows that this reader left out so far because of ``Source.skipping``; they count as read."""
         return 0
+
+    @property
+    def next_poll(self) -> int | None:
+        """The time before which a poll would return None, by the clock of the `SourceContext`, in microseconds.
+
+        Asked for after every poll, so that an idle job sleeps. None, as by default: not known, and the reader is polled
+        again at once, or after 3 to 5 milliseconds if it had no rows. Whatever it says, it is polled four times a
+        second.
+        """
+        return None
 
     def rejected(self) -> pa.RecordBatch | None:
         """Return the rows that the last ``poll`` set aside, for side output ``errors``; called after every poll.
@@ -387,6 +397,11 @@ class Source(ABC):
         """
         return self
 
+    @property
+    def may_be_text(self) -> Sequence[str]:
+        """The columns that `encoded` made dictionaries, and whose text a reader may also return from some batch on."""
+        return ()
+
     def select(self, columns: Sequence[str]) -> Source:
         """Return the same source with at least ``columns``. By default, the source itself.
 
@@ -418,44 +433,13 @@ class Source(ABC):
         """
         return self
 
+    def choices(self) -> Sequence[Choice]:
+        """Return what this source chose for its batches, splits and columns, for ``RunResult.tuning``. Reads nothing.
 
-class LiveSplits(Protocol):
-    """The splits of a source task, as operators that compute watermarks need them."""
+        A source that wraps another one passes them on. By default there are none.
 
-    @property
-    def current(self) -> str:
-        """The split of the rows at hand."""
-        ...
-
-    @property
-    def current_batch(self) -> int:
-        """The number of the source's batch to which the rows at hand belong; a batch that is cut keeps its number."""
-        ...
-
-    def next_batch(self, split: str) -> int:
-        """Return the number of the batch to which the split's next rows belong: the last one again, if it was cut."""
-        ...
-
-    def all(self) -> Sequence[str]:
-        """Return every split of this task, ended ones included."""
-        ...
-
-    def live(self) -> Sequence[str]:
-        """Return the splits that have not ended, including those not begun."""
-        ...
-
-    def earliest(self, split: str, column: str) -> int | None:
-        """Return a time before which the source's ``column`` has no value in ``split``: see ``Source.earliest``."""
-        ...
-
-    def quiet(self, split: str) -> int:
-        """Return the microseconds since the last row of ``split`` during which it was polled and gave none."""
-        ...
-
-    def reached(self, clock: str, time: int | None, drift: int) -> None:
-        """Report that this task is at ``time`` by ``clock``.
-
-        The task reads on only while no other task is more than ``drift`` behind it. Microseconds. None: no task has to
-        wait for this one.
+        >>> import pyarrow as pa, operators as op
+        >>> op.from_arrow(pa.table({"x": [1, 2]})).choices()
+        ()
         """
-        ...
+        return ()

@@ -190,7 +190,8 @@ class Spec:
     def takes_encoded(self, column: str) -> bool:
         """Return whether the text of an input column may come as a dictionary, without any effect on the output.
 
-        It may if the operator only passes the column on (`origin_of`), or groups by it.
+        It may if the operator only passes the column on (`origin_of`), or groups by it. Some batches may then have a
+        dictionary, and later ones text.
 
         Args:
             column: a column of text in the input.

@@ -41,9 +41,9 @@ def encode_columns(graph: Graph) -> Graph:
 
 
 def _texts(schema: pa.Schema) -> list[str]:
-    import pyarrow.types as types
+    from dataflow.state.dictionaries import is_textual
 
-    return [field.name for field in schema if types.is_string(field.type) or types.is_binary(field.type)]
+    return [field.name for field in schema if is_textual(field.type)]
 
 
 def _comes_encoded(graph: Graph, node: Node, column: str) -> bool:

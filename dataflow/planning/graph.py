@@ -78,7 +78,11 @@ class Node:
 
     def declared(self, tag: str | None) -> pa.Schema:
         """Return the schema of an output for the user: ``encoded`` columns are text."""
-        return decoded_schema(self.schema, self.encoded) if tag is None else self.sides[tag]
+        if tag is not None or not self.encoded:
+            return self.output(tag)
+        from dataflow.state.dictionaries import decoded_schema
+
+        return decoded_schema(self.schema, self.encoded)
 
     @property
     def kind(self) -> str:
@@ -285,18 +289,6 @@ class NamedGraph(Protocol):
 
     @property
     def graph(self) -> Graph: ...
-
-
-def decoded_schema(schema: pa.Schema, encoded: Sequence[str]) -> pa.Schema:
-    """Return ``schema`` with the values of the columns ``encoded`` in place of dictionaries."""
-    if not encoded:
-        return schema
-    import pyarrow as pa
-
-    return pa.schema(
-        [field.with_type(field.type.value_type) if field.name in encoded else field for field in schema],
-        schema.metadata,
-    )
 
 
 def has_dictionaries(schema: pa.Schema) -> bool:

@@ -41,13 +41,26 @@ def prune_columns(graph: Graph) -> Graph:
     for node in graph:
         spec, schema = node.spec, node.schema
         if isinstance(spec, Read):
-            columns = [name for name in schema.names if name in used[node.id]] or schema.names[:1]
+            columns = [name for name in schema.names if name in used[node.id]] or _narrowest(schema)
             source = _select_columns(spec.source, columns, node.name)
             spec, schema = Read(source), source.schema
         else:
             schema = spec.narrowed([pruned.schema_of(edge) for edge in node.inputs], schema)
         pruned.nodes.append(replace(node, spec=spec, schema=schema))
     return pruned
+
+
+def _narrowest(schema: pa.Schema) -> list[str]:
+    """Return the column with the fewest bytes a row: a batch without columns could not say how many rows it has."""
+    return [min(schema, key=_width).name] if len(schema) else []
+
+
+def _width(field: pa.Field) -> int:
+    """Return the bits of a value; of text, lists and the like, many."""
+    try:
+        return int(field.type.bit_width)
+    except ValueError:
+        return 1 << 20
 
 
 def _columns_read(node: Node, inputs: Sequence[pa.Schema], used: set[str]) -> list[set[str]]:

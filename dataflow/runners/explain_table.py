@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.sink import Guarantee
 from dataflow.planning.graph import Node, Partitioning
-from dataflow.planning.specs import Combine
+from dataflow.planning.specs import Combine, Read
 
 if TYPE_CHECKING:
     from dataflow.planning.physical_plan import Link, Plan, Vertex
 
 __all__ = ["Explanation", "explain_plan"]
+
+
+_PLANNED = ("pruning", "dictionary")
+"""The kinds of a source's choices that a plan shows; the others follow from the files alone."""
 
 
 @dataclass(frozen=True)
@@ -83,5 +87,10 @@ def _edge(plan: Plan, link: Link) -> str:
 def _notes(plan: Plan, mode: Mode | None, guarantee: Guarantee) -> Iterator[str]:
     yield f"{'no checkpoints' if mode is None else f'mode {mode}'}; end to end {guarantee.value}"
     yield "operators of a vertex are chained: each of its subtasks is one task, in which rows pass without a queue"
+    for node in plan.graph:
+        choices = node.spec.source.choices() if isinstance(node.spec, Read) else ()
+        for choice in choices:
+            if choice.kind in _PLANNED:
+                yield f"{choice.kind}: {node.name} {choice.part} {choice.chosen}, because {choice.why}"
     if mode is Mode.UNALIGNED:
         yield "rows are not folded before a shuffle: the report of a restore names them as they were"

@@ -34,8 +34,11 @@ class Faults:
         skew: probability that a task is slow for a whole attempt, so that barriers arrive far apart.
         stall: probability per scheduler turn that a task stops for a while.
         slices: probability that a task takes no more than a few rows per step, for a whole attempt.
-        joins: probability that an attempt joins some of the batches that wait. These draws have a generator of their
-            own, derived from the seed, so that they leave all other draws as they are.
+        joins: probability that an attempt joins some of the batches that wait, and that a source task is polled later
+            than it could be. These draws have a generator of their own, derived from the seed, so that they leave all
+            other draws as they are.
+        little_room: probability that the channels of an attempt hold only a few bytes. These draws have a generator of
+            their own, too.
         slow: probability that a background job is delayed.
         fail: probability that a writing operation of the store raises StoreError.
         damage: probability that a crash damages a part of the newest checkpoint, if there is an older one.
@@ -54,6 +57,7 @@ class Faults:
     stall: float = 0.0
     slices: float = 0.0
     joins: float = 0.0
+    little_room: float = 0.0
     slow: float = 0.0
     fail: float = 0.0
     damage: float = 0.0

@@ -22,6 +22,7 @@ from dataflow.runners import summary
 from dataflow.runners.checkpoint_writes import Persistence
 from dataflow.runners.micro_batches import MicroBatches
 from dataflow.runners.run_warnings import warnings_of
+from dataflow.runners.tuning import Tuning, tuning_of
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.job.predicates import Answers, Predicate
@@ -114,6 +115,7 @@ class RunResult:
         outputs: the location of each sink's committed rows, such as ``out/*.parquet``, for sinks that have one.
         warnings: the warnings that ``run()`` or ``wait()`` gave: damaged checkpoints, rows taken back, failed
             checkpoints, late rows, ...; see ``dataflow.errors.BarrierflowWarning``.
+        tuning: what was chosen because of measurements, and why: batches, dictionaries, folding, ...; see `Tuning`.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> with flow.Pipeline() as p:
@@ -140,6 +142,7 @@ class RunResult:
     warnings: Sequence[BarrierflowWarning] = ()
     outputs: Mapping[str, str] = field(default_factory=dict)
     changes: Mapping[str, Changes] = field(default_factory=dict)
+    tuning: Tuning = field(default_factory=Tuning)
 
     def table(self, name: str | None = None) -> pa.Table:
         """Return the rows that ``op.collect()`` or ``op.head()`` gathered.
@@ -350,6 +353,7 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
         warnings=tuple(warnings_of(job, together(metrics))),
         outputs=outputs_of(graph),
         changes=changes_of(graph),
+        tuning=tuning_of(job),
     )
 
 

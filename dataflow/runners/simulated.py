@@ -35,6 +35,7 @@ from dataflow.planning.graph import NamedGraph
 from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.specs import Write
 from dataflow.runners.binding import LIBRARY
+from dataflow.runners.drawn_policies import FewRows, SomeJoined, SomePolls
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
 from dataflow.runners.job_handle import JobHandle
 from dataflow.runners.liveness_check import Stillness, check_age, check_finished
@@ -46,11 +47,13 @@ from dataflow.runtime.job.job import Job
 from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
+from dataflow.runtime.task.byte_credit import TASK_BYTES
 from dataflow.runtime.task.channel import SIMULATED_CREDIT
 from dataflow.runtime.task.crash_points import Point
 from dataflow.runtime.task.joined_rows import Apart, Join
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.pace import Pace, Unpaced
+from dataflow.runtime.task.poll_times import AtOnce, PollTimes
 from dataflow.runtime.task.progress import JobState, Progress
 from dataflow.store.memory import MemoryStore
 
@@ -84,31 +87,6 @@ _INJECTED = (
     RowsTakenBackWarning,
 )
 """Warnings that injected faults cause. They are not given, only listed in ``RunResult.warnings``."""
-
-
-class _FewRows:
-    """A random pace for each step: the clock does not move within a step, so no pace can be learned from it."""
-
-    def __init__(self, draw: random.Random) -> None:
-        self._draw = draw
-        self.max_rows: int | None = draw.randrange(1, 6)
-
-    def notice(self, now: int, *, hurried: bool) -> None:
-        """Ignore it."""
-
-    def took(self, rows: int, elapsed: int) -> None:
-        self.max_rows = self._draw.randrange(1, 6)
-
-
-class _SomeJoined:
-    """Joins few or many of the batches that wait."""
-
-    def __init__(self, draw: random.Random) -> None:
-        self._draw = draw
-        self._most = draw.choice((1, 3, 20))
-
-    def room(self, rows: int) -> int:
-        return self._draw.randint(0, self._most)
 
 
 class _Crash(BaseException):
@@ -214,6 +192,7 @@ class SimulatedJob(JobHandle):
         self._max_turns = max_turns
         self._random = random.Random(seed)
         self._joins = random.Random(f"joined batches, seed {seed}")  # other draws stay those of the seed
+        self._rooms = random.Random(f"bytes in channels, seed {seed}")
         self._clock = ManualClock()
         self._turn = 0
         self._idle = 0
@@ -319,6 +298,8 @@ class SimulatedJob(JobHandle):
             choose=lambda: self._random.choice,
             pace=self._pace,
             join=self._join(),
+            polls=self._polls,
+            task_bytes=self._task_bytes(),
             probe=self._probe,
             library=LIBRARY,
         )
@@ -369,11 +350,20 @@ class SimulatedJob(JobHandle):
 
     def _pace(self) -> Pace:
         """Return the pace of one task."""
-        return _FewRows(self._random) if self._random.random() < self._faults.slices else Unpaced()
+        return FewRows(self._random) if self._random.random() < self._faults.slices else Unpaced()
 
-    def _join(self) -> Join:
-        """Return the rule of an attempt for joining batches."""
-        return _SomeJoined(self._joins) if self._joins.random() < self._faults.joins else Apart()
+    def _join(self) -> Callable[[int], Join]:
+        """Return the rule of an attempt for joining batches, for any number of channels."""
+        rule = SomeJoined(self._joins) if self._joins.random() < self._faults.joins else Apart()
+        return lambda channels: rule
+
+    def _polls(self) -> PollTimes:
+        """Return the rule for polling one source task."""
+        return SomePolls(self._joins) if self._joins.random() < self._faults.joins else AtOnce()
+
+    def _task_bytes(self) -> int:
+        """Return the bytes that may wait in the channels into a task, for an attempt."""
+        return self._rooms.choice((1, 40, 200)) if self._rooms.random() < self._faults.little_room else TASK_BYTES
 
     def _advance(self, job: Job, stillness: Stillness) -> None:
         """Run one turn of the scheduler."""

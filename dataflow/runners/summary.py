@@ -98,6 +98,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
             }
             for t in result.metrics
         ],
+        "tuning": result.tuning.to_json(),
         "micro_batches": None if result.micro_batches is None else result.micro_batches.to_json(),
     }
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from dataflow.background import Background
 from dataflow.clock import Clock, duration_text
+from dataflow.runners.old_objects import left_out
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.task.messages import Crashed
@@ -23,11 +25,9 @@ __all__ = ["WorkerPool", "Worker"]
 log = logging.getLogger("dataflow.local")
 
 _NAP = 0.001
-"""Seconds between two polls of a source that has no rows and cannot wake its worker."""
-_LONG = 0.1
-"""Seconds a worker sleeps at most if everything it waits for can wake it."""
-_TICK = 0.005
-"""Seconds the job thread sleeps at most without messages: the resolution of checkpoint intervals."""
+"""The least seconds that a worker sleeps: no message, no room and no timer is waited for more closely."""
+_LONG = 0.25
+"""The most seconds that a worker, or the job thread, sleeps without being woken."""
 
 
 class Worker(threading.Thread):
@@ -60,11 +60,17 @@ class Worker(threading.Thread):
 
 
 def _sleep(task: Task, now: int) -> float:
-    """Return how long (seconds) the worker of ``task`` may sleep. A source cannot wake it, so it is polled often."""
-    if task.task_input.is_source and task.state is Progress.WAITING:
-        return _NAP
-    times = [at for at in (task.chain.next_timer, task.task_input.deadline) if at is not None]
+    """Return how long (seconds) the worker of ``task`` may sleep."""
+    polled = task.task_input.deadline if task.state is Progress.WAITING or not task.task_input.is_source else None
+    times = [at for at in (task.chain.next_timer, polled) if at is not None]
     return min([_LONG, *(max(_NAP, (at - now) / 1e6) for at in times)])
+
+
+def _rest(job: Job, now: int) -> float:
+    """Return how long (seconds) the job thread may sleep. Tasks do not wake it when they are done at last."""
+    if job.ending:
+        return _NAP
+    return _LONG if job.deadline is None else min(_LONG, max(_NAP, (job.deadline - now) / 1e6))
 
 
 class WorkerPool:
@@ -123,16 +129,18 @@ class WorkerPool:
     def _run_job(self) -> None:
         """Step the job until it ends, then shut down; runs on the job thread."""
         job, last, moved_at, warned = self._job, -1, self._clock.now(), False
+        while_running = ExitStack()
         try:
             if not job.loading.done:
                 job.loading.start(self._bell.set)
             while not job.over:
                 self._bell.clear()
                 worked = job.step()
-                if job.begun:
+                if job.begun and not self._begin.is_set():
+                    while_running.enter_context(left_out())
                     self._begin.set()  # before the wait, else each job would begin a tick late
                 if not worked and not job.over:
-                    self._bell.wait(_TICK)
+                    self._bell.wait(_rest(job, self._clock.now()))
                 moved = _rows_moved(job)
                 if moved != last or not job.begun:
                     last, moved_at, warned = moved, self._clock.now(), False
@@ -147,6 +155,7 @@ class WorkerPool:
             job.fail(error)
         finally:
             try:
+                while_running.close()
                 self._shut_down()
             except BaseException as error:
                 log.exception("error while job %r was shutting down", job.identity.pipeline)

@@ -68,6 +68,10 @@ def is_key(type_: pa.DataType) -> bool:
     return is_key(type_.value_type) if pa.types.is_dictionary(type_) else is_word(type_) or is_bytes(type_)
 
 
+_LITTLE = 32 << 10
+"""Bytes up to which numpy is asked for memory: Arrow lets another thread run, which may keep this one waiting."""
+
+
 def validity(array: pa.Array) -> Bits:
     """Return the validity bitmap of ``array``, empty if it has no nulls."""
     if array.null_count == 0:
@@ -104,9 +108,9 @@ def fresh_words(rows: int) -> npt.NDArray[np.int64]:
 
 
 def fresh(dtype: type[_Number], rows: int) -> npt.NDArray[_Number]:
-    """Return uninitialised memory from Arrow's pool for numbers; numpy would fault in new pages."""
-    size = np.dtype(dtype).itemsize
-    return np.frombuffer(pa.allocate_buffer(size * rows), dtype) if rows else np.empty(0, dtype)
+    """Return uninitialised memory for numbers: much of it from Arrow's pool, as numpy would fault in new pages."""
+    size = np.dtype(dtype).itemsize * rows
+    return np.empty(rows, dtype) if size <= _LITTLE else np.frombuffer(pa.allocate_buffer(size), dtype)
 
 
 def from_words(values: npt.NDArray[np.int64], type_: pa.DataType, bitmap: pa.Buffer | None = None) -> pa.Array:

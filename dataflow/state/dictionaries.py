@@ -11,13 +11,33 @@ widened: dictionaries inside lists and structs stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
 
-__all__ = ["decoded", "encoded", "encoded_schema", "key_schema", "wide_schema", "wide_type", "widened", "widened_array"]
+__all__ = [
+    "decoded",
+    "decoded_schema",
+    "either_schema",
+    "encoded",
+    "encoded_schema",
+    "is_textual",
+    "key_schema",
+    "wide_schema",
+    "wide_type",
+    "widened",
+    "widened_array",
+]
+
+
+def is_textual(type_: pa.DataType) -> bool:
+    """Return whether columns of this type may be read as dictionaries: text or bytes, also large ones."""
+    types = pa.types
+    return any(
+        check(type_) for check in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    )
 
 
 def wide_type(type_: pa.DataType) -> pa.DataType:
@@ -42,6 +62,27 @@ def encoded_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
         field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in columns else field for field in schema
     ]
     return pa.schema(fields, schema.metadata)
+
+
+def decoded_schema(schema: pa.Schema, columns: Collection[str]) -> pa.Schema:
+    """Return ``schema`` with the values of the dictionaries ``columns`` in their place."""
+    if not columns:
+        return schema
+    fields = [field.with_type(field.type.value_type) if field.name in columns else field for field in schema]
+    return pa.schema(fields, schema.metadata)
+
+
+def either_schema(schema: pa.Schema, columns: Collection[str], types: Sequence[pa.DataType | None]) -> pa.Schema:
+    """Return ``schema``; those of its dictionaries ``columns`` whose entry in ``types`` is their text are text.
+
+    ``types`` has a type, or None, for each column of ``schema``.
+    """
+    text = [
+        field.name
+        for field, type_ in zip(schema, types, strict=True)
+        if field.name in columns and pa.types.is_dictionary(field.type) and type_ == field.type.value_type
+    ]
+    return decoded_schema(schema, text)
 
 
 def decoded(array: pa.Array) -> pa.Array:

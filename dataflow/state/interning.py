@@ -31,15 +31,16 @@ _MAX_CODES = 2**32 - 2
 
 
 class Interner:
-    """A growing, numbered set of byte strings.
+    """A growing, numbered set of byte strings, and perhaps null, which has a code like any value.
 
-    Invariant: value k is ``arena[starts[k]:starts[k + 1]]``, and the table, at most half full, has its code.
+    Invariant: value k is ``arena[starts[k]:starts[k + 1]]``, and the table, at most half full, has its code unless it
+    is that of null.
     """
 
     def __init__(self, capacity: int = 512) -> None:
         """``capacity`` is the initial room, in values; a power of two."""
         assert capacity.bit_count() == 1, f"the capacity is a power of two, got {capacity}"
-        self._state = np.zeros(1, np.int64)
+        self._state = np.array([0, -1], np.int64)
         self._table = np.zeros(2 * capacity, np.uint64)
         self._starts = np.zeros(capacity + 1, np.int64)
         self._arena = np.empty(16 * capacity, np.uint8)
@@ -48,8 +49,14 @@ class Interner:
     def __len__(self) -> int:
         return int(self._state[0])
 
+    @property
+    def null_code(self) -> int | None:
+        """The code of null, or None before its first row."""
+        code = int(self._state[1])
+        return None if code < 0 else code
+
     def codes(self, array: pa.Array) -> Codes:
-        """Return the code of each row; of null rows, any code. Dictionary arrays give the codes of their values."""
+        """Return the code of each row. Dictionary arrays give the codes of their values, and of null rows any code."""
         if not pa.types.is_dictionary(array.type):
             return self._intern(array)
         if len(array.dictionary) == 0:
@@ -84,13 +91,13 @@ class Interner:
             arena[:used] = self._arena[:used]
             self._arena = arena
         if count + 1 >= len(self._starts):
-            capacity = 2 * (len(self._starts) - 1)
+            capacity = (len(self._starts) - 1) * (4 if count < 2**17 else 2)
             assert capacity <= _MAX_CODES, f"an interner numbers at most {_MAX_CODES} values"
             starts = np.zeros(capacity + 1, np.int64)
             starts[: count + 1] = self._starts[: count + 1]
             self._starts = starts
             self._table = np.zeros(2 * capacity, np.uint64)
-            rehash_codes(self._arena, starts, count, self._table)
+            rehash_codes(self._arena, starts, count, self._state[1], self._table)
 
     def values(self) -> InternedValues:
         """Return the values that have a code now, unaffected by later ones."""

@@ -1,8 +1,9 @@
 """Key columns of any type to slots, and back: the part of keyed state that depends on types.
 
 Every key column becomes one 64-bit word per row: numbers and times are their own word, strings and decimals the code of
-an interner. One column makes a one-word key, and null has a slot of its own. Several columns make a key of one word
-each and a last word that marks the null columns.
+an interner. One column makes a one-word key, and null has a slot of its own. A single column of strings needs no other
+index, because its codes are the slots. Several columns make a key of one word each and a last word that marks the null
+columns.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _SHARED = 4
 
 def index_kernels(key_schema: pa.Schema) -> tuple[str, ...]:
     """Return the names of the modules with the kernels that a ``KeyIndex`` of these columns calls."""
-    interned = any([_interner(field) is not None for field in key_schema])
+    interned = any([_interner(field, _FIRST) is not None for field in key_schema])
     return (
         "dataflow.state.kernels.index",
         *(["dataflow.state.kernels.interning"] if interned else []),
@@ -64,20 +65,24 @@ class KeyIndex:
         if not len(key_schema):
             raise SchemaMismatch("keyed state needs at least one key column")
         self.schema = wide_schema(key_schema)
-        self._interners = [_interner(field) for field in key_schema]
         capacity = max(_FIRST, 1 << (expected - 1).bit_length())
-        self._one = SlotIndex(capacity) if len(key_schema) == 1 else None
-        self._wide = WideSlotIndex(len(key_schema) + 1, capacity if self._one is None else _FIRST)
+        single = len(key_schema) == 1
+        self._interners = [_interner(field, capacity if single else _FIRST) for field in key_schema]
+        self._texts = self._interners[0] if single else None
+        self._one = SlotIndex(capacity) if single and self._texts is None else None
+        self._wide = WideSlotIndex(len(key_schema) + 1, _FIRST if single else capacity)
         self._entries = EntrySlots(self._slots_of_values) if _may_be_encoded(self.schema) else None
         self._dictionary: pa.Array | None = None
 
     def __len__(self) -> int:
+        if self._texts is not None:
+            return len(self._texts)
         return len(self._wide) if self._one is None else len(self._one)
 
     def slots(self, columns: Sequence[pa.Array]) -> Slots:
         """Return the slot of each row's key; new keys get the next slots. Columns are in the order of the schema.
 
-        Columns of text, and of other byte strings, may come as dictionaries.
+        Columns of text, and of other byte strings, may come as dictionaries or plain, whatever their declared type.
 
         The result is scratch memory, valid until the next call.
         """
@@ -86,7 +91,7 @@ class KeyIndex:
         )
         if self._entries is not None and pa.types.is_dictionary(columns[0].type):
             return self._entries.slots(columns[0])
-        if self._one is not None:
+        if len(columns) == 1:
             return self._slots_of_values(columns[0])
         words = np.empty((len(columns) + 1, len(columns[0])), np.int64)
         words[-1] = 0
@@ -101,6 +106,8 @@ class KeyIndex:
 
     def _slots_of_values(self, values: pa.Array) -> Slots:
         """Return the slots of a single, plain key column."""
+        if self._texts is not None:
+            return self._texts.codes(values).astype(np.int32)
         assert self._one is not None, "an index of several key columns"
         return self._one.lookup(self._words(0, values), _bits(values))
 
@@ -129,7 +136,7 @@ class KeyIndex:
         A receiver processes a shared dictionary once. None if it would be much larger than the column, or if null is a
         key, because a dictionary cannot hold it.
         """
-        if not pa.types.is_dictionary(self.schema.types[0]) or self._one is None or self._one.null_slot is not None:
+        if not pa.types.is_dictionary(self.schema.types[0]) or len(self.schema) > 1 or self._null_slot is not None:
             return None
         if len(self) > _SHARED * len(slots):
             return None
@@ -140,9 +147,16 @@ class KeyIndex:
 
     def _known(self) -> _KnownKeys:
         values = [None if interner is None else interner.values() for interner in self._interners]
-        if self._one is None:
-            return _KnownKeys(self.schema, self._wide.words, None, values)
-        return _KnownKeys(self.schema, self._one.words, self._one.null_slot, values)
+        index = self._wide if self._one is None else self._one
+        words = index.words if self._texts is None else None
+        return _KnownKeys(self.schema, len(self), words, self._null_slot, values)
+
+    @property
+    def _null_slot(self) -> int | None:
+        """The slot of the null key of a single column, or None."""
+        if self._texts is not None:
+            return self._texts.null_code
+        return None if self._one is None else self._one.null_slot
 
     def snapshot(self) -> pa.RecordBatchReader:
         """Return a reader of all keys of this moment in the order of their slots, for use on any thread."""
@@ -170,18 +184,19 @@ class _KnownKeys:
     """The keys up to a moment, which any thread may read while the index continues.
 
     Needs no lock and no copy, because a slot keeps its key: new keys are appended, growth allocates another array.
-    ``words`` has one row per slot, whose last word marks the null columns; with one column, ``null_slot`` does.
+    ``words`` has one row per slot, whose last word marks the null columns; with one column, ``null_slot`` does. If it
+    is None, each slot is itself the only word of its key.
     """
 
     schema: pa.Schema
-    words: Words
+    count: int
+    words: Words | None
     null_slot: int | None
     values: Sequence[InternedValues | None]
 
     def columns(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> list[pa.Array]:
         """Return the key columns of ``slots``; the arrays own their memory."""
-        words = self.words
-        chosen = words[slots.start : slots.stop : slots.step] if isinstance(slots, range) else words.take(slots, axis=0)
+        chosen = self._chosen(slots)
         if len(self.schema) > 1:
             absent = [(chosen[:, -1] >> i) & 1 == 1 for i in range(len(self.schema))]
         elif self.null_slot is None:
@@ -189,6 +204,15 @@ class _KnownKeys:
         else:
             absent = [np.asarray(slots) == self.null_slot]
         return [self._array(i, _copy(chosen[:, i]), absent[i]) for i in range(len(self.schema))]
+
+    def _chosen(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> Words:
+        """Return the words of ``slots``, one row a slot."""
+        if self.words is None:
+            numbers: Words = np.asarray(slots, np.int64)
+            return numbers[:, None]
+        if isinstance(slots, range):
+            return self.words[slots.start : slots.stop : slots.step]
+        return self.words.take(slots, axis=0)
 
     def _array(self, column: int, words: Words, absent: npt.NDArray[np.bool_]) -> pa.Array:
         declared, interned = self.schema.types[column], self.values[column]
@@ -205,12 +229,12 @@ class _KnownKeys:
 
     def values_of(self, column: int) -> pa.Array:
         """Return a key column of all slots, without nulls and not dictionary-encoded."""
-        return self._plain(column, _copy(self.words[:, column]), None)
+        return self._plain(column, _copy(self._chosen(range(self.count))[:, column]), None)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all keys in the order of their slots, at most ``CHUNK`` rows at a time."""
-        for start in range(0, len(self.words), CHUNK):
-            slots = range(start, min(start + CHUNK, len(self.words)))
+        for start in range(0, self.count, CHUNK):
+            slots = range(start, min(start + CHUNK, self.count))
             yield pa.RecordBatch.from_arrays(self.columns(slots), schema=self.schema)
 
 
@@ -221,16 +245,19 @@ def _may_be_encoded(schema: pa.Schema) -> bool:
 
 def _fits(found: pa.DataType, declared: pa.DataType) -> bool:
     """Return whether a column of type ``found`` has the values of a key of type ``declared``."""
-    same = wide_type(found) == declared
-    return same or (pa.types.is_dictionary(found) and is_bytes(declared) and found.value_type == declared)
+    if wide_type(found) == declared:
+        return True
+    if pa.types.is_dictionary(declared):
+        return is_bytes(found) and found == declared.value_type
+    return pa.types.is_dictionary(found) and is_bytes(declared) and found.value_type == declared
 
 
-def _interner(field: pa.Field) -> Interner | None:
+def _interner(field: pa.Field, capacity: int) -> Interner | None:
     type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if is_word(type_):
         return None
     if is_bytes(type_):
-        return Interner()
+        return Interner(capacity)
     raise SchemaMismatch(
         f"the column {field.name!r} of type {field.type} cannot be a key: "
         f"expected a number, boolean, text, binary, time or decimal column"

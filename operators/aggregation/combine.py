@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, OperatorContext, Out
+from dataflow.contracts.tuning import Choice
 from dataflow.planning.specs import Grouped, WindowAggregate
 from dataflow.state.dictionaries import key_schema, wide_schema
 from dataflow.state.index import Slots
@@ -25,6 +26,8 @@ from operators.aggregation.window_times import Numbers, window_numbers
 
 __all__ = ["CombineOperator"]
 
+_PROBE = 8
+"""Part of a batch whose keys are found first if no key is known: often enough to see that folding will not pay."""
 _SMALL = 4_096
 """Rows of a batch below which folding costs more than it saves."""
 _PAYS = 24
@@ -54,6 +57,8 @@ class CombineOperator(Operator):
         self._rows = folded_columns(schema, spec.keys, spec.aggregations)
         self._left = 0  # rows that still pass unchanged
         self._pause = _PAUSE
+        self._batches = self._folded = self._last_rows = self._last_records = 0
+        context.tally.report(self._choice)
         self._start()
 
     def _start(self) -> None:
@@ -68,21 +73,32 @@ class CombineOperator(Operator):
         return *index_kernels(self._key_schema), *self._records.kernels, merging, *windows
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        self._batches += 1
         if self._left > 0:
             self._left -= batch.num_rows
         elif batch.num_rows >= _SMALL:
             folded = self._fold(batch)
             if folded is not None:
+                self._folded += 1
                 out.emit(folded)
                 return
         out.emit(batch)
 
     def _fold(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Return the records of a batch; None if a time is null, or its windows are too many."""
+        """Return the records of a batch; None if there would be too many, or a time is null."""
         spec, rows = self._spec, batch.select(self._rows.names)
         if len(self._index) > _MOST_KEYS:
             self._start()
-        slots = self._index.slots([rows.column(key) for key in spec.keys])
+        keys = [rows.column(key) for key in spec.keys]
+        if not len(self._index):
+            probed = batch.num_rows // _PROBE
+            self._index.slots([key.slice(0, probed) for key in keys])
+            if len(self._index) * _PAYS > batch.num_rows:
+                self._last_rows, self._last_records = probed, len(self._index)
+                self._start()
+                self._skip(batch.num_rows)
+                return None
+        slots = self._index.slots(keys)
         if not isinstance(spec, WindowAggregate):
             self._fold_into(slots, rows, 1)
             touched = self._records.touched
@@ -93,7 +109,8 @@ class CombineOperator(Operator):
                 self._skip(batch.num_rows)
                 return None
             columns = self._fold_windows(slots, rows, *windows)
-        if len(self._records.touched) * _PAYS > batch.num_rows:
+        self._last_rows, self._last_records = batch.num_rows, len(self._records.touched)
+        if self._last_records * _PAYS > batch.num_rows:
             self._skip(batch.num_rows)
         else:
             self._pause = _PAUSE
@@ -104,6 +121,24 @@ class CombineOperator(Operator):
         """Let the next rows pass unchanged, after an attempt in vain with a batch of ``rows``."""
         self._left = self._pause * rows
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def _choice(self) -> Choice:
+        """Return whether rows are folded now, with the last measurement."""
+        counts = {
+            "batches": self._batches,
+            "folded": self._folded,
+            "last_rows": self._last_rows,
+            "last_records": self._last_records,
+        }
+        if not self._folded and not self._left:
+            chosen, reason = "off", "batches: {batches:,}, each with fewer than {small:,} rows"
+        else:
+            chosen = "off" if self._left > 0 else "on"
+            reason = (
+                "{last_rows:,} rows gave {last_records:,} records, {pays} rows a record pay; folded {folded:,} of "
+                "{batches:,} batches"
+            )
+        return Choice("folding", chosen, reason, counts, {"pays": _PAYS, "small": _SMALL})
 
     def _windows(self, spec: WindowAggregate, times: pa.Array) -> tuple[Numbers, int, int] | None:
         """Return each row's window, the first, and their number; None if too many, or a time is null."""

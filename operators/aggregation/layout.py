@@ -6,7 +6,6 @@ Word 0 of a record holds flags; the aggregates' fields follow, in the order give
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,8 @@ from dataflow.errors import ConfigurationError
 from dataflow.expressions import AggregateKind, Aggregation, Expr, compile_expression
 from dataflow.expressions.coercion import value_type
 from dataflow.state.arrays import fresh_words, from_words, is_word, plain, words
-from operators.kernels.instructions import COUNT, EXTREME, KEEP, MARK, SUM, SUM_FLOAT, SUM_UNSIGNED, TOUCH, WIDTH
+from operators.aggregation.passes import Field, Program, program
+from operators.kernels.instructions import COUNT, EXTREME, KEEP, SUM, SUM_FLOAT, SUM_UNSIGNED
 from operators.steps.choice import Choice, ChosenColumn, ValuePlace
 from operators.steps.custom import CustomStep
 from operators.steps.decimals import DecimalSum
@@ -29,32 +29,14 @@ __all__ = ["Argument", "RecordLayout"]
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 _INFINITY = 0x7FF0000000000000
+_RECORD_KERNELS = ("operators.kernels.aggregate", "dataflow.state.kernels.copy_on_write")
 _MAX_FLAGS = 62
 
 Argument = Callable[[pa.RecordBatch], pa.Array]
-Program = list[tuple[npt.NDArray[np.int64], list[int]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One word of a record, and the instruction that changes it. The kernel's docstring explains the attributes."""
-
-    name: str
-    operation: int
-    word: int
-    argument: int
-    flip: int = 0
-    mask: int = 0
-    largest: int = _GREATEST
-
-    @property
-    def stored_type(self) -> pa.DataType:
-        """The type of the word in a snapshot."""
-        return pa.float64() if self.operation == SUM_FLOAT else pa.int64()
 
 
 class WordColumn:
-    """An aggregate whose words are changed by the common kernel, one instruction each.
+    """An aggregate whose words are changed by the common kernel, one field each.
 
     ``flag`` is the bit of word 0 that is set if there is a value (0: there always is one).
     """
@@ -81,11 +63,11 @@ class WordColumn:
 
     def stored(self) -> list[pa.Field]:
         """Return the columns of a snapshot."""
-        return [pa.field(field.name, field.stored_type) for field in self.fields]
+        return [pa.field(field.name, _stored_type(field)) for field in self.fields]
 
     def freeze(self) -> Store:
         """Return a function that makes these columns from frozen records."""
-        return lambda records, start: [read_word(records, field.word, field.stored_type) for field in self.fields]
+        return lambda records, start: [read_word(records, field.word, _stored_type(field)) for field in self.fields]
 
     def restore(self, records: Rows, columns: Sequence[pa.Array]) -> None:
         """Restore the columns that ``freeze`` stored."""
@@ -140,7 +122,7 @@ class RecordLayout:
     @property
     def kernels(self) -> tuple[str, ...]:
         """The modules with the kernels that fold, read and store these records, without those that merge."""
-        return ("operators.kernels.aggregate", *(name for step in self.steps for name in step.kernels), *self._kernels)
+        return (*_RECORD_KERNELS, *(name for step in self.steps for name in step.kernels), *self._kernels)
 
     @property
     def mergeable(self) -> bool:
@@ -218,25 +200,11 @@ class RecordLayout:
         return self._known[identity]
 
     def program(self, nullable: tuple[bool, ...]) -> Program:
-        """Return the calls of ``fold``, each with instructions and arguments; ``nullable``: which arguments have nulls.
-
-        The touch itself sets the flags of aggregates without nulls; for each with nulls, an instruction sets it.
-        """
+        """Return the calls of ``fold``; ``nullable``: which arguments have nulls."""
         if nullable not in self._programs:
-            touch, steps = 1, []
-            for column in self._word_columns():
-                argument = column.fields[0].argument
-                if column.flag and nullable[argument]:
-                    steps.append((MARK, 0, column.flag, 0, 0, 0, argument))
-                else:
-                    touch |= column.flag
-                steps += [(f.operation, f.word, 0, f.flip, f.mask, f.largest, f.argument) for f in column.fields]
-            steps.insert(0, (TOUCH, 0, touch, 0, 0, 0, 0))
-            table = np.array(steps, np.int64)
-            self._programs[nullable] = [
-                (table[i : i + WIDTH].copy(), (table[i : i + WIDTH, 6].tolist() + [0] * WIDTH)[:WIDTH])
-                for i in range(0, len(table), WIDTH)
-            ]
+            self._programs[nullable] = program(
+                [(column.flag, column.fields) for column in self._word_columns()], nullable
+            )
         return self._programs[nullable]
 
 
@@ -257,7 +225,7 @@ def _taken_as(aggregation: Aggregation, given: pa.DataType) -> pa.DataType | Non
 
 
 def _step(aggregation: Aggregation, place: StepPlace) -> Step | None:
-    """Return the step of an aggregate with a kernel of its own; None if instructions suffice."""
+    """Return the step of an aggregate with a kernel of its own; None if passes suffice."""
     match aggregation.kind:
         case AggregateKind.VARIANCE:
             return Variance(place, aggregation.ddof)
@@ -310,7 +278,12 @@ def _fields(aggregation: Aggregation, place: StepPlace) -> tuple[Field, ...]:
                     largest=_INFINITY if floating else _GREATEST,
                 ),
             )
-    raise AssertionError(f"no instructions for {aggregation.kind}")
+    raise AssertionError(f"no fields for {aggregation.kind}")
+
+
+def _stored_type(field: Field) -> pa.DataType:
+    """Return the type of the field's word in a snapshot."""
+    return pa.float64() if field.operation == SUM_FLOAT else pa.int64()
 
 
 def _words_of(field: Field, records: Rows) -> npt.NDArray[np.int64]:

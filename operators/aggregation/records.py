@@ -135,7 +135,7 @@ class Records:
         bits = [_NOT_NULL, *(validity(array) for array in arguments)]
         self._records.save(slots)
         for program, reads in self._layout.program(tuple(len(bitmap) > 0 for bitmap, _ in bits)):
-            self._touches, row, instruction = fold(
+            self._touches, row, word = fold(
                 self._records.rows,
                 slots,
                 program,
@@ -146,7 +146,7 @@ class Records:
                 self._touches,
             )
             if row >= 0:
-                raise SumOverflow(row, self._layout.name_of(int(program[instruction, 1])))
+                raise SumOverflow(row, self._layout.name_of(word))
         for step in self._layout.steps:
             with _named(step):
                 step.fold(self._records, slots, [arguments[number - 1] for number in step.arguments])
@@ -252,7 +252,7 @@ class Records:
     def _allocate(self, capacity: int) -> npt.NDArray[np.int64]:
         """Return new records, aligned to a cache line."""
         width = self._layout.width
-        memory = np.empty(capacity * width + 8, np.int64)
+        memory = fresh_words(capacity * width + 8)
         skip = -memory.ctypes.data % 64 // 8
         records = memory[skip : skip + capacity * width].reshape(capacity, width)
         filled = min(64, capacity)

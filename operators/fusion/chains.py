@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from dataflow.planning.graph import Graph, Node
 from dataflow.planning.specs import Filter, Project
 from dataflow.runtime.task.outputs import HashOutput
+from dataflow.state.dictionaries import decoded_schema
 from operators.fusion.operator import Fused, Patience, Spread
 from operators.fusion.runs import Run
 from operators.fusion.source import fuses
@@ -47,7 +48,11 @@ def fuse(
         run = [] if first in taken else _run(nodes, schemas, first)
         taken.update(run)
         if run:
-            _put([nodes[place] for place in run], schemas[first], submit, patience)
+            put = [nodes[place] for place in run]
+            if encoded := graph.nodes[put[0][0].inputs[0].source].encoded:  # rows may come with their text, too
+                text = decoded_schema(schemas[first], encoded)
+                _put(put, text, put[-1][0].declared(None), submit, patience)
+            _put(put, schemas[first], put[-1][0].schema, submit, patience)
 
 
 def _run(nodes: Sequence[tuple[Node, ChainNode]], schemas: Sequence[pa.Schema], first: int) -> list[int]:
@@ -68,7 +73,14 @@ def _fuses(node: Node, made: ChainNode, schema: pa.Schema) -> bool:
     return made.delay is None and isinstance(node.spec, Filter | Project) and fuses(Run(schema, (node.spec,)))
 
 
-def _put(run: Sequence[tuple[Node, ChainNode]], schema: pa.Schema, submit: Submit, patience: Patience | None) -> None:
+def _put(
+    run: Sequence[tuple[Node, ChainNode]],
+    schema: pa.Schema,
+    output: pa.Schema,
+    submit: Submit,
+    patience: Patience | None,
+) -> None:
+    """Put a loop for rows of ``schema`` before the first operator of ``run``, which gets all other rows."""
     steps = tuple(node.spec for node, _ in run if isinstance(node.spec, Filter | Project))
     head, last = run[0][1], run[-1][1]
     plan, spread, edge = Run(schema, steps), None, _hash_edge(last)
@@ -76,8 +88,9 @@ def _put(run: Sequence[tuple[Node, ChainNode]], schema: pa.Schema, submit: Submi
         plan, spread = spreading, Spread(len(edge.channels), edge.max_key_groups)
     if plan.filters + plan.operations >= _WORTH_IT:
         beyond = _Beyond([made for _, made in run], edge)
-        output = run[-1][0].schema
-        head.operator = Fused(plan, head.operator, beyond, submit, output=output, spread=spread, patience=patience)
+        fused = Fused(plan, head.operator, beyond, submit, output=output, spread=spread, patience=patience)
+        head.operator = fused
+        head.tally.report(lambda: fused.choice)
 
 
 def _hash_edge(last: ChainNode) -> HashOutput | None:

@@ -12,7 +12,6 @@ import logging
 import subprocess
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
 from types import ModuleType
 
@@ -33,9 +32,8 @@ class Kernel:
         self.text = text
         self.module: ModuleType | None = None
         self._failed = False
-        with suppress(OSError):
-            cache.path_of(text)  # warn of an unsafe cache here, where the job is built, not on a worker's thread
-        self._process: subprocess.Popen[bytes] | None = None
+        cache.compiled(text)  # warn of an unsafe cache here, where the job is built, not on a worker's thread
+        self._process: subprocess.Popen[str] | None = None
         self._loading = threading.Lock()  # guards all of the above; readers see module None or ready
 
     def load(self) -> None:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from dataflow.arrow_values import storage as memory
 from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, Out
+from dataflow.contracts.tuning import Choice
 from dataflow.planning.specs import Filter
 from dataflow.state.arrays import validity
 from dataflow.state.partition import owners_of
@@ -133,6 +134,7 @@ class Fused(Operator):
         self._spread = spread
         self._owners = owners_of(spread.parallelism, spread.max_key_groups) if spread else None
         self._scratch: dict[str, npt.NDArray[np.int32]] = {}
+        self._interpreted = self._compiled = 0  # rows
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -145,9 +147,26 @@ class Fused(Operator):
         self.first.close()
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
-        if batch.num_rows == 0 or not batch.schema.equals(self.run.schema) or not self._looped(batch):
+        if batch.num_rows == 0 or not batch.schema.equals(self.run.schema):
             return self.first.process(port, batch, out)
+        if not self._looped(batch):
+            self._interpreted += batch.num_rows
+            return self.first.process(port, batch, out)
+        self._compiled += batch.num_rows
         return None
+
+    @property
+    def choice(self) -> Choice | None:
+        """Whether a loop does the work now, and after how many rows it was loaded; None: no rows had its schema."""
+        if not self._interpreted and not self._compiled:
+            return None
+        counts = {"interpreted": self._interpreted, "compiled": self._compiled}
+        settings = {"operators": len(self.run.steps)}
+        if self._compiled:
+            reason = "operators: {operators}; rows before the loop was loaded: {interpreted:,}; in it: {compiled:,}"
+            return Choice("loop", "compiled", reason, counts, settings)
+        reason = "operators: {operators}; rows so far: {interpreted:,}, too few to pay for loading or compiling a loop"
+        return Choice("loop", "not used", reason, counts, settings)
 
     def _looped(self, batch: pa.RecordBatch) -> bool:
         """Process the batch by the loop if possible; return whether it did."""

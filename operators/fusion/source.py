@@ -168,7 +168,7 @@ class _Writer:
             columns += [(f"b{i}", "R(uint8)"), (f"o{i}", "int64")] if self.nulls is Nulls.ANY else []
         arguments = [*before, *columns, *after]
         return [
-            f"@njit(int64({', '.join(kind for _, kind in arguments)}), nogil=True, cache=True, error_model='numpy')",
+            f"@kernel(int64({', '.join(kind for _, kind in arguments)}), error_model='numpy')",
             f"def {name}({', '.join(name for name, _ in arguments)}):",
         ]
 
@@ -306,11 +306,12 @@ _LOADS = {
     "bool": "bit(c{0}, uint64(p{0}) + i)",
 }
 
-_HEAD = '''"""Made by barrierflow; it is made again where it is missing or was changed."""
+_HEAD = '''"""Made by barrierflow."""
 
 import numpy as np
-from numba import float32, float64, int8, int16, int32, int64, njit, types, uint8, uint16, uint32, uint64
+from numba import float32, float64, int8, int16, int32, int64, types, uint8, uint16, uint32, uint64
 
+from dataflow.kernel_cache.decorator import kernel
 from dataflow.state.kernels.words import GOLDEN, NULL_HASH, hash_word
 from operators.kernels.arithmetic import (
     bit,

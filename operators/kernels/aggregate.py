@@ -1,9 +1,11 @@
 """The kernel that folds a batch into records, and those that read records back.
 
 A record is a row of int64 words, one record a slot. Word 0 holds flags: bit 0 means that the slot is in the list of
-touched slots, bit b that the aggregate of bit b has seen a value. The other words belong to *instructions*: a small
-program of them folds a batch block by block, so that a block's records are still in the cache for the next instruction.
-Each instruction is a tight loop of its own.
+touched slots, bit b that the aggregate of bit b has seen a value. The other words are changed by *passes*: loops over
+the rows, each with one argument, that change up to five words of a record (``operators.aggregation.passes``). What a
+pass does is the same for all of its rows, so its branches cost little. Measured for count, sum and maximum: 4.6 ns a
+row instead of 5.2 with a loop for each word at 10,000 keys, 6.3 instead of 10.6 at 100,000. A batch is folded block by
+block, so that a block's records are still in the cache for the next pass.
 
 ``EXTREME`` computes minimum and maximum of every type: it maps a value to a word whose order as a signed integer is the
 required order, and the record holds the largest word. For a word v the order is ``v ^ flip ^ ((v >> 63) & mask)``:
@@ -19,95 +21,92 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
-import dataflow.state.kernels.copy_on_write  # noqa: F401  load it with the first fold, not with the first fold after a barrier
-from dataflow.state.kernels.words import RI32, RI64, RU8, WI32, WI64, valid
-from operators.kernels.instructions import COUNT, MARK, SUM, SUM_FLOAT, SUM_UNSIGNED, TOUCH, WIDTH
+from dataflow.kernel_cache.decorator import kernel
+from dataflow.state.kernels.words import READ_RECORDS, RECORDS, RI32, RI64, RU8, WI32, WI64, prefetch, valid
+from operators.kernels.instructions import ARGUMENTS, SUM, SUM_FLOAT, SUM_UNSIGNED
 
 __all__ = ["clear_touched", "fold", "gather_records", "read_words"]
 
 BLOCK = 512
+FEW = 1 << 17
+"""Words of all records up to which they stay in the cache without prefetching."""
 SIGN = -(2**63)
 
-RECORDS = types.int64[:, ::1]
-READ_RECORDS = types.Array(types.int64, 2, "C", readonly=True)
+
+@kernel(types.int64(types.int64, types.int64, types.int64, types.int64))
+def order_word(value: Any, flip: Any, mask: Any, largest: Any) -> Any:
+    """Return the word for ``value`` in an ``EXTREME``."""
+    if value & ~SIGN > largest:
+        value = largest + 2**51
+    return value ^ flip ^ ((value >> 63) & mask)
 
 
-@njit(
-    types.int64(RECORDS, types.float64[:, ::1], RI32, RI64, RI64),
-    nogil=True,
-    cache=True,
-)
-def run_instruction(records: Any, floats: Any, slots: Any, column: Any, instruction: Any) -> Any:
-    """Run one instruction over a block without nulls; returns the row where a sum would exceed 64 bits, or -1."""
-    operation = instruction[0]
-    word = types.uint64(instruction[1])
-    if operation == COUNT:
-        for i in range(slots.size):
-            records[types.uint64(slots[i]), word] += 1
-    elif operation == MARK:
-        flags = instruction[2]
-        for i in range(slots.size):
-            records[types.uint64(slots[i]), 0] |= flags
-    elif operation == SUM:
-        for i in range(slots.size):
-            slot = types.uint64(slots[i])
+@kernel(types.UniTuple(types.int64, 2)(RECORDS, types.float64[:, ::1], RI32, RI64, RI64, WI32, types.int64))
+def run_pass(records: Any, floats: Any, slots: Any, column: Any, what: Any, touched: Any, count: Any) -> Any:
+    """Run one pass over the rows of a block, none of them null; see ``fold``.
+
+    Returns (entries of touched, row where a sum would exceed 64 bits, or -1).
+    """
+    flags, counter, operation = what[0], types.uint64(what[1]), what[2]
+    total, first, second = types.uint64(what[3]), types.uint64(what[4]), types.uint64(what[8])
+    flip, mask, largest = what[5], what[6], what[7]
+    second_flip, second_mask, second_largest = what[9], what[10], what[11]
+    for i in range(slots.size):
+        slot = types.uint64(slots[i])
+        if flags != 0:
+            before = records[slot, 0]
+            records[slot, 0] = before | flags
+            if flags & 1:
+                touched[count] = slots[i]  # no branch: the first row of a key cannot be predicted
+                count += 1 - (before & 1)
+        if counter != 0:
+            records[slot, counter] += 1
+        if total != 0:
             value = column[i]
-            before = records[slot, word]
-            after = before + value
-            if (before ^ after) & (value ^ after) < 0:
-                return i
-            records[slot, word] = after
-    elif operation == SUM_UNSIGNED:
-        for i in range(slots.size):
-            slot = types.uint64(slots[i])
-            before = records[slot, word]
-            after = before + column[i]
-            if types.uint64(after) < types.uint64(before):
-                return i
-            records[slot, word] = after
-    elif operation == SUM_FLOAT:
-        numbers = column.view(types.float64)
-        for i in range(slots.size):
-            floats[types.uint64(slots[i]), word] += numbers[i]
-    else:
-        flip = instruction[3]
-        mask = instruction[4]
-        largest = instruction[5]
-        for i in range(slots.size):
-            slot = types.uint64(slots[i])
-            value = column[i]
-            if value & ~SIGN > largest:
-                value = largest + 2**51
-            order = value ^ flip ^ ((value >> 63) & mask)
-            records[slot, word] = max(records[slot, word], order)
-    return -1
+            if operation == SUM_FLOAT:
+                floats[slot, total] += np.int64(value).view(np.float64)
+            else:
+                held = records[slot, total]
+                after = held + value
+                if operation == SUM and (held ^ after) & (value ^ after) < 0:
+                    return count, i
+                if operation == SUM_UNSIGNED and types.uint64(after) < types.uint64(held):
+                    return count, i
+                records[slot, total] = after
+        if first != 0:
+            records[slot, first] = max(records[slot, first], order_word(column[i], flip, mask, largest))
+        if second != 0:
+            order = order_word(column[i], second_flip, second_mask, second_largest)
+            records[slot, second] = max(records[slot, second], order)
+    return count, -1
 
 
-@njit(
+@kernel(
     types.UniTuple(types.int64, 3)(
         RECORDS,
         RI32,
         READ_RECORDS,
-        types.UniTuple(RI64, WIDTH),
-        types.UniTuple(RU8, WIDTH),
+        types.UniTuple(RI64, ARGUMENTS),
+        types.UniTuple(RU8, ARGUMENTS),
         RI64,
         WI32,
         types.int64,
     ),
-    nogil=True,
-    cache=True,
 )
 def fold(
-    records: Any, slots: Any, program: Any, columns: Any, bitmaps: Any, firsts: Any, touched: Any, count: Any
+    records: Any, slots: Any, passes: Any, columns: Any, bitmaps: Any, firsts: Any, touched: Any, count: Any
 ) -> Any:
-    """Run ``program``, rows of (operation, word, flags, flip, mask, largest), over all rows of the batch.
+    """Run ``passes`` over all rows of the batch.
 
-    Instruction a reads ``columns[a]``, one word a row (none for a count); an empty ``bitmaps[a]`` means that no row is
-    null, else bit ``firsts[a] + i`` belongs to row i. The last record belongs to no slot: rows that are null are folded
-    into it as 0. ``touched`` has ``count`` entries, and room for every slot and one more.
-    Returns (entries of touched, row, instruction); the last two are -1 unless a sum would exceed 64 bits there.
+    A row of ``passes`` is (flags to set, word of a count, operation and word of a sum, and twice the word, flip, mask
+    and largest of an ``EXTREME``); word 0 means that the pass has none. If it sets flag 0, the slots are listed in
+    ``touched``, which has ``count`` entries, and room for every slot and one more.
+    Pass p reads ``columns[p]``, one word a row (none if it only counts); an empty ``bitmaps[p]`` means that no row is
+    null, else bit ``firsts[p] + i`` belongs to row i. The last record belongs to no slot: rows that are null are folded
+    into it as 0.
+    Returns (entries of touched, row, word); the last two are -1 unless a sum would exceed 64 bits there.
     """
     floats = records.view(types.float64)
     spare = records.shape[0] - 1
@@ -115,34 +114,35 @@ def fold(
     some_values = np.empty(BLOCK, np.int64)
     for start in range(0, slots.size, BLOCK):
         stop = min(start + BLOCK, slots.size)
-        for a in range(program.shape[0]):
-            column = columns[a]
-            bits = bitmaps[a]
-            if program[a, 0] == TOUCH:
-                flags = program[a, 2]
-                for i in range(start, stop):
-                    slot = types.uint64(slots[i])
-                    before = records[slot, 0]
-                    records[slot, 0] = before | flags
-                    touched[count] = slots[i]  # no branch: the first row of a key cannot be predicted
-                    count += 1 - (before & 1)
-                continue
+        if records.size > FEW:
+            for i in range(stop, min(stop + BLOCK, slots.size)):
+                prefetch(records, types.int64(slots[i]) * records.shape[1])
+        for p in range(passes.shape[0]):
+            column = columns[p]
+            bits = bitmaps[p]
             if bits.size == 0:
-                bad = run_instruction(records, floats, slots[start:stop], column[start:stop], program[a])
+                count, bad = run_pass(records, floats, slots[start:stop], column[start:stop], passes[p], touched, count)
             else:
-                for i in range(start, stop):
-                    present = valid(bits, firsts[a] + i)
-                    some_slots[i - start] = slots[i] if present else spare
-                    some_values[i - start] = column[i] if present and column.size > 0 else 0
-                bad = run_instruction(
-                    records, floats, some_slots[: stop - start], some_values[: stop - start], program[a]
+                for i in range(start, stop):  # no branch: nulls cannot be predicted
+                    present = -types.int64(valid(bits, firsts[p] + i))
+                    some_slots[i - start] = spare ^ ((slots[i] ^ spare) & present)
+                    if column.size > 0:
+                        some_values[i - start] = column[i] & present
+                count, bad = run_pass(
+                    records,
+                    floats,
+                    some_slots[: stop - start],
+                    some_values[: stop - start],
+                    passes[p],
+                    touched,
+                    count,
                 )
             if bad >= 0:
-                return count, start + bad, a
+                return count, start + bad, passes[p, 3]
     return count, -1, -1
 
 
-@njit(types.void(READ_RECORDS, RI32, RECORDS), nogil=True, cache=True)
+@kernel(types.void(READ_RECORDS, RI32, RECORDS))
 def gather_records(records: Any, slots: Any, out: Any) -> None:
     """Copy the record of each slot to ``out``: the only random pass; columns are then read by a stride."""
     for i in range(slots.size):
@@ -151,7 +151,7 @@ def gather_records(records: Any, slots: Any, out: Any) -> None:
             out[i, word] = records[slot, word]
 
 
-@njit(types.void(READ_RECORDS, types.int64, types.int64, types.int64, WI64), nogil=True, cache=True)
+@kernel(types.void(READ_RECORDS, types.int64, types.int64, types.int64, WI64))
 def read_words(records: Any, word: Any, flip: Any, mask: Any, out: Any) -> None:
     """Write one word of every record to ``out``; ``flip`` and ``mask`` undo the order of an ``EXTREME`` (else 0)."""
     for i in range(out.size):
@@ -159,7 +159,7 @@ def read_words(records: Any, word: Any, flip: Any, mask: Any, out: Any) -> None:
         out[i] = value ^ ((value >> 63) & mask)
 
 
-@njit(types.void(RECORDS, RI32), nogil=True, cache=True)
+@kernel(types.void(RECORDS, RI32))
 def clear_touched(records: Any, slots: Any) -> None:
     for i in range(slots.size):
         records[types.uint64(slots[i]), 0] &= ~1

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from dataflow.kernel_cache.decorator import kernel
 from dataflow.state.arrays import CANONICAL_NAN
 from dataflow.state.kernels.words import RU8
 
@@ -101,13 +102,13 @@ def bits_of(typing_context: Any, number: Any) -> Any:
     return types.uint64(types.float64), generate
 
 
-@njit(types.boolean(RU8, types.uint64), nogil=True, cache=True)
+@kernel(types.boolean(RU8, types.uint64))
 def bit(bits: Any, position: Any) -> Any:
     """Return the bit at ``position`` of an Arrow bitmap."""
     return (bits[position >> types.uint64(3)] >> (position & types.uint64(7))) & types.uint64(1) != types.uint64(0)
 
 
-@njit(types.uint64(types.float64), nogil=True, cache=True)
+@kernel(types.uint64(types.float64))
 def word_of(number: Any) -> Any:
     """Return the bits of a float64 as a key: both zeros are equal, and all NaNs."""
     return bits_of(number + 0.0) if number == number else types.uint64(CANONICAL_NAN)

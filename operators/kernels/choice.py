@@ -10,21 +10,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
-from dataflow.state.kernels.words import RI32, RI64, RU8, WI32, WI64, valid
-from operators.kernels.aggregate import READ_RECORDS, RECORDS
+from dataflow.kernel_cache.decorator import kernel
+from dataflow.state.kernels.words import READ_RECORDS, RECORDS, RI32, RI64, RU8, WI32, WI64, valid
 
 __all__ = ["fold_choice", "keep_values", "merge_choice"]
 
 INT = types.int64
 
 
-@njit(
-    INT(RECORDS, RI32, RU8, INT, RI64, RU8, INT, INT, INT, INT, INT, INT, INT, INT, WI32, WI64),
-    nogil=True,
-    cache=True,
-)
+@kernel(INT(RECORDS, RI32, RU8, INT, RI64, RU8, INT, INT, INT, INT, INT, INT, INT, INT, WI32, WI64))
 def fold_choice(
     records: Any,
     slots: Any,
@@ -88,7 +84,7 @@ def fold_choice(
     return count
 
 
-@njit(types.void(RECORDS, RI32, RI64, RI64, RU8, INT, INT, INT, INT), nogil=True, cache=True)
+@kernel(types.void(RECORDS, RI32, RI64, RI64, RU8, INT, INT, INT, INT))
 def keep_values(
     records: Any, slots: Any, rows: Any, values: Any, bits: Any, first: Any, word: Any, state: Any, mask: Any
 ) -> None:
@@ -101,7 +97,7 @@ def keep_values(
             records[slot, flags] |= mask
 
 
-@njit(types.void(RECORDS, RI32, READ_RECORDS, INT, INT, INT, INT), nogil=True, cache=True)
+@kernel(types.void(RECORDS, RI32, READ_RECORDS, INT, INT, INT, INT))
 def merge_choice(records: Any, slots: Any, partials: Any, word: Any, stop: Any, flag: Any, latest: Any) -> None:
     """Choose between the row of each record and the later row of ``partials``; copies words ``word`` to ``stop``."""
     at = types.uint64(word)

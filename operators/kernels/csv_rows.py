@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
+from dataflow.kernel_cache.decorator import kernel
 from dataflow.state.kernels.words import RU8, WI64
 
 __all__ = ["row_ends"]
@@ -18,11 +19,7 @@ BEGIN, PLAIN, QUOTED, CLOSING, ESCAPED, ESCAPED_QUOTED = range(6)
 NEWLINE, RETURN = 10, 13
 
 
-@njit(
-    types.UniTuple(types.int64, 3)(RU8, types.int64, types.int64, types.int64, WI64),
-    nogil=True,
-    cache=True,
-)
+@kernel(types.UniTuple(types.int64, 3)(RU8, types.int64, types.int64, types.int64, WI64))
 def row_ends(text: Any, delimiter: Any, quote: Any, escape: Any, ends: Any) -> Any:
     """Return the number of rows that end in ``text``, the position after the last one, and whether a quote is still
     open (1 or 0).

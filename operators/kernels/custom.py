@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numba import from_dtype, njit, types
 
-from dataflow.state.kernels.words import RI32, RI64, RU8, WI64, valid
-from operators.kernels.aggregate import READ_RECORDS, RECORDS
+from dataflow.state.kernels.words import READ_RECORDS, RECORDS, RI32, RI64, RU8, WI64, valid
 
 __all__ = ["finish_loop", "fold_loop", "merge_loop"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
-from dataflow.state.kernels.words import RI32, RI64, RU8, valid
-from operators.kernels.aggregate import READ_RECORDS, RECORDS
+from dataflow.kernel_cache.decorator import kernel
+from dataflow.state.kernels.words import READ_RECORDS, RECORDS, RI32, RI64, RU8, valid
 
 __all__ = ["fold_decimals", "merge_decimals"]
 
@@ -16,7 +16,7 @@ BOUND_HIGH, BOUND_LOW = divmod(10**38, 2**64)
 INT = types.int64
 
 
-@njit(types.boolean(RECORDS, types.uint64, INT, INT, INT), nogil=True, cache=True)
+@kernel(types.boolean(RECORDS, types.uint64, INT, INT, INT))
 def add(records: Any, slot: Any, word: Any, low: Any, high: Any) -> Any:
     """Add a number to the sum at ``word``; return False and change nothing if it would exceed 38 digits."""
     held_low, held_high = records[slot, word], records[slot, word + 1]
@@ -36,7 +36,7 @@ def add(records: Any, slot: Any, word: Any, low: Any, high: Any) -> Any:
     return True
 
 
-@njit(INT(RECORDS, RI32, RI64, RU8, INT, INT, INT), nogil=True, cache=True)
+@kernel(INT(RECORDS, RI32, RI64, RU8, INT, INT, INT))
 def fold_decimals(records: Any, slots: Any, halves: Any, bits: Any, first: Any, word: Any, flag: Any) -> Any:
     """Add value i, the words ``halves[2 * i : 2 * i + 2]``; return the row that does not fit, or -1."""
     for i in range(slots.size):
@@ -49,7 +49,7 @@ def fold_decimals(records: Any, slots: Any, halves: Any, bits: Any, first: Any, 
     return -1
 
 
-@njit(INT(RECORDS, RI32, READ_RECORDS, INT), nogil=True, cache=True)
+@kernel(INT(RECORDS, RI32, READ_RECORDS, INT))
 def merge_decimals(records: Any, slots: Any, partials: Any, word: Any) -> Any:
     for i in range(slots.size):
         if not add(records, types.uint64(slots[i]), word, partials[i, word], partials[i, word + 1]):

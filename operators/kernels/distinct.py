@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
-from dataflow.state.kernels.words import RI32
-from operators.kernels.aggregate import RECORDS
+from dataflow.kernel_cache.decorator import kernel
+from dataflow.state.kernels.words import RECORDS, RI32
 
 __all__ = ["count_new"]
 
 
-@njit(types.void(RECORDS, RI32, RI32, types.int64, types.int64), nogil=True, cache=True)
+@kernel(types.void(RECORDS, RI32, RI32, types.int64, types.int64))
 def count_new(records: Any, slots: Any, pairs: Any, known: Any, word: Any) -> None:
     """Add one to the record of ``slots[i]`` if ``pairs[i]`` is new; new pairs are numbered from ``known`` on."""
     for i in range(slots.size):

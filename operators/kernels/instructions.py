@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["COUNT", "EXTREME", "KEEP", "MARK", "SUM", "SUM_FLOAT", "SUM_UNSIGNED", "TOUCH", "WIDTH"]
+__all__ = ["ARGUMENTS", "COUNT", "EXTREME", "KEEP", "PASS_WORDS", "SUM", "SUM_FLOAT", "SUM_UNSIGNED"]
 
-TOUCH, MARK, COUNT, SUM, SUM_UNSIGNED, SUM_FLOAT, EXTREME = range(7)
+COUNT, SUM, SUM_UNSIGNED, SUM_FLOAT, EXTREME = range(1, 6)
+"""The operations that change a word of a record; 0 stands for none."""
 
 KEEP = -1
-"""Not an instruction of ``fold``: marks a word that an aggregate's own kernel changes."""
+"""Not an operation of ``fold``: marks a word that an aggregate's own kernel changes."""
 
-WIDTH = 8
-"""The most instructions for one call of ``fold``."""
+ARGUMENTS = 8
+"""The most passes for one call of ``fold``; each reads one argument."""
+
+PASS_WORDS = 12
+"""The numbers that describe a pass to ``fold``."""

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
-from dataflow.state.kernels.words import RI32, RI64, RU8, WI64, load, valid
-from operators.kernels.aggregate import RECORDS
+from dataflow.kernel_cache.decorator import kernel
+from dataflow.state.kernels.words import RECORDS, RI32, RI64, RU8, WI64, load, valid
 
 __all__ = ["fold_bytes", "settle"]
 
 INT = types.int64
 
 
-@njit(INT(RU8, INT, INT, RU8, INT, INT), nogil=True, cache=True)
+@kernel(INT(RU8, INT, INT, RU8, INT, INT))
 def compare_bytes(left: Any, left_start: Any, left_stop: Any, right: Any, right_start: Any, right_stop: Any) -> Any:
     """Return a number below, equal to or above zero if the left bytes are less than, equal to or above the right."""
     shared = min(left_stop - left_start, right_stop - right_start)
@@ -33,7 +33,7 @@ def compare_bytes(left: Any, left_start: Any, left_stop: Any, right: Any, right_
     return (left_stop - left_start) - (right_stop - right_start)
 
 
-@njit(INT(RU8, INT, INT, RU8, INT, INT), nogil=True, cache=True)
+@kernel(INT(RU8, INT, INT, RU8, INT, INT))
 def compare_numbers(left: Any, left_start: Any, left_stop: Any, right: Any, right_start: Any, right_stop: Any) -> Any:
     """Compare integers of one width in two's complement, least byte first; see ``compare_bytes``."""
     width = left_stop - left_start
@@ -46,11 +46,7 @@ def compare_numbers(left: Any, left_start: Any, left_stop: Any, right: Any, righ
     return 0
 
 
-@njit(
-    types.void(RECORDS, RI32, RU8, RI64, RU8, INT, RU8, RI64, INT, INT, INT, INT),
-    nogil=True,
-    cache=True,
-)
+@kernel(types.void(RECORDS, RI32, RU8, RI64, RU8, INT, RU8, RI64, INT, INT, INT, INT))
 def fold_bytes(
     records: Any,
     slots: Any,
@@ -87,7 +83,7 @@ def fold_bytes(
             records[slot, at] = -2 - i
 
 
-@njit(INT(RECORDS, RI32, INT, RU8, RI64, types.uint8[::1], WI64, INT), nogil=True, cache=True)
+@kernel(INT(RECORDS, RI32, INT, RU8, RI64, types.uint8[::1], WI64, INT))
 def settle(records: Any, slots: Any, word: Any, data: Any, offsets: Any, arena: Any, starts: Any, known: Any) -> Any:
     """Append the bytes of each row that a record of ``slots`` chose to ``arena``, which must have room for all rows.
 

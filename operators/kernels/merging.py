@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
-from dataflow.state.kernels.words import RI32, RI64, WI32, prefetch
-from operators.kernels.aggregate import READ_RECORDS, RECORDS
+from dataflow.kernel_cache.decorator import kernel
+from dataflow.state.kernels.words import READ_RECORDS, RECORDS, RI32, RI64, WI32, prefetch
 from operators.kernels.instructions import COUNT, EXTREME, SUM, SUM_FLOAT, SUM_UNSIGNED
 
 __all__ = ["merge_records", "reset_records"]
@@ -18,11 +18,7 @@ __all__ = ["merge_records", "reset_records"]
 AHEAD = 16
 
 
-@njit(
-    types.UniTuple(types.int64, 3)(RECORDS, RI32, READ_RECORDS, RI64, WI32, types.int64),
-    nogil=True,
-    cache=True,
-)
+@kernel(types.UniTuple(types.int64, 3)(RECORDS, RI32, READ_RECORDS, RI64, WI32, types.int64))
 def merge_records(records: Any, slots: Any, partials: Any, operations: Any, touched: Any, count: Any) -> Any:
     """Fold row i of ``partials`` into the record of ``slots[i]``, word w by ``operations[w]``, flags by a bitwise or.
 
@@ -65,7 +61,7 @@ def merge_records(records: Any, slots: Any, partials: Any, operations: Any, touc
     return count, -1, -1
 
 
-@njit(types.void(RECORDS, RI32, RI64), nogil=True, cache=True)
+@kernel(types.void(RECORDS, RI32, RI64))
 def reset_records(records: Any, slots: Any, template: Any) -> None:
     """Reset the record of each slot to that of a key without rows."""
     for i in range(slots.size):

@@ -9,20 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
-from dataflow.state.kernels.words import RI32, RI64, RU8, valid
-from operators.kernels.aggregate import READ_RECORDS, RECORDS
+from dataflow.kernel_cache.decorator import kernel
+from dataflow.state.kernels.words import READ_RECORDS, RECORDS, RI32, RI64, RU8, valid
 
 __all__ = ["fold_moments", "merge_moments", "read_moments"]
 
 
-@njit(
-    types.void(RECORDS, RI32, RI64, RU8, types.int64, types.int64),
-    nogil=True,
-    cache=True,
-    error_model="numpy",
-)
+@kernel(types.void(RECORDS, RI32, RI64, RU8, types.int64, types.int64), error_model="numpy")
 def fold_moments(records: Any, slots: Any, column: Any, bits: Any, first: Any, word: Any) -> None:
     """Fold the float64 bits of ``column`` into (count, mean, deviations) at ``word``; empty ``bits``: no nulls."""
     floats = records.view(types.float64)
@@ -41,7 +36,7 @@ def fold_moments(records: Any, slots: Any, column: Any, bits: Any, first: Any, w
         floats[slot, at + two] += away * (values[i] - mean)
 
 
-@njit(types.void(RECORDS, RI32, READ_RECORDS, types.int64), nogil=True, cache=True, error_model="numpy")
+@kernel(types.void(RECORDS, RI32, READ_RECORDS, types.int64), error_model="numpy")
 def merge_moments(records: Any, slots: Any, partials: Any, word: Any) -> None:
     floats = records.view(types.float64)
     others = partials.view(types.float64)
@@ -62,12 +57,7 @@ def merge_moments(records: Any, slots: Any, partials: Any, word: Any) -> None:
         floats[slot, word + 2] += others[i, word + 2] + (away * away * held * share if held else 0.0)
 
 
-@njit(
-    types.void(READ_RECORDS, types.int64, types.int64, types.float64[::1], types.boolean[::1]),
-    nogil=True,
-    cache=True,
-    error_model="numpy",
-)
+@kernel(types.void(READ_RECORDS, types.int64, types.int64, types.float64[::1], types.boolean[::1]), error_model="numpy")
 def read_moments(records: Any, word: Any, ddof: Any, out: Any, present: Any) -> None:
     """Write each record's variance to ``out``; set ``present`` where there are more than ``ddof`` values."""
     floats = records.view(types.float64)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
+from dataflow.kernel_cache.decorator import kernel
 from dataflow.state.kernels.words import RI32, RI64, WI32, WI64
 
 __all__ = ["count_places", "find_places", "number_windows"]
 
 
-@njit(types.int64(types.int64, types.int64, types.int64), nogil=True, cache=True)
+@kernel(types.int64(types.int64, types.int64, types.int64))
 def find_number(time: Any, size: Any, offset: Any) -> Any:
     """Return ``(time - offset) // size`` without a difference that could exceed 64 bits."""
     number = time // size
     return number if time - number * size >= offset else number - 1
 
 
-@njit(types.UniTuple(types.int64, 2)(RI64, types.int64, types.int64, WI64), nogil=True, cache=True)
+@kernel(types.UniTuple(types.int64, 2)(RI64, types.int64, types.int64, WI64))
 def number_windows(times: Any, size: Any, offset: Any, out: Any) -> Any:
     """Write ``(time - offset) // size`` of each time to ``out``; return the least and the greatest of them.
 
@@ -40,14 +41,14 @@ def number_windows(times: Any, size: Any, offset: Any, out: Any) -> Any:
     return low, high
 
 
-@njit(types.void(RI32, RI64, types.int64, types.int64, WI32), nogil=True, cache=True)
+@kernel(types.void(RI32, RI64, types.int64, types.int64, WI32))
 def find_places(slots: Any, numbers: Any, low: Any, known: Any, out: Any) -> None:
     """Write one number for each pair of slot (``known`` in all) and window (from ``low`` on) to ``out``."""
     for i in range(out.size):
         out[i] = (numbers[i] - low) * known + slots[i]
 
 
-@njit(types.void(RI32, RI32, WI64, WI64), nogil=True, cache=True)
+@kernel(types.void(RI32, RI32, WI64, WI64))
 def count_places(places: Any, touched: Any, counts: Any, out: Any) -> None:
     """Write to ``out`` how often each distinct place in ``touched`` is in ``places``; ``counts`` stays zero."""
     for i in range(places.size):

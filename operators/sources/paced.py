@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from dataflow.clock import Clock
 from dataflow.contracts.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
+from dataflow.contracts.tuning import Choice
 from dataflow.errors import ConfigurationError
 
 __all__ = ["PacedSource", "paced"]
@@ -79,6 +81,9 @@ class PacedSource(Source):
     def identified_by(self, identity: InputIdentity) -> PacedSource:
         return PacedSource(self._source.identified_by(identity), self._rates)
 
+    def choices(self) -> Sequence[Choice]:
+        return self._source.choices()
+
     def select(self, columns: Sequence[str]) -> PacedSource:
         return PacedSource(self._source.select(columns), self._rates)
 
@@ -111,6 +116,13 @@ class _PacedReader(SplitReader):
         if batch is not None and batch is not END:
             self._given += batch.num_rows
         return batch
+
+    @property
+    def next_poll(self) -> int | None:
+        if self._start is None:
+            return None
+        due = self._start + math.ceil((self._given + self._least) * _SECOND / self._rate)
+        return due if due > self._clock.now() else self._reader.next_poll
 
     def rejected(self) -> pa.RecordBatch | None:
         return self._reader.rejected()

@@ -28,6 +28,7 @@ from dataflow.contracts.source import (
     Split,
     SplitReader,
 )
+from dataflow.contracts.tuning import Choice
 from dataflow.errors import (
     CheckpointDamaged,
     ConfigurationError,
@@ -37,11 +38,12 @@ from dataflow.errors import (
     UnknownColumn,
     user_frame,
 )
-from dataflow.state.dictionaries import encoded_schema, wide_type
+from dataflow.state.dictionaries import encoded_schema, is_textual, wide_type
 from dataflow.untrusted import Count, excerpt, parsed
 from operators.sources.arrow import plain_type
 from operators.sources.files import Files
 from operators.sources.known_file import KnownFile, KnownFiles, changed
+from operators.sources.parquet_choices import Sample, choices_of
 from operators.sources.parquet_reader import DAMAGED, ParquetOpener, ParquetReader
 from operators.sources.paths import Paths, expand
 from operators.sources.pruned_groups import pruned_groups
@@ -154,7 +156,7 @@ class _File:
         fields = []
         for field in self.metadata.schema.to_arrow_schema():
             plain = plain_type(field.type, field.name)
-            encoded = field.name in dictionary and any(check(plain) for check in _TEXTUAL)
+            encoded = field.name in dictionary and is_textual(plain)
             type_ = pa.dictionary(pa.int32(), plain) if encoded else wide_type(plain)
             fields.append(pa.field(field.name, type_))
         names = [field.name for field in fields]
@@ -187,9 +189,6 @@ class _Info(msgspec.Struct):
 
 
 _PARTITION: Final = re.compile(r"[^=]+=.*")
-_ENTRIES: Final = 4
-"""Rows that an entry of a dictionary must stand for, for dictionaries to pay."""
-_TEXTUAL: Final = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
 
 
 def _info(split: Split) -> _Info:
@@ -209,6 +208,7 @@ class ParquetSource(Source):
         batch_rows: int | None,
         split_by: SplitBy,
         conditions: tuple[Condition, ...] = (),
+        samples: Mapping[str, Sample] | None = None,
     ) -> None:
         self.blocking = known.where.remote
         self._known = known
@@ -218,6 +218,7 @@ class ParquetSource(Source):
         self._batch_rows = batch_rows
         self._split_by = split_by
         self._conditions = conditions
+        self._samples = samples or {}
 
     @property
     def schema(self) -> pa.Schema:
@@ -277,7 +278,9 @@ class ParquetSource(Source):
         pruned = pruned_groups(file.metadata, groups, self._schema, self._conditions)
         layout = file.sizes.layout(groups, self._batch_rows).without(pruned)
         where = self._known.where
-        opener = ParquetOpener(file.path, file.footer, file.metadata, self._dictionary, where, context)
+        opener = ParquetOpener(
+            file.path, file.footer, file.metadata, self._dictionary, self.may_be_text, where, context
+        )
         return ParquetReader(split.id, layout, row, self._schema, opener)
 
     def select(self, columns: Sequence[str]) -> ParquetSource:
@@ -288,13 +291,18 @@ class ParquetSource(Source):
 
     def encoded(self, columns: Sequence[str]) -> ParquetSource:
         """Return the source with dictionaries for the ``columns`` whose values repeat in the first row group."""
-        repeated = [name for name in columns if name not in self._dictionary and self._repeats(name)]
-        if not repeated:
-            return self
-        return self._with(schema=encoded_schema(self._schema, repeated), dictionary=(*self._dictionary, *repeated))
+        measured = {name: self._sample(name) for name in columns if name not in self._dictionary}
+        samples = {name: sample for name, sample in measured.items() if sample is not None}
+        repeated = [name for name, sample in samples.items() if sample.repeats]
+        schema = encoded_schema(self._schema, repeated) if repeated else self._schema
+        return self._with(schema=schema, dictionary=(*self._dictionary, *repeated), samples=samples)
 
-    def _repeats(self, column: str) -> bool:
-        """Return whether a dictionary of the first rows has at most a quarter as many entries.
+    @property
+    def may_be_text(self) -> tuple[str, ...]:
+        return tuple(name for name, sample in self._samples.items() if sample.repeats and name in self._schema.names)
+
+    def _sample(self, column: str) -> Sample | None:
+        """Return the size of a dictionary of the first rows; None: they cannot be read as a dictionary.
 
         The encodings in the footer do not tell: a writer that gives its dictionary up half way leaves both. An error is
         reported by the reader that meets it again.
@@ -302,7 +310,7 @@ class ParquetSource(Source):
         places = ((f, group) for f in self._files.values() for group, rows in enumerate(f.sizes.rows) if rows)
         file, group = next(places, (None, 0))
         if file is None:
-            return False
+            return None
         where = self._known.where.filesystem
         try:
             with pq.ParquetFile(
@@ -311,8 +319,8 @@ class ParquetSource(Source):
                 batches = opened.iter_batches(MOST_ROWS, [group], [column], use_threads=False)
                 sample = next(batches).column(0)
         except DAMAGED:
-            return False
-        return pa.types.is_dictionary(sample.type) and _ENTRIES * len(sample.dictionary) <= len(sample)
+            return None
+        return Sample(len(sample.dictionary), len(sample)) if types.is_dictionary(sample.type) else None
 
     def skipping(self, conditions: Sequence[Condition]) -> ParquetSource:
         return self._with(conditions=(*self._conditions, *conditions))
@@ -323,6 +331,7 @@ class ParquetSource(Source):
         schema: pa.Schema | None = None,
         dictionary: tuple[str, ...] | None = None,
         conditions: tuple[Condition, ...] | None = None,
+        samples: Mapping[str, Sample] | None = None,
     ) -> ParquetSource:
         return ParquetSource(
             known or self._known,
@@ -332,7 +341,13 @@ class ParquetSource(Source):
             self._batch_rows,
             self._split_by,
             self._conditions if conditions is None else conditions,
+            self._samples if samples is None else samples,
         )
+
+    def choices(self) -> Sequence[Choice]:
+        sizes = [file.sizes for file in self._files.values()]
+        named = [name for name in self._dictionary if name not in self._samples and name in self._schema.names]
+        return choices_of(sizes, len(self.splits()), self._batch_rows, named, self._samples, self._conditions)
 
     def __repr__(self) -> str:
         return repr(self._known)

@@ -118,6 +118,10 @@ class WatchReader(SplitReader):
             self._begin(file)
 
     @property
+    def next_poll(self) -> int | None:
+        return self._due if self._reader is None else self._reader.next_poll
+
+    @property
     def mid_batch(self) -> bool:
         return self._reader is not None and self._reader.mid_batch
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from dataflow.contracts.operator import Operator, OperatorContext, Out
 from dataflow.expressions import Expr, compile_expression, output_schema
+from dataflow.state.dictionaries import either_schema
 
 __all__ = ["ProjectOperator"]
 
@@ -27,6 +28,7 @@ class ProjectOperator(Operator):
         assert output.equals(context.output_schema), f"{where} makes {output}, its context says {context.output_schema}"
         self._schema = context.output_schema
         self._columns = [compile_expression(expr, schema, where) for expr in columns]
+        self._dictionaries = [field.name for field in self._schema if pa.types.is_dictionary(field.type)]
         self._kernels = tuple(name for expr in columns for name in expr.kernels())
 
     @property
@@ -39,4 +41,8 @@ class ProjectOperator(Operator):
         if not self._columns:
             out.emit(batch.select([]))
             return
-        out.emit(pa.RecordBatch.from_arrays([column(batch) for column in self._columns], schema=self._schema))
+        arrays = [column(batch) for column in self._columns]
+        schema = self._schema
+        if self._dictionaries:
+            schema = either_schema(schema, self._dictionaries, [array.type for array in arrays])
+        out.emit(pa.RecordBatch.from_arrays(arrays, schema=schema))

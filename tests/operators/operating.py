@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.live_splits import LiveSplits
 from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.contracts.row_errors import RowTally
-from dataflow.contracts.source import LiveSplits
 from dataflow.state.codec import decode, encode
 
 __all__ = ["Emitted", "ManualSplits", "context_of", "drained", "stored"]

@@ -92,6 +92,19 @@ def encoded(path: Path, shape: Shape) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("type_", [pa.large_string(), pa.large_binary()], ids=str)
+def test_large_text_is_read_as_a_dictionary_and_stays_large(type_: pa.DataType, tmp_path: Path) -> None:
+    keys = table()["k"].cast(pa.binary()).cast(type_)
+    pq.write_table(pa.table({"k": keys, "x": table()["x"]}), tmp_path / "large.parquet", row_group_size=37)
+    with flow.Pipeline() as p:
+        counts(p.source(op.read_parquet(tmp_path), name="rows")).sink(op.collect(), name="out")
+    result = p.run(parallelism=2)
+    assert result.tuning.of("dictionary")[0].chosen == "dictionary"
+    found = result.table("out")
+    assert found.schema.field("k").type == type_
+    assert dict(zip(found["k"].to_pylist(), found["n"].to_pylist(), strict=True)) == Counter(keys.to_pylist())
+
+
 @pytest.mark.parametrize("name", ENCODED)
 def test_keys_that_are_only_passed_on_and_counted_are_dictionaries(tmp_path: Path, name: str) -> None:
     shape, expected = ENCODED[name]

@@ -11,7 +11,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow import col
+from dataflow import col, lit
 from dataflow.errors import ConfigurationError
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import Plan, make_plan
@@ -228,6 +228,13 @@ def test_a_union_keeps_what_all_inputs_have_left() -> None:
     pruned = prune_columns(p.graph)
     assert [node.schema.names for node in pruned][:4] == [["k", "a"], ["k", "a", "d"], ["k", "a", "d"], ["k", "a"]]
     assert sorted(summed.collect(parallelism=2).to_pylist(), key=str) == [{"k": n, "a_sum": 2 * n} for n in (1, 2, 3)]
+
+
+def test_if_no_column_is_used_the_narrowest_one_is_read_to_count_the_rows() -> None:
+    wide = pa.table({"text": ["a", "b"], "n": [1, 2], "flag": [True, False], "m": [3, 4]})
+    ones = flow.Pipeline().source(op.from_arrow(wide)).select(lit(1).alias("one"))
+    assert read(ones) == ["flag"]
+    assert ones.collect().to_pylist() == [{"one": 1}, {"one": 1}]
 
 
 def test_only_the_columns_that_are_used_are_read_from_the_file(tmp_path: Path) -> None:

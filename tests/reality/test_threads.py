@@ -80,6 +80,17 @@ def test_a_checkpoint_on_request_is_durable_and_committed_when_it_answers(tmp_pa
         assert flow.DirectoryStore(tmp_path / "ckpt").checkpoints() == [first, first + 1]
 
 
+def test_a_checkpoint_that_is_held_up_says_so_and_may_still_be_committed(tmp_path: Path) -> None:
+    gate = Gatekeeper()
+    with counting(op.collect(), function=gate).start(checkpoint=flow.Checkpointing(tmp_path / "c", every="1h")) as job:
+        gate.reached.wait()
+        with pytest.raises(TimeoutError, match=r"not committed within 10\.0 ms; the job continues, .* job\.who_waits"):
+            job.checkpoint(timeout="10ms")
+        gate.open.set()
+        job.checkpoint(timeout="30s")
+        assert [record.checkpoint for record in job.checkpoints] == [1, 2]
+
+
 def test_a_checkpoint_asked_of_a_job_that_is_over_is_refused_at_once() -> None:
     with counting(op.collect(), batches=3).start() as job:
         job.wait()
@@ -197,7 +208,7 @@ def test_an_interrupt_is_raised_though_the_job_ends_as_its_time_is_over() -> Non
 def test_a_timeout_does_not_wait_for_a_function_that_does_not_return(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dataflow.runners.local._GRACE", 0.05)
+    monkeypatch.setattr("dataflow.runners.local_job._GRACE", 0.05)
     gate = Gatekeeper()
     job = counting(op.collect(), function=gate).start()
     gate.reached.wait()
@@ -212,7 +223,7 @@ def test_a_timeout_does_not_wait_for_a_function_that_does_not_return(
 
 
 def test_a_job_that_outlived_its_cancel_warns_of_late_rows_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dataflow.runners.local._GRACE", 0.05)
+    monkeypatch.setattr("dataflow.runners.local_job._GRACE", 0.05)
     gate = Gatekeeper()
     late = pa.table({"n": [0, 1], "time": pa.array([100, 0], pa.timestamp("s"))})
     with flow.Pipeline("late") as p:
@@ -237,7 +248,7 @@ def test_a_job_that_outlived_its_cancel_warns_of_late_rows_when_it_is_over(monke
 
 
 def test_a_job_that_outlives_its_cancel_and_its_block_is_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dataflow.runners.local._GRACE", 0.05)
+    monkeypatch.setattr("dataflow.runners.local_job._GRACE", 0.05)
     gate = Gatekeeper()
     with flow.Pipeline("stuck") as p:
         rows = p.source(op.from_arrow(pa.table({"n": [0]})), name="in").map_batches(gate, name="function")

@@ -166,7 +166,7 @@ def opening(gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
         gate.set()
         wait_for_import(loading, pressed)
 
-    monkeypatch.setattr("dataflow.runners.local.wait_for_import", wait)
+    monkeypatch.setattr("dataflow.runners.local_job.wait_for_import", wait)
     monkeypatch.setattr("dataflow.runners.kernel_wait.wait_for_import", wait)
 
 

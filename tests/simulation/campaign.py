@@ -143,6 +143,7 @@ def run(seed: int) -> Run:
         stall=draw.choice((0.0, 0.002, 0.005)),
         slices=draw.choice((0.0, 0.0, 0.3)),
         joins=0.0 if seed in corpus() else 0.5,  # with joined batches, a seed of the corpus would be another run
+        little_room=0.0 if seed in corpus() else 0.3,  # the same holds for channels with little room
         slow=draw.choice((0.0, 0.1, 0.4)),
         fail=0.0 if calm else draw.choice((0.0, 0.02, 0.05)),
         damage=draw.choice((0.0, 0.0, 0.3)),

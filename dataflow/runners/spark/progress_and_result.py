@@ -16,6 +16,7 @@ from dataflow.runners.run_result import RunResult, TaskMetrics, changes_of, outp
 from dataflow.runners.run_warnings import late_rows
 from dataflow.runners.spark.driver import Driver
 from dataflow.runners.spark.source_tasks import splits_of
+from dataflow.runners.tuning import Tuning, source_choices
 from dataflow.runtime.task.progress import JobState, TaskTimes
 from dataflow.runtime.task.task_input import SplitState
 
@@ -98,6 +99,7 @@ class SparkMeter:
             warnings=tuple(self.warnings()),
             outputs=outputs_of(graph),
             changes=changes_of(graph),
+            tuning=Tuning(source_choices(graph)),
         )
 
     def warnings(self) -> list[BarrierflowWarning]:

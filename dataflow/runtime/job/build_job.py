@@ -10,6 +10,7 @@ are loaded first, because restoring calls them.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -44,13 +45,14 @@ from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint, find
 from dataflow.runtime.restore.in_flight import put_back
 from dataflow.runtime.restore.new_input import with_new_input
 from dataflow.runtime.restore.verification import Verification, two_phase_sinks
+from dataflow.runtime.task.byte_credit import TASK_BYTES
 from dataflow.runtime.task.chain import Chain
 from dataflow.runtime.task.channel import DEFAULT_CREDIT, Channel
 from dataflow.runtime.task.channel_input import ChannelInput
 from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.crash_points import Point, Probe, no_probe
 from dataflow.runtime.task.input_gate import Choose, InputGate, RoundRobin
-from dataflow.runtime.task.joined_rows import Apart, Join, has_fixed_width
+from dataflow.runtime.task.joined_rows import DICTIONARIES, SEEN, Apart, Join, has_fixed_width
 from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 from dataflow.runtime.task.library import Library
 from dataflow.runtime.task.messages import Mailbox
@@ -58,6 +60,7 @@ from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.outputs import Output, output_for
 from dataflow.runtime.task.pace import Pace, Unpaced
 from dataflow.runtime.task.parts import SAMPLE_ROWS, TaskState
+from dataflow.runtime.task.poll_times import AtOnce, PollTimes
 from dataflow.runtime.task.services import Identity, Services
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task import Task
@@ -85,7 +88,9 @@ class Settings:
     ``pace`` makes the rule by which a task slices batches; ``library`` is the package of operators; ``store`` replaces
     the store at the location of the checkpoints, if a runner wraps it. ``delays`` has, by operator, a function that is
     called with the number of rows before the operator takes them. ``load`` loads the kernels that a restore calls.
-    ``join`` decides which batches are joined while they wait in a channel.
+    ``join`` makes the rule by which batches are joined while they wait, given the number of channels they are dealt out
+    over; ``polls`` makes the rule by which a source task is polled. ``task_bytes`` are the bytes that may wait in all
+    channels into a task.
     """
 
     pipeline: str
@@ -97,7 +102,9 @@ class Settings:
     credit: int = DEFAULT_CREDIT
     choose: Callable[[], Choose] = RoundRobin
     pace: Callable[[], Pace] = Unpaced
-    join: Join = field(default_factory=Apart)
+    join: Callable[[int], Join] = Apart.over
+    polls: Callable[[], PollTimes] = AtOnce
+    task_bytes: int = TASK_BYTES
     probe: Probe = no_probe
     store: CheckpointStore | None = None
     delays: Mapping[str, Callable[[int], None]] = field(default_factory=dict)
@@ -165,7 +172,9 @@ class _Builder:
         self.services = Services(store, settings.submit, settings.clock, Mailbox(), settings.library, settings.probe)
         self.notices = self.services.notices
         self.channels: dict[tuple[int, int, int], Channel] = {}
-        self.verification = Verification(plan, self._setup, settings.clock, self.notices, settings.load, settings.join)
+        self.verification = Verification(
+            plan, self._setup, settings.clock, self.notices, settings.load, settings.join, settings.polls
+        )
 
     def build(self) -> Job:
         plan, settings, store = self.plan, self.settings, self.store
@@ -308,7 +317,7 @@ class _Builder:
         if state is not None:
             watermarks: Any = state.inlet["watermarks"]
             gate.restore_watermarks(watermarks)
-        return ChannelInput(gate, ports)
+        return ChannelInput(gate, ports, self.settings.task_bytes)
 
     @property
     def _sample(self) -> int | None:
@@ -336,11 +345,15 @@ class _Builder:
     def _connect(self) -> None:
         """Make the channels between the tasks of every link."""
         seen = self.plan.graph.batches_seen()
+        into = Counter((link.target, t) for link in self.plan.links for _, t in self.plan.channels(link))
         for i, link in enumerate(self.plan.links):
             overtakable = self._overtakes and link.partitioning in _OVERTAKABLE
             node = self.plan.graph.nodes[link.node]
-            # the dictionaries of joined rows would have to be united
-            apart = node.id in seen or has_dictionaries(node.output(link.tag))
+            apart = None
+            if node.id in seen:
+                apart = Apart(SEEN)
+            elif has_dictionaries(node.output(link.tag)):
+                apart = Apart(DICTIONARIES)
             schema, encoded = schema_json(node.declared(link.tag)), node.encoded if link.tag is None else ()
             for (s, t), ends in self.plan.channel_ids(link).items():
                 self.channels[i, s, t] = Channel(
@@ -349,8 +362,9 @@ class _Builder:
                     overtakable=overtakable,
                     schema=schema,
                     encoded=encoded,
-                    join=Apart() if apart else self.settings.join,
+                    join=apart or self.settings.join(1),
                     fixed_width=has_fixed_width(node.output(link.tag)),
+                    byte_credit=max(1, self.settings.task_bytes // into[link.target, t]),
                 )
 
 

@@ -59,6 +59,11 @@ class CheckpointRequests:
         """Retry requests after a pause. Nothing failed: a task was just ending, or a newer checkpoint came first."""
         self._retries += [(now + _PAUSE, self._pending.pop(number)) for number in requests]
 
+    @property
+    def deadline(self) -> int | None:
+        """The time of the next retry; None: no request waits for one."""
+        return min([at for at, _ in self._retries], default=None)
+
     def due(self, now: int) -> list[CheckpointRequest]:
         """Remove and return the requests to be retried now."""
         due = [request for at, request in self._retries if at <= now]

@@ -129,6 +129,11 @@ class Committer:
         return bool(due)
 
     @property
+    def deadline(self) -> int | None:
+        """The time of the next retry; None: no commit failed."""
+        return min([p.retry_at for p in self._pending.values() if p.retry_at is not None], default=None)
+
+    @property
     def horizon(self) -> int:
         """The checkpoint up to which every sink has committed."""
         return min(self._committed.values(), default=0)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.tuning import Choice
 from dataflow.errors import CheckpointError, JobCancelled
 from dataflow.protocol.coordination import Coordinator
 from dataflow.protocol.coordinator_actions import (
@@ -111,6 +112,8 @@ class Job:
         self.history = CheckpointHistory(list(tasks), services.clock)
         for task in tasks.values():
             task.ledger = self.history.ledger
+        #: What the runner chose for the whole job; it sets them before the first step.
+        self.choices: Sequence[Choice] = ()
         #: The locks of the store and of the outputs of sinks, from the builder. Released once, last of all.
         self.held = ExitStack()
         #: Never changes.
@@ -180,6 +183,17 @@ class Job:
     def over(self) -> bool:
         """Whether the job has ended."""
         return self.state is not JobState.RUNNING
+
+    @property
+    def deadline(self) -> int | None:
+        """The time when ``step`` has work without a message, in microseconds; None: never, or not known."""
+        times = (self.coordinator.deadline, self.committer.deadline, self._requests.deadline)
+        return min([at for at in times if at is not None], default=None)
+
+    @property
+    def ending(self) -> bool:
+        """Whether the job waits for its tasks to be done, which they do not report."""
+        return self._released
 
     def step(self) -> bool:
         """Handle messages and due work; return whether there was any."""

@@ -40,6 +40,5 @@ def _causes(task: Task, now: int) -> list[str]:
     if (working := task.chain.working) is not None:
         causes.append(f"busy in operator {working.name!r}, which took {working.rows_in} rows so far")
     if task.state is Progress.BACK_PRESSURED:
-        full = [c for output in task.chain.outputs for c in output.channels if not c.has_credit]
-        causes += [f"full: {c.name} ({c.queued_rows} rows queued)" for c in full]
+        causes += [f"full: {c.name} ({c.queued_rows} rows queued)" for c in task.awaited]
     return [*causes, *task.task_input.causes(task.state, now)]

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch
-from dataflow.planning.graph import Partitioning, decoded_schema, schema_json
+from dataflow.planning.graph import Partitioning, schema_json
 from dataflow.planning.physical_plan import Link, Plan
 from dataflow.protocol.events import Data
 from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.library import Library
 from dataflow.runtime.task.parts import ChannelState, with_dictionaries
-from dataflow.state.dictionaries import wide_schema
+from dataflow.state.dictionaries import decoded_schema, wide_schema
 
 __all__ = ["check_carried", "put_back"]
 

@@ -19,10 +19,11 @@ from dataflow.planning.physical_plan import Plan, Vertex
 from dataflow.planning.specs import Read, Write
 from dataflow.runtime.task.chain import ChainNode
 from dataflow.runtime.task.contract_checks import check_splits
-from dataflow.runtime.task.joined_rows import Apart, Join
+from dataflow.runtime.task.joined_rows import DICTIONARIES, SEEN, Apart, Join
 from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.parts import TaskState
+from dataflow.runtime.task.poll_times import PollTimes
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.source_peers import Peers
 from dataflow.runtime.task.task_input import SplitState
@@ -58,7 +59,8 @@ class Verification:
         clock: Clock,
         notices: Notices,
         load: Callable[[KernelLoader], None],
-        join: Join,
+        join: Callable[[int], Join],
+        polls: Callable[[], PollTimes],
     ) -> None:
         self.inputs: dict[str, SourceInput] = {}
         """The inputs of source tasks, by task; their splits were checked."""
@@ -70,6 +72,7 @@ class Verification:
         self._notices = notices
         self._load = load
         self._join = join
+        self._polls = polls
         self._loaded = False
 
     def start_fresh(self) -> None:
@@ -125,14 +128,22 @@ class Verification:
             peers = Peers(vertex.parallelism)
             for i, task in enumerate(vertex.tasks):
                 context = SourceContext(vertex.head.name, i, vertex.parallelism, self._clock, notify=self._notices.add)
-                inputs[task] = SourceInput(source, splits[task], context, peers, self._join_of(vertex, source))
+                join = self._join_of(vertex, source)
+                inputs[task] = SourceInput(source, splits[task], context, peers, join, self._polls())
         return inputs
 
     def _join_of(self, vertex: Vertex, source: Source) -> Join:
         """Return the rule for joining batches of a source: none where an operator sees them, or a poll may wait."""
-        seen = vertex.head.id in self._plan.graph.batches_seen()
-        seen = seen or any([node.spec.assigns_time for node in vertex.nodes])
-        return Apart() if seen or source.blocking or has_dictionaries(source.schema) else self._join
+        if vertex.head.id in self._plan.graph.batches_seen():
+            return Apart(SEEN)
+        if any([node.spec.assigns_time for node in vertex.nodes]):
+            return Apart("event time moves by them")
+        if source.blocking:
+            return Apart("a poll may wait")
+        if has_dictionaries(source.schema):
+            return Apart(DICTIONARIES)
+        hashed = [link.target for link in self._plan.links if link.source == vertex.name and link.keys]
+        return self._join(max([self._plan.vertices[target].parallelism for target in hashed], default=1))
 
     def _sources(self) -> Iterator[tuple[Vertex, Source]]:
         for vertex in self._plan.vertices.values():

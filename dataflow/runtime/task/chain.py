@@ -288,6 +288,10 @@ class Chain:
         """Return whether every output has room for one more batch."""
         return all([output.has_credit() for output in self.outputs])
 
+    def queued(self) -> list[Channel]:
+        """Return the channels in which rows are queued."""
+        return [channel for output in self.outputs for channel in output.channels if channel.queued_rows]
+
     def forget_red(self, below: int) -> None:
         """Drop the rows logged only for checkpoints below ``below``, which will not be taken any more."""
         for red in self._red:

@@ -7,6 +7,7 @@ only the later one stays, and waiting batches may be joined (``join``): of one c
 This code assumes: one thread puts, one thread takes, and nothing is put after an ``EndOfInput``.
 
 Invariant: credit bounds the work a producer may start, not its puts: it checks ``has_credit`` before it starts.
+Invariant: the queued bytes are the sum of ``_sizes``, which has an entry for each queued batch.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Final
 
 from dataflow.contracts.source import Json
 from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Watermark
+from dataflow.runtime.task.byte_credit import RowBytes
 from dataflow.runtime.task.joined_rows import Apart, Join, Pile, may_join
 
 __all__ = ["DEFAULT_CREDIT", "SIMULATED_CREDIT", "Channel"]
@@ -29,7 +31,9 @@ SIMULATED_CREDIT: Final = 2
 
 
 class Channel:
-    """A first-in-first-out queue with room for ``credit`` batches. ``name`` is for messages.
+    """A first-in-first-out queue with room for ``credit`` batches and ``byte_credit`` bytes. ``name`` is for messages.
+
+    An empty channel has room for a batch of any size. ``byte_credit`` None: bytes are not counted.
 
     ``on_put`` and ``on_take`` are called after each put and take, on the same thread, without a lock; the runner sets
     them to wake a sleeping worker.
@@ -45,20 +49,26 @@ class Channel:
 
     __slots__ = (
         "_barriers",
+        "_byte_credit",
         "_credit",
         "_ended",
         "_fixed_width",
-        "_join",
         "_lock",
         "_put",
         "_queue",
         "_queued_batches",
+        "_queued_bytes",
         "_queued_rows",
+        "_row_bytes",
+        "_sizes",
         "_taken",
         "_urgent",
         "back_pressured",
         "batches",
         "encoded",
+        "join",
+        "joined",
+        "larger",
         "name",
         "on_put",
         "on_take",
@@ -77,8 +87,10 @@ class Channel:
         encoded: Sequence[str] = (),
         join: Join | None = None,
         fixed_width: bool = False,
+        byte_credit: int | None = None,
     ) -> None:
         assert credit > 0, f"channel {name}: credit must be at least one batch, got {credit}"
+        assert byte_credit is None or byte_credit > 0, f"channel {name}: got credit for {byte_credit} bytes"
         self.name = name
         self.overtakable = overtakable
         """Whether barriers may overtake the elements queued here, which then become channel state."""
@@ -90,12 +102,19 @@ class Channel:
         """Rows put so far, for metrics."""
         self.batches = 0
         """Batches put so far, for metrics."""
+        self.joined = 0
+        """Batches among them that were joined to those before them."""
+        self.larger = 0
+        """Batches among them that have more bytes than the credit."""
         self.back_pressured = 0
         """Microseconds that its writer waited for room, for metrics; written by the writer's task."""
         self.on_put: Callable[[], None] | None = None
         self.on_take: Callable[[], None] | None = None
         self._credit = credit
-        self._join = join or Apart()
+        self._byte_credit = byte_credit
+        self._row_bytes = RowBytes()
+        self.join = join or Apart()
+        """Decides which batches are joined."""
         self._fixed_width = fixed_width
         self._queue: deque[Element] = deque()
         # Urgent elements, each with the number of elements put before it.
@@ -106,13 +125,19 @@ class Channel:
         self._taken = 0
         self._queued_batches = 0
         self._queued_rows = 0
+        self._queued_bytes = 0
+        self._sizes: deque[int] = deque()
         self._ended = False
         self._lock = Lock()  # guards the queues and the counters, which both threads write
 
     @property
     def has_credit(self) -> bool:
         """Whether there is room for one more batch."""
-        return self._queued_batches < self._credit
+        return self._queued_batches < self._credit and self._has_bytes
+
+    @property
+    def _has_bytes(self) -> bool:
+        return self._byte_credit is None or self._queued_bytes < self._byte_credit
 
     @property
     def head(self) -> Element | None:
@@ -157,6 +182,11 @@ class Channel:
         """The number of rows put and not yet taken."""
         return self._queued_rows
 
+    @property
+    def queued_bytes(self) -> int:
+        """The bytes of these rows; 0 if bytes are not counted."""
+        return self._queued_bytes
+
     def __len__(self) -> int:
         """Return the number of queued elements, urgent ones included."""
         return len(self._queue) + len(self._urgent)
@@ -182,20 +212,36 @@ class Channel:
             assert self._queue, f"channel {self.name}: nothing to take"
             element = self._queue[0]
             if isinstance(element, Data) and max_rows is not None and len(element.rows) > max_rows:
-                rows: Any = _as_batch(element).rows
-                self._queue[0] = Data(rows.slice(max_rows), element.epoch)
-                self._queued_rows -= max_rows
-                return Data(rows.slice(0, max_rows), element.epoch)
-            self._queue.popleft()
-            self._taken += 1
-            if isinstance(element, Data):
-                self._queued_batches -= 1
-                self._queued_rows -= len(element.rows)
-            elif isinstance(element, Barrier):
-                self._barriers.popleft()
-        if self.on_take is not None:
+                element, freed = self._cut(element, max_rows)
+            else:
+                self._remove_head(element)
+                freed = True
+        if freed and self.on_take is not None:
             self.on_take()
         return _batched(element)
+
+    def _remove_head(self, element: Element) -> None:
+        self._queue.popleft()
+        self._taken += 1
+        if isinstance(element, Data):
+            self._queued_batches -= 1
+            self._queued_rows -= len(element.rows)
+            self._queued_bytes -= self._sizes.popleft()
+            assert self._queued_batches or not self._queued_bytes, (
+                f"channel {self.name}: {self._queued_bytes} bytes left"
+            )
+        elif isinstance(element, Barrier):
+            self._barriers.popleft()
+
+    def _cut(self, head: Data, rows: int) -> tuple[Data, bool]:
+        """Return the first ``rows`` of the head, whose rest stays, and whether that gave credit back."""
+        batch: Any = _as_batch(head).rows
+        had_bytes, size = self._has_bytes, self._sizes[0] * rows // len(batch)
+        self._queue[0] = Data(batch.slice(rows), head.epoch)
+        self._queued_rows -= rows
+        self._queued_bytes -= size
+        self._sizes[0] -= size
+        return Data(batch.slice(0, rows), head.epoch), self._has_bytes and not had_bytes
 
     def take_urgent(self) -> tuple[Element, tuple[Element, ...]]:
         """Remove the first urgent element; return it and the elements it overtook, which stay queued. Consumer only."""
@@ -234,9 +280,14 @@ class Channel:
                 self.batches += 1
                 self.rows += len(rows)
                 self._queued_rows += len(rows)
+                size = self._measured(rows)
+                self._queued_bytes += size
                 if self._joins(element):
+                    self.joined += 1
+                    self._sizes[-1] += size
                     return
                 self._queued_batches += 1
+                self._sizes.append(size)
             case Watermark(time=time) if self._ends_in_watermark():
                 tail = self._queue[-1]
                 assert isinstance(tail, Watermark), (
@@ -254,6 +305,14 @@ class Channel:
         self._queue.append(element)
         self._put += 1
 
+    def _measured(self, rows: Any) -> int:
+        """Return the bytes of ``rows``, and count it if it is larger than the credit."""
+        if self._byte_credit is None:
+            return 0
+        size = self._row_bytes.of(rows)
+        self.larger += size > self._byte_credit
+        return size
+
     def _joins(self, element: Data) -> bool:
         """Join ``element`` with the rows at the tail, if the policy allows it; return whether it did."""
         # Not if an urgent element waits: it must not overtake rows that were put after it.
@@ -262,7 +321,7 @@ class Channel:
             return False
         waiting: Any = tail.rows
         batch: Any = element.rows
-        if not may_join(waiting, batch, self._join, fixed_width=self._fixed_width):
+        if not may_join(waiting, batch, self.join, fixed_width=self._fixed_width):
             return False
         if isinstance(waiting, Pile):
             waiting.add(batch)

@@ -6,10 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 from dataflow.clock import duration_text
 from dataflow.contracts.source import Json
+from dataflow.contracts.tuning import Choice
 from dataflow.protocol.actions import AbortReason, Action
 from dataflow.protocol.events import Data, Idle, Watermark
+from dataflow.runtime.task.byte_credit import TASK_BYTES, room
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.input_gate import InputGate
+from dataflow.runtime.task.joined_rows import joining
 from dataflow.runtime.task.progress import Progress
 from dataflow.runtime.task.task_input import ChannelMetrics, PollResult, TaskInput
 
@@ -19,8 +22,9 @@ __all__ = ["ChannelInput"]
 class ChannelInput(TaskInput):
     """The input from other tasks. ``ports[i]`` is the input port that channel i of the gate feeds."""
 
-    def __init__(self, gate: InputGate, ports: Sequence[int]) -> None:
+    def __init__(self, gate: InputGate, ports: Sequence[int], task_bytes: int = TASK_BYTES) -> None:
         super().__init__()
+        self._task_bytes = task_bytes
         self.gate = gate
         self._ports = tuple(ports)
 
@@ -113,6 +117,11 @@ class ChannelInput(TaskInput):
             ChannelMetrics(c.name, c.rows, b, c.back_pressured)
             for c, b in zip(self.gate.channels, blocked, strict=True)
         ]
+
+    def choices(self) -> Sequence[Choice]:
+        channels = self.gate.channels
+        joined = [joining(channel.join, channel.batches, channel.joined) for channel in channels]
+        return [*joined, *[room(self._task_bytes, channel.batches, channel.larger) for channel in channels]]
 
     def snapshot(self) -> Mapping[str, Json]:
         return {"watermarks": list(self.gate.watermarks)}

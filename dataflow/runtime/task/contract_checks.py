@@ -80,7 +80,8 @@ def declared_outputs(node: Node, task: str) -> Declared | None:
     outputs: dict[str | None, pa.Schema] = {None: node.schema, **node.sides}  # type: ignore[dict-item]
     tags = {tag: "" if tag is None else f" with tag {tag!r}" for tag in outputs}
     return {
-        tag: DeclaredSchema(schema, f"{where}: what it emitted{tags[tag]}", advice) for tag, schema in outputs.items()
+        tag: DeclaredSchema(schema, f"{where}: what it emitted{tags[tag]}", advice, node.encoded if tag is None else ())
+        for tag, schema in outputs.items()
     }
 
 

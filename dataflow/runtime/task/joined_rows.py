@@ -10,15 +10,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from dataflow.contracts.tuning import Choice
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MOST_ROWS", "Apart", "Join", "JoinSmall", "Pile", "has_fixed_width", "may_join"]
+__all__ = [
+    "DICTIONARIES",
+    "MOST_ROWS",
+    "SEEN",
+    "Apart",
+    "Join",
+    "JoinSmall",
+    "Pile",
+    "has_fixed_width",
+    "joining",
+    "may_join",
+]
 
 MOST_ROWS: Final = 8_192
 """The most rows that are joined: from here on, the fixed cost of a batch is a tenth of its whole cost."""
+MOST_CHANNELS: Final = 8
+"""The most channels for which more rows are joined before they are dealt out."""
 MOST_BYTES: Final = 1 << 20
 """The most bytes that are joined, because every join copies."""
+
+SEEN: Final = "an operator after them sees how they are cut"
+DICTIONARIES: Final = "their dictionaries would have to be united"
 
 
 class Pile:
@@ -73,21 +91,43 @@ class Join(Protocol):
 
 
 class Apart:
-    """Joins nothing."""
+    """Joins nothing; ``why`` is the reason, for ``RunResult.tuning``."""
+
+    def __init__(self, why: str = "the runner joins nothing") -> None:
+        self.why = why
+
+    @classmethod
+    def over(cls, channels: int) -> Apart:
+        """Return the rule for rows that are dealt out over ``channels``."""
+        return cls()
 
     def room(self, rows: int) -> int:
         return 0
 
 
 class JoinSmall:
-    """Joins up to ``MOST_ROWS`` rows, but does not copy what is large already.
+    """Joins up to ``most`` rows, but does not copy what is large already.
 
     >>> JoinSmall().room(1_000), JoinSmall().room(5_000)
     (7192, 0)
     """
 
+    __slots__ = ("_most",)
+
+    def __init__(self, most: int = MOST_ROWS) -> None:
+        self._most = most
+
+    @classmethod
+    def over(cls, channels: int) -> JoinSmall:
+        """Return the rule for rows that are dealt out over ``channels``, where a batch becomes as many small ones.
+
+        >>> JoinSmall.over(4).room(1_000)
+        31768
+        """
+        return cls(MOST_ROWS * min(channels, MOST_CHANNELS))
+
     def room(self, rows: int) -> int:
-        return MOST_ROWS - rows if 2 * rows <= MOST_ROWS else 0
+        return self._most - rows if 2 * rows <= self._most else 0
 
 
 def may_join(waiting: pa.RecordBatch | Pile, batch: pa.RecordBatch, join: Join, *, fixed_width: bool) -> bool:
@@ -97,6 +137,14 @@ def may_join(waiting: pa.RecordBatch | Pile, batch: pa.RecordBatch, join: Join, 
         and waiting.schema.equals(batch.schema, check_metadata=True)
         and (fixed_width or waiting.nbytes + batch.nbytes <= MOST_BYTES)
     )
+
+
+def joining(join: Join, batches: int, joined: int) -> Choice:
+    """Return the report on an input to which ``batches`` came, of which ``joined`` were joined to earlier ones."""
+    if isinstance(join, Apart):
+        return Choice("joining", "off", f"{join.why}; batches: {{batches:,}}", {"batches": batches})
+    reason = "of {batches:,} batches, {joined:,} were joined to the one before them while they waited"
+    return Choice("joining", f"up to {join.room(0):,} rows", reason, {"batches": batches, "joined": joined})
 
 
 def has_fixed_width(schema: pa.Schema) -> bool:

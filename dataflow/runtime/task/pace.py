@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-__all__ = ["FIRST_ROWS", "LearnedPace", "Pace", "Unpaced", "budgets"]
+from dataflow.clock import duration_text
+from dataflow.contracts.tuning import Choice
+
+__all__ = ["FIRST_ROWS", "LearnedPace", "Pace", "Unpaced", "budgets", "step_choice"]
 
 FIRST_ROWS = 100
 """Rows of the first step, before any speed was measured: a budget of 10 ms at 100 us a row."""
@@ -39,6 +42,17 @@ def budgets(given: int | None, interval: int | None) -> tuple[int, int]:
     if given is not None:
         return given, given
     return SHORT, LONG if interval is None else max(SHORT, min(LONG, interval // 20))
+
+
+def step_choice(given: int | None, interval: int | None) -> Choice:
+    """Return the report on the budgets of steps, for the arguments of ``budgets``."""
+    short, long = budgets(given, interval)
+    chosen = duration_text(short) if short == long else f"{duration_text(short)} to {duration_text(long)}"
+    reason = "step_budget= is given" if given is not None else "longer while no barrier waits and rows are not rare; "
+    if given is None:
+        every = "no checkpoints by time" if interval is None else f"checkpoints each {duration_text(interval)}"
+        reason += every
+    return Choice("step", chosen, reason, settings={"short_us": short, "long_us": long})
 
 
 FIRST_TRIAL, LAST_TRIAL = 8, 1_024

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from dataflow.contracts.declared_schema import DeclaredSchema
 from dataflow.contracts.row_errors import ERRORS
 from dataflow.contracts.source import END, Json, Source, SourceContext, SplitReader
-from dataflow.errors import CheckpointDamaged, CleanupFailedWarning, closing_raised
+from dataflow.contracts.tuning import Choice
+from dataflow.errors import CheckpointDamaged, CleanupFailedWarning, ContractViolation, closing_raised
 from dataflow.protocol.actions import AbortReason, Action, TakeSnapshot
 from dataflow.protocol.events import Data
 from dataflow.runtime.task.contract_checks import check_offset, check_polled, check_reader, check_rejected
-from dataflow.runtime.task.joined_rows import Apart, Join, Pile, has_fixed_width, may_join
+from dataflow.runtime.task.joined_rows import Apart, Join, Pile, has_fixed_width, joining, may_join
+from dataflow.runtime.task.poll_times import AtOnce, PollTimes, polling
 from dataflow.runtime.task.progress import Progress
 from dataflow.runtime.task.source_peers import Peers
 from dataflow.runtime.task.task_input import PollResult, SplitState, TaskInput
@@ -35,7 +37,7 @@ class SourceInput(TaskInput):
     A split of a bounded source is read to its end before the next begins, unless it has no rows now; the splits of an
     unbounded source take turns. The epoch of a batch is the id of the last barrier that was sent ahead of it. Operators
     of the task ask here which split their rows come from (``LiveSplits``). While the task is too far ahead of its
-    ``peers``, nothing is read.
+    ``peers``, nothing is read; otherwise it reads when ``times`` says so.
     """
 
     current = ""
@@ -50,14 +52,18 @@ class SourceInput(TaskInput):
         context: SourceContext,
         peers: Peers | None = None,
         join: Join | None = None,
+        times: PollTimes | None = None,
     ) -> None:
         super().__init__()
         self._source = source
         self._context = context
         self._peers = peers or Peers(context.parallelism)
         self._join = join or Apart()
+        self._times: PollTimes = times or AtOnce()
         self._fixed_width = has_fixed_width(source.schema)
         self._starved = False  # the last poll gave nothing
+        self._given = self._joins = 0  # batches that left, and those joined to the one before them
+        self._empty = 0  # polls that found no rows
         self._polled: tuple[int, pa.RecordBatch, pa.RecordBatch | None] | None = None
         """The number of a split, its next batch and rejected rows: already polled, but too large to be joined."""
         self.splits = list(splits)
@@ -96,26 +102,66 @@ class SourceInput(TaskInput):
                 self.epoch = action.barrier.checkpoint
         return actions
 
-    def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
-        polled = self._take(now, max_rows)
-        self._starved = polled is None
-        return polled
+    @property
+    def deadline(self) -> int | None:
+        return self._times.next  # it rings no bell when it has rows
 
-    def _take(self, now: int, max_rows: int | None) -> PollResult | None:
+    @property
+    def gathers(self) -> bool:
+        return self._times.gathers and self._polled is None
+
+    def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
         if self._peers.ahead(self._context.subtask):
             return None
         if self._polled is not None:
-            (index, batch, rejected), self._polled = self._polled, None
-            return self._poll_result(index, batch, rejected, whole=True)
+            return self._pass_on()
+        if now < self._times.next:
+            return None
+        polled = self._take(now, max_rows)
+        self._starved = polled is None or self._times.gathers
+        if polled is None and not self.ended:
+            self._empty += 1
+            self._times.gave_nothing(now, self._next_poll())
+        return polled
+
+    def _pass_on(self) -> PollResult | None:
+        """Return the rows that were polled already, if any."""
+        if self._polled is None:
+            return None
+        (index, batch, rejected), self._polled = self._polled, None
+        return self._poll_result(index, batch, rejected, whole=True)
+
+    def _next_poll(self) -> int | None:
+        """Return the time before which no split has rows, if the readers of all splits know it."""
+        times: list[int | None] = []
+        if len(self._readers) < len(self.live()):
+            return None
+        for index, reader in self._readers.items():
+            try:
+                time = reader.next_poll
+            except Exception as error:
+                self._blame(error, index)
+                raise
+            if time is not None and type(time) is not int:
+                raise ContractViolation(
+                    f"{self._where_in(index)}: next_poll must be microseconds of the context's clock, as an int, or "
+                    f"None, but it is {time!r}"
+                )
+            times.append(time)
+        known = [time for time in times if time is not None]
+        return min(known) if known and len(known) == len(times) else None
+
+    def _take(self, now: int, max_rows: int | None) -> PollResult | None:
         for _ in range(len(self.splits)):
-            index, whole = self._current, True
+            index, whole, cut, moved = self._current, True, False, 0
             state, started = self.splits[index], self._context.clock.now()
             try:
                 batch = None if state.done else self._poll(index, state, max_rows)
                 rejected = None if batch is None else self._rejected(index)
                 if batch is not None:
                     whole = not self._readers[index].mid_batch
-                    if rejected is None:
+                    cut, moved = not whole or len(batch) == max_rows, self.last_read + len(rejected or ())
+                    if rejected is None and not self._times.gathers:
                         batch, rejected = self._joined(index, batch, max_rows, started)
             except Exception as error:
                 self._blame(error, index)
@@ -123,6 +169,7 @@ class SourceInput(TaskInput):
             if batch is None or not self._source.bounded:  # an unbounded split must not keep the others waiting
                 self._current = (index + 1) % len(self.splits)
             if batch is not None:
+                self._times.gave(now, max(moved, len(batch)), self._next_poll(), more=cut)
                 return self._poll_result(index, batch, rejected, whole=whole)
             if not state.done:
                 self._quiet[state.split.id] = (self._quiet.get(state.split.id, (now, now))[0], now)
@@ -148,12 +195,14 @@ class SourceInput(TaskInput):
                 self._polled, rejected = (index, last, rejected), None
                 break
             pile.add(last)
+            self._joins += 1
         return pile.joined(), rejected
 
     def _poll_result(
         self, index: int, batch: pa.RecordBatch, rejected: pa.RecordBatch | None, *, whole: bool
     ) -> PollResult:
         """Wrap rows read from a split; ``whole``: they complete a batch of the source."""
+        self._given += 1
         self.current = self.splits[index].split.id
         self._quiet.pop(self.current, None)
         self.current_batch = self.next_batch(self.current)
@@ -181,7 +230,8 @@ class SourceInput(TaskInput):
         if declared is None:
             schema = self._source.schema if tag is None else self._source.sides[tag]
             data, advice = f"{self._where}: a batch of its reader", "change the reader or the schema of the source"
-            declared = self._declared[tag] = DeclaredSchema(schema, data, advice)
+            either = self._source.may_be_text if tag is None else ()
+            declared = self._declared[tag] = DeclaredSchema(schema, data, advice, either)
         return declared.conformed(batch)
 
     def _blame(self, error: Exception, index: int) -> None:
@@ -203,8 +253,11 @@ class SourceInput(TaskInput):
         return self._source.earliest(named, column)
 
     def quiet(self, split: str) -> int:
-        first, last = self._quiet.get(split, (0, 0))
-        return last - first
+        if split not in self._quiet:
+            return 0
+        first, last = self._quiet[split]
+        silent = min(self._context.clock.now(), self._times.next)  # a reader may have said when it has rows again
+        return max(last, silent) - first
 
     def reached(self, clock: str, time: int | None, drift: int) -> None:
         self._peers.reached(clock, self._context.subtask, time, drift)
@@ -257,6 +310,10 @@ class SourceInput(TaskInput):
         check_offset(offset, lambda: self._where_in(index))
         self.splits[index].offset = offset
 
+    def choices(self) -> Sequence[Choice]:
+        joined = joining(self._join, self._given + self._joins, self._joins)
+        return [joined, polling(self._times, self._given + self._joins + self._empty, self._empty)]
+
     def causes(self, state: Progress, now: int) -> list[str]:
         return ["its source has no rows now"] if state is Progress.WAITING else []
 
@@ -277,7 +334,7 @@ class SourceInput(TaskInput):
         self._quiet = {split: (now - time, now) for split, time in quiet.items()}
 
     def poll_control(self, now: int) -> PollResult | None:
-        return None
+        return self._pass_on() if self._held else None  # else an overtaking barrier would wait for room
 
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> Sequence[Action]:
         return self._forget(checkpoint, reason)

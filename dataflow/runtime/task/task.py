@@ -145,7 +145,7 @@ class Task:
             self.crash(error)
         if self.state is Progress.WORKED:
             self.steps += 1
-        self._full = self.chain.full_channels() if self.state is Progress.BACK_PRESSURED else ()
+        self._full = self.awaited if self.state is Progress.BACK_PRESSURED else ()
         self._since = self._clock.now()
         self.meter.busy += self._since - before
         return self.state
@@ -189,7 +189,7 @@ class Task:
         chain, worked = self.chain, False
         after_timer, self._rang = self._rang, False  # otherwise timers that are always due would keep all else waiting
         while True:
-            if not chain.has_credit():
+            if not chain.has_credit() or (self.task_input.gathers and chain.queued()):
                 taken = self.task_input.poll_control(now)
             elif not after_timer and chain.due(now):
                 self._rang = True
@@ -262,9 +262,15 @@ class Task:
             self._services.mailbox.put(Enough(self.name))
         return worked
 
+    @property
+    def awaited(self) -> Sequence[Channel]:
+        """The channels whose room it waits for; if rows gather at its source, those from which any are to be taken."""
+        full = self.chain.full_channels() if not self.chain.has_credit() else []
+        return full or (self.chain.queued() if self.task_input.gathers else [])
+
     def _idle_state(self) -> Progress:
         """Return why the task has nothing to do."""
-        if not self.chain.has_credit():
+        if self.awaited:
             return Progress.BACK_PRESSURED
         return Progress.BLOCKED if self.task_input.blocked else Progress.WAITING
 

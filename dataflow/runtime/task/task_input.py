@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dataflow.contracts.source import Json, Split
+from dataflow.contracts.tuning import Choice
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, TakeSnapshot
 from dataflow.protocol.events import Barrier
 from dataflow.runtime.task.chain import Flow
@@ -136,12 +137,21 @@ class TaskInput(ABC):
         return False
 
     @property
+    def gathers(self) -> bool:
+        """Whether rows gather outside while none are taken, so that a task with full outputs does better to wait."""
+        return False
+
+    @property
     def watermark(self) -> int | None:
         """The merged watermark of all input channels; None: there is none yet, or no channel."""
         return None
 
     def channels(self, now: int) -> Sequence[ChannelMetrics]:
         """Return the metrics of each input channel so far."""
+        return ()
+
+    def choices(self) -> Sequence[Choice]:
+        """Return what was chosen for this input so far, for ``RunResult.tuning``."""
         return ()
 
     @abstractmethod

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
+from dataflow.kernel_cache.decorator import kernel
 from dataflow.state.kernels.words import RI32, WI32, WI64, prefetch
 
 __all__ = ["put_back", "save_rows"]
@@ -16,10 +17,8 @@ AHEAD = 16
 RO64 = types.Array(types.int64, 2, "C", readonly=True)
 
 
-@njit(
-    types.int64(RO64, RI32, types.int64, types.int64, types.int64, types.uint8[::1], WI32, types.int64[:, ::1], WI64),
-    nogil=True,
-    cache=True,
+@kernel(
+    types.int64(RO64, RI32, types.int64, types.int64, types.int64, types.uint8[::1], WI32, types.int64[:, ::1], WI64)
 )
 def save_rows(
     rows: Any, slots: Any, start: Any, low: Any, high: Any, saved: Any, log_slots: Any, log_rows: Any, used: Any
@@ -48,7 +47,7 @@ def save_rows(
     return slots.size
 
 
-@njit(types.void(RI32, RO64, types.int64, types.int64[:, ::1]), nogil=True, cache=True)
+@kernel(types.void(RI32, RO64, types.int64, types.int64[:, ::1]))
 def put_back(log_slots: Any, log_rows: Any, first: Any, copy: Any) -> None:
     """Overwrite the rows of ``copy``, which begins at slot ``first``, with the logged ones."""
     for entry in range(log_slots.size):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
+from dataflow.kernel_cache.decorator import kernel
 from dataflow.state.kernels.words import RI32, RU8, WI32, valid
 
 __all__ = ["read_slots"]
@@ -14,7 +15,7 @@ UNKNOWN = -1
 ASKED_FOR = -2
 
 
-@njit(types.int64(RI32, RU8, types.int64, WI32, WI32, WI32), nogil=True, cache=True)
+@kernel(types.int64(RI32, RU8, types.int64, WI32, WI32, WI32))
 def read_slots(indices: Any, bits: Any, offset: Any, table: Any, missing: Any, slots: Any) -> Any:
     """Write ``table[indices[i]]`` into ``slots[i]``; a null row uses the last entry of the table.
 

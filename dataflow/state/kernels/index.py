@@ -9,9 +9,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
-from dataflow.state.kernels.words import GOLDEN, RI64, RU8, WI32, WI64, WU64, hash_word, prefetch, valid
+from dataflow.kernel_cache.decorator import kernel
+from dataflow.state.kernels.words import (
+    GOLDEN,
+    RI64,
+    RU8,
+    WI32,
+    WI64,
+    WU64,
+    hash_word,
+    prefetch,
+    valid,
+)
 
 __all__ = ["find_rows", "find_words", "rehash_rows", "rehash_words"]
 
@@ -22,18 +33,14 @@ AHEAD = 32
 """How many rows ahead a table entry is prefetched: a quarter faster with millions of keys, no slower with few."""
 
 
-@njit(types.uint64(types.int64, types.uint64), nogil=True, cache=True)
+@kernel(types.uint64(types.int64, types.uint64))
 def preferred_position(key: Any, shift: Any) -> Any:
     """Return the preferred position of a key in a table of ``2**(64 - shift)`` entries (Fibonacci hashing)."""
     word = types.uint64(key)
     return ((word ^ (word >> types.uint64(32))) * types.uint64(GOLDEN)) >> shift
 
 
-@njit(
-    types.int64(RI64, RU8, types.int64, types.int64, types.int64[:, ::1], types.uint64, WI64, WI64, WI32),
-    nogil=True,
-    cache=True,
-)
+@kernel(types.int64(RI64, RU8, types.int64, types.int64, types.int64[:, ::1], types.uint64, WI64, WI64, WI32))
 def find_words(
     words: Any, bits: Any, offset: Any, row: Any, table: Any, shift: Any, keys: Any, state: Any, slots: Any
 ) -> Any:
@@ -78,7 +85,7 @@ def find_words(
     return words.size
 
 
-@njit(types.void(RI64, types.int64, types.int64, types.int64[:, ::1], types.uint64), nogil=True, cache=True)
+@kernel(types.void(RI64, types.int64, types.int64, types.int64[:, ::1], types.uint64))
 def rehash_words(keys: Any, count: Any, null_slot: Any, table: Any, shift: Any) -> None:
     """Enter the first ``count`` keys into an empty ``table``."""
     mask = types.uint64(table.shape[0] - 1)
@@ -91,10 +98,8 @@ def rehash_words(keys: Any, count: Any, null_slot: Any, table: Any, shift: Any) 
             table[place, 1] = slot + 1
 
 
-@njit(
-    types.int64(types.Array(types.int64, 2, "C", readonly=True), types.int64, WU64, types.int64[:, ::1], WI64, WI32),
-    nogil=True,
-    cache=True,
+@kernel(
+    types.int64(types.Array(types.int64, 2, "C", readonly=True), types.int64, WU64, types.int64[:, ::1], WI64, WI32)
 )
 def find_rows(words: Any, row: Any, table: Any, keys: Any, state: Any, slots: Any) -> Any:
     """Do the same as ``find_words`` for the keys ``words[:, i]`` of several words."""
@@ -131,7 +136,7 @@ def find_rows(words: Any, row: Any, table: Any, keys: Any, state: Any, slots: An
     return words.shape[1]
 
 
-@njit(types.void(types.int64[:, ::1], types.int64, WU64), nogil=True, cache=True)
+@kernel(types.void(types.int64[:, ::1], types.int64, WU64))
 def rehash_rows(keys: Any, count: Any, table: Any) -> None:
     """Enter the first ``count`` keys of several words into an empty ``table``."""
     mask = types.uint64(table.size - 1)

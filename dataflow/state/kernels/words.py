@@ -3,8 +3,6 @@
 The hash of a word is the finaliser of splitmix64 (Steele, Lea, Flood 2014: "Fast splittable pseudorandom number
 generators"), moved by the golden ratio so that zero does not hash to zero. The hash of bytes folds their little-endian
 8-byte words, the last one padded with zeros, into the hash of their length.
-
-Numba caches do not detect changes of *inlined helpers* in another file: after editing this file remove ``__pycache__``.
 """
 
 from __future__ import annotations
@@ -12,12 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from dataflow.kernel_cache.decorator import kernel
+
 __all__ = ["GOLDEN", "NULL_HASH", "RI32", "RI64", "RU8", "RU64", "WI32", "WI64", "WU64", "hash_bytes", "hash_word"]
-__all__ += ["load", "prefetch", "same_bytes", "valid"]
+__all__ += ["READ_RECORDS", "RECORDS", "load", "prefetch", "same_bytes", "valid"]
 
 RU8 = types.Array(types.uint8, 1, "C", readonly=True)
 RI32 = types.Array(types.int32, 1, "C", readonly=True)
@@ -26,6 +26,8 @@ RU64 = types.Array(types.uint64, 1, "C", readonly=True)
 WI32 = types.int32[::1]
 WI64 = types.int64[::1]
 WU64 = types.uint64[::1]
+RECORDS = types.int64[:, ::1]
+READ_RECORDS = types.Array(types.int64, 2, "C", readonly=True)
 
 GOLDEN = 0x9E3779B97F4A7C15
 NULL_HASH = 0x6E756C6C6B657921
@@ -63,13 +65,13 @@ def prefetch(typing_context: Any, array: Any, at: Any) -> Any:
     return signature, generate
 
 
-@njit(types.boolean(RU8, types.int64), nogil=True, cache=True)
+@kernel(types.boolean(RU8, types.int64))
 def valid(bits: Any, position: Any) -> Any:
     """Return whether the row at bit ``position`` of an Arrow validity bitmap has a value."""
     return (bits[position >> 3] >> (position & 7)) & 1 == 1
 
 
-@njit(types.uint64(types.uint64), nogil=True, cache=True)
+@kernel(types.uint64(types.uint64))
 def hash_word(word: Any) -> Any:
     """Return the hash of a 64-bit word."""
     word += types.uint64(GOLDEN)
@@ -78,7 +80,7 @@ def hash_word(word: Any) -> Any:
     return word ^ (word >> types.uint64(31))
 
 
-@njit(types.uint64(RU8, types.int64, types.int64), nogil=True, cache=True)
+@kernel(types.uint64(RU8, types.int64, types.int64))
 def hash_bytes(data: Any, start: Any, stop: Any) -> Any:
     """Return the hash of ``data[start:stop]``."""
     length = stop - start
@@ -103,7 +105,7 @@ def hash_bytes(data: Any, start: Any, stop: Any) -> Any:
     return hash_word(state)
 
 
-@njit(types.boolean(RU8, types.int64, RU8, types.int64, types.int64), nogil=True, cache=True)
+@kernel(types.boolean(RU8, types.int64, RU8, types.int64, types.int64))
 def same_bytes(left: Any, left_at: Any, right: Any, right_at: Any, length: Any) -> Any:
     """Return whether ``length`` bytes from ``left_at`` and ``right_at`` on are equal."""
     done = 0
@@ -111,6 +113,11 @@ def same_bytes(left: Any, left_at: Any, right: Any, right_at: Any, length: Any) 
         if load(left, left_at + done) != load(right, right_at + done):
             return False
         done += 8
+    rest = length - done
+    if rest > 0 and length >= 8:  # the last 8 bytes, some of them for the second time
+        return load(left, left_at + length - 8) == load(right, right_at + length - 8)
+    if rest > 0 and left_at + 8 <= left.size and right_at + 8 <= right.size:
+        return (load(left, left_at) ^ load(right, right_at)) << types.uint64(64 - 8 * rest) == 0
     while done < length:
         if left[left_at + done] != right[right_at + done]:
             return False

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from operators.fusion import cache
+from dataflow.kernel_cache.folders import forget_folders
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -15,7 +15,7 @@ def _kept_loops(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFa
     folder = tmp_path_factory.mktemp("loops") if kept is None else kept.mkdir("loops")
     folder.chmod(0o700)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BARRIERFLOW_CACHE", str(folder))
-        cache.folder.cache_clear()
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        forget_folders()
         yield
-    cache.folder.cache_clear()
+    forget_folders()

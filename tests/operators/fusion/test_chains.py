@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dataflow as flow
@@ -56,6 +58,7 @@ def job(
     p: flow.Pipeline | None = None,
     mode: str = "aligned",
     delays: Mapping[str, Any] | None = None,
+    encode: bool = False,
 ) -> Job:
     settings = Settings(
         library=replace(LIBRARY, fuse=partial(fuse, patience=patience)),
@@ -67,9 +70,9 @@ def job(
         submit=lambda lane, job: job(),
         delays=delays or {},
     )
-    made = build(make_plan((p or pipeline()).graph, parallelism=2), settings)
+    made = build(make_plan((p or pipeline()).graph, parallelism=2, encode=encode), settings)
     if patience is AT_ONCE:
-        for loop in loops(made):
+        for loop in {loop.generated.text: loop for loop in loops(made)}.values():
             cache.load(loop.generated.text)
     return made
 
@@ -98,7 +101,8 @@ def fused(job: Job) -> list[str]:
 
 
 def loops(job: Job) -> list[Any]:
-    operators = [node.operator for task in job.tasks.values() for node in task.chain.nodes]
+    operators: list[Any] = [node.operator for task in job.tasks.values() for node in task.chain.nodes]
+    operators += [each.first for each in operators if isinstance(each, Fused)]  # those for rows with text
     return [loop for each in operators if isinstance(each, Fused) for loop in each.loops.values()]
 
 
@@ -117,6 +121,21 @@ def test_a_job_with_loops_has_the_rows_and_counts_of_one_without() -> None:
     for name in ("bids", "third", "half", "dear", "small", "more", "out"):
         one, other = plain.operator(name), result.operator(name)
         assert (one.rows_in, one.rows_out) == (other.rows_in, other.rows_out), name
+
+
+def test_loops_do_the_work_before_and_after_a_dictionary_becomes_text(tmp_path: Path) -> None:
+    keys = [f"k{n % 5}" if n < ROWS // 2 else f"once {n}" for n in range(ROWS)]
+    pq.write_table(pa.table({"k": keys, "x": range(ROWS)}), tmp_path / "a.parquet", row_group_size=ROWS // 4)
+    with flow.Pipeline("bids") as p:
+        bids = p.source(op.read_parquet(tmp_path, split_by="row_group"), name="bids", parallelism=1)
+        kept = bids.filter(col("x") % 3 == 0, name="third").select(auction=col("k"), y=col("x") * 2)
+        sums = kept.key_by("auction").agg(n=op.count(), s=col("y").sum(), emit="final", name="sums")
+        sums.sink(op.collect(), name="out")
+    plain, looping = (finished(job(patience, p=p, encode=True)) for patience in (NEVER, AT_ONCE))
+    assert rows(looping) == rows(plain)
+    values = [loop.values for loop in looping.tuning.of("loop", "third")]
+    assert sum(each["interpreted"] + each["compiled"] for each in values) == ROWS
+    assert sum(each["compiled"] for each in values) >= ROWS // 2  # the first batch of each type loads its loop
 
 
 @pytest.mark.parametrize(("before", "after"), [(AT_ONCE, NEVER), (NEVER, AT_ONCE), (AT_ONCE, AT_ONCE)])

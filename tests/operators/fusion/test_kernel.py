@@ -12,6 +12,7 @@ from numba.core import event
 
 from dataflow.contracts.operator import Operator, Out
 from dataflow.expressions import col
+from dataflow.kernel_cache.folders import generated_folders
 from dataflow.planning.specs import Filter
 from operators.fusion import cache
 from operators.fusion.kernel import Kernel
@@ -85,9 +86,8 @@ def test_files_that_numba_cannot_read_are_made_anew() -> None:
     fused, _, _ = asking(Patience(), 11)
     text = fused.loops[Nulls.NONE].generated.text
     ready(Kernel(text))
-    path = cache.path_of(text)
-    for found in path.parent.glob(f"__pycache__/{path.stem}.*.nbc"):
-        found.write_bytes(b"cut short")
+    for name in cache.file_names(text):
+        generated_folders().write(name, b"cut short")
     ready(Kernel(text))
 
 

@@ -333,10 +333,24 @@ def test_folding_pauses_where_it_does_not_pay_and_the_result_stays_the_same() ->
     rows = [(f"k{i}", i, i) for i in range(6_000)]
     for _ in range(3):
         fold.process(0, w.batch(rows), out)
-    assert [is_partial(batch.schema) for batch in out.batches[None]] == [True, False, False]
+    assert [is_partial(batch.schema) for batch in out.batches[None]] == [False, False, False]
     for batch in out.batches[None]:
         w.take(batch)
     assert sorted(w.advance(END)) == sorted((key, 0, 3, 3 * x) for key, x, _ in rows)
+
+
+def test_folding_pauses_after_a_batch_whose_first_rows_promised_more_than_the_rest_kept() -> None:
+    w = Windows(1_000_000)
+    out = Emitted()
+    fold = CombineOperator(context_of(w.schema, w.schema), w.spec)
+    rows = [(f"k{max(0, i - 2_000)}", i, i) for i in range(6_000)]
+    for _ in range(3):
+        fold.process(0, w.batch(rows), out)
+    assert [is_partial(batch.schema) for batch in out.batches[None]] == [True, False, False]
+    for batch in out.batches[None]:
+        w.take(batch)
+    sums = {key: 3 * sum(x for k, x, _ in rows if k == key) for key in ("k0", "k1", "k3999")}
+    assert {key: total for key, _, _, total in w.advance(END) if key in sums} == sums
 
 
 @pytest.mark.parametrize("seed", range(6))

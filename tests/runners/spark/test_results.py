@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dataflow as flow
@@ -63,3 +64,13 @@ def test_no_micro_batch_is_missing_from_the_times_and_progress_is_true_meanwhile
         job.on_checkpoint(lambda state: True)
     over = job.progress()
     assert (over.state, over.rows_in, over.done) == (result.state, 400, 1.0)
+
+
+def test_the_tuning_of_a_run_on_spark_has_what_its_sources_know(spark: Any, tmp_path: Path) -> None:
+    pq.write_table(NUMBERS, tmp_path / "x.parquet", row_group_size=100)
+    with flow.Pipeline("numbers") as p:
+        rows = p.source(op.read_parquet(tmp_path / "x.parquet"), name="numbers").filter(flow.col("x") >= 200)
+        rows.sink(op.collect(), name="out")
+    tuning = p.run(SparkRunner(spark)).tuning
+    assert {choice.kind for choice in tuning} == {"batch", "splits", "pruning"}
+    assert tuning.of("splits", "numbers")[0].values["row_groups"] == 4

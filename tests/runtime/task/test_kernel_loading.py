@@ -10,6 +10,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.kernel_cache.two_processes import Missing
 from dataflow.planning.physical_plan import make_plan
 from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 
@@ -22,6 +23,23 @@ def test_the_kernels_that_spread_rows_by_key_are_loaded_if_several_subtasks_take
     keyed = p.source(op.from_arrow(pa.table({"k": [1]})), name="in").key_by("k")
     keyed.filter(flow.col("k") > 0, name="some").sink(op.collect(), name="out")
     assert (PARTITION in kernels_of(make_plan(p.graph, parallelism=parallelism), [])) is (parallelism == 2)
+
+
+def test_while_loops_are_compiled_the_progress_line_counts_modules(capsys: pytest.CaptureFixture[str]) -> None:
+    loading = KernelLoader(["kernels_of_a_test"])
+    loading._started = True
+    loading._begin(Missing(("first", "second"), loops=9), processes=2)
+    loading._compiled.append("second")
+    assert str(loading) == "compiling: 9 loops (1 of 2 modules done)"
+    assert capsys.readouterr().err == (
+        "barrierflow: compiling 9 loops in two processes before the first row, about 1 s; "
+        "`barrierflow warm` does it ahead of time\n"
+    )
+
+
+def test_loops_that_take_no_time_are_not_announced(capsys: pytest.CaptureFixture[str]) -> None:
+    KernelLoader(["kernels_of_a_test"])._begin(Missing(("first",), loops=2), processes=1)
+    assert capsys.readouterr().err == ""
 
 
 def test_after_a_stop_no_further_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
