@@ -231,7 +231,7 @@ class Pipeline:
           operator        kind       vertex  subtasks  rows come
           rows            read       rows    2         from the source
           some            filter     rows    2         chained
-          totals/combine  combine    rows    2         chained, folded per key and batch
+          totals/combine  combine    rows    2         chained, folded per key
           totals          aggregate  totals  2         hash by k from totals/combine, 2 x 2 channels
           out             write      out     1         rebalance from totals, 2 x 1 channels
         * no checkpoints; end to end at most once

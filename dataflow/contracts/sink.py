@@ -58,6 +58,8 @@ class Sink(ABC):
         guarantee: how often a written row counts after a failure.
         idempotent: whether writing rows again does not change the output. Runners that repeat work refuse other sinks,
             except sinks that can delete what was written.
+        blocking: whether a writer may wait for something outside (a disk, a socket), so that its tasks get threads of
+            their own.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> class Printer(flow.Operator):
@@ -75,6 +77,7 @@ class Sink(ABC):
 
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     idempotent: bool = False
+    blocking: bool = True
 
     @property
     def target(self) -> str | None:

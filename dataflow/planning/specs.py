@@ -231,7 +231,7 @@ class Watermarks(Spec):
 
 
 class Grouped(Spec, ABC):
-    """Computes aggregates per key. Rows may be folded per key, batch by batch, before they reach the operator.
+    """Computes aggregates per key. Rows may be folded per key before they reach the operator.
 
     Attributes:
         windowed: whether there is a row for each key and window.
@@ -437,10 +437,13 @@ class Apply(Spec):
 class Write(Spec):
     """Writes rows to a sink."""
 
-    blocking = True
     row_wise = True
 
     sink: Sink
+
+    @property
+    def blocking(self) -> bool:  # type: ignore[override]
+        return self.sink.blocking
 
     @property
     def is_users(self) -> bool:  # type: ignore[override]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["FewRows", "SomeJoined", "SomePolls"]
+__all__ = ["FewRows", "SomeJoined", "SomeKept", "SomePolls"]
 
 
 class FewRows:
@@ -49,3 +49,13 @@ class SomePolls:
 
     def gave_nothing(self, now: int, until: int | None) -> None:
         self.gave(now, 0, until, more=False)
+
+
+class SomeKept:
+    """Keeps rows back for some batches."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+
+    def goes_on(self, records: int) -> bool:
+        return self._draw.random() < 0.8

@@ -71,7 +71,7 @@ def _input(plan: Plan, vertex: Vertex, node: Node) -> str:
 
 
 def _chained(node: Node) -> str:
-    return "chained, folded per key and batch" if isinstance(node.spec, Combine) else "chained"
+    return "chained, folded per key" if isinstance(node.spec, Combine) else "chained"
 
 
 def _edge(plan: Plan, link: Link) -> str:

@@ -34,9 +34,9 @@ class Faults:
         skew: probability that a task is slow for a whole attempt, so that barriers arrive far apart.
         stall: probability per scheduler turn that a task stops for a while.
         slices: probability that a task takes no more than a few rows per step, for a whole attempt.
-        joins: probability that an attempt joins some of the batches that wait, and that a source task is polled later
-            than it could be. These draws have a generator of their own, derived from the seed, so that they leave all
-            other draws as they are.
+        joins: probability that an attempt joins some of the batches that wait, that a source task is polled later than
+            it could be, and that an aggregate keeps rows back before a shuffle. These draws have generators of their
+            own, derived from the seed, so that they leave all other draws as they are.
         little_room: probability that the channels of an attempt hold only a few bytes. These draws have a generator of
             their own, too.
         slow: probability that a background job is delayed.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from dataflow.background import Background
 from dataflow.clock import Duration, SystemClock, microseconds
 from dataflow.contracts.checkpointing import Checkpointing, input_identity
+from dataflow.contracts.kept_rows import KeepMany
 from dataflow.errors import ConfigurationError
 from dataflow.planning.graph import NamedGraph, Node
 from dataflow.planning.physical_plan import Plan, make_plan
@@ -200,6 +201,7 @@ class LocalRunner:
             credit=channel_credit,
             join=JoinSmall.over,
             polls=LearnedPolls,
+            keep=KeepMany,
             pace=partial(LearnedPace, *budgets(self._step_budget, interval)),
             delays={name: _delay(cost, stop) for name, cost in self._slow.items()},
             load=partial(load_kernels, line=line),

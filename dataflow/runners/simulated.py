@@ -18,6 +18,7 @@ from functools import partial
 
 from dataflow.clock import ManualClock
 from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
+from dataflow.contracts.kept_rows import Keep, KeepNone
 from dataflow.contracts.sink import TwoPhaseSink
 from dataflow.errors import (
     BarrierflowWarning,
@@ -35,7 +36,7 @@ from dataflow.planning.graph import NamedGraph
 from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.specs import Write
 from dataflow.runners.binding import LIBRARY
-from dataflow.runners.drawn_policies import FewRows, SomeJoined, SomePolls
+from dataflow.runners.drawn_policies import FewRows, SomeJoined, SomeKept, SomePolls
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
 from dataflow.runners.job_handle import JobHandle
 from dataflow.runners.liveness_check import Stillness, check_age, check_finished
@@ -192,6 +193,7 @@ class SimulatedJob(JobHandle):
         self._max_turns = max_turns
         self._random = random.Random(seed)
         self._joins = random.Random(f"joined batches, seed {seed}")  # other draws stay those of the seed
+        self._keeps = random.Random(f"rows kept back, seed {seed}")
         self._rooms = random.Random(f"bytes in channels, seed {seed}")
         self._clock = ManualClock()
         self._turn = 0
@@ -299,6 +301,7 @@ class SimulatedJob(JobHandle):
             pace=self._pace,
             join=self._join(),
             polls=self._polls,
+            keep=self._keep,
             task_bytes=self._task_bytes(),
             probe=self._probe,
             library=LIBRARY,
@@ -360,6 +363,10 @@ class SimulatedJob(JobHandle):
     def _polls(self) -> PollTimes:
         """Return the rule for polling one source task."""
         return SomePolls(self._joins) if self._joins.random() < self._faults.joins else AtOnce()
+
+    def _keep(self) -> Keep:
+        """Return the rule by which one operator keeps rows back."""
+        return SomeKept(self._keeps) if self._keeps.random() < self._faults.joins else KeepNone()
 
     def _task_bytes(self) -> int:
         """Return the bytes that may wait in the channels into a task, for an attempt."""

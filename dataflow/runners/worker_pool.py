@@ -1,7 +1,8 @@
 """The threads that run a job: workers step its tasks, and the job thread steps the job itself.
 
-A worker steps all its tasks. If none of them could do anything, it sleeps until it is woken: a channel that it reads
-received rows, a channel that it writes got room, or a message arrived.
+A worker steps all its tasks, a task with several channels several times in a row, so that rows leave its channels as
+fast as they come, while they are still in the processor's cache. If none of them could do anything, it sleeps until it
+is woken: a channel that it reads received rows, a channel that it writes got room, or a message arrived.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ class Worker(threading.Thread):
             worked = False
             for task in tasks:
                 try:
-                    worked = task.step() is Progress.WORKED or worked
+                    for _ in range(max(1, len(task.task_input.input_channels))):
+                        if task.step() is not Progress.WORKED:
+                            break
+                        worked = True
                 except BaseException as error:  # also SystemExit of a user's function: else the job would wait for ever
                     task.crash(error)
             if not worked:
@@ -107,12 +111,14 @@ class WorkerPool:
         """Return the workers, and connect the wake-up calls of their tasks' mailboxes and channels."""
         alone: list[list[Task]] = []
         shared: list[list[Task]] = [[] for _ in range(threads)]
-        for vertex, subtask, name in self._job.plan.tasks():
+        placed = 0  # in turn: subtasks of one number come together, but a pipeline of few tasks uses all workers
+        for vertex, _, name in self._job.plan.tasks():
             task = self._job.tasks[name]
             if vertex.blocking or any(node.delay is not None for node in task.chain.nodes):
                 alone.append([task])
             else:
-                shared[subtask % threads].append(task)
+                shared[placed % threads].append(task)
+                placed += 1
         workers = []
         for i, tasks in enumerate([*filter(None, shared), *alone]):
             worker = Worker(f"dataflow-worker-{i}", tasks, self._begin, self._stop_all, self._clock)

@@ -1,8 +1,9 @@
-"""Combine: fold the rows of a batch per key before the shuffle, so that fewer rows move.
+"""Combine: fold rows per key before the shuffle, so that fewer rows move.
 
-The output for a batch depends on that batch alone: there is no state, no flush and nothing to checkpoint. If folding
-does not pay, because the batch is small or most rows of the last batch had distinct keys, rows pass unchanged; the
-aggregate downstream takes both.
+If the aggregate emits final results only, records are kept back and take the rows of many batches, until the engine
+asks for them (``RowKeeper``) or there are many. Otherwise the records of a batch leave with it. Nothing is kept over a
+barrier, so there is nothing to checkpoint. If folding does not pay, because a batch is small or records have few rows,
+rows pass unchanged; the aggregate downstream takes both.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.operator import Operator, OperatorContext, Out
+from dataflow.contracts.kept_rows import KeepNone, RowKeeper
+from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.tuning import Choice
-from dataflow.planning.specs import Grouped, WindowAggregate
+from dataflow.planning.specs import Emit, Grouped, WindowAggregate
 from dataflow.state.dictionaries import key_schema, wide_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
@@ -35,16 +37,23 @@ _PAYS = 24
 written, sent and merged. Measured in batches of 524,288 rows: 14 ns a row instead of 19 with 52 rows a record, 25
 instead of 20 with 17."""
 _PAUSE, _LONGEST_PAUSE = 8, 64
-"""Batches of the same size that pass unchanged after a batch for which folding did not pay, until the next attempt: at
-first, and at most, because the pause is doubled after each attempt in vain."""
+"""After an attempt that did not pay, so many times its rows pass unchanged until the next one: at first, and at most,
+because the pause is doubled after each attempt in vain."""
+_TRIAL = 1 << 16
+"""Rows whose keys are found first before records are kept back, in two halves."""
+_MOST_NEW = 0.75
+"""If more of the second half are new keys, the keys are too many for records that are kept back."""
 _MOST_MEMORY = 1 << 25
 """Limit for the bytes of records: remembered keys times windows of a batch."""
 _MOST_KEYS = 1 << 20
 """Limit for the keys remembered from batch to batch, which saves hashing them again."""
 
 
-class CombineOperator(Operator):
-    """Emits batches of partial records (see ``operators.aggregation.partials``), or rows unchanged."""
+class CombineOperator(RowKeeper):
+    """Emits batches of partial records (see ``operators.aggregation.partials``), or rows unchanged.
+
+    Invariant: while records are kept back no row passes unchanged, so the rows of a key stay in order.
+    """
 
     stateless = True
 
@@ -57,6 +66,7 @@ class CombineOperator(Operator):
         self._rows = folded_columns(schema, spec.keys, spec.aggregations)
         self._left = 0  # rows that still pass unchanged
         self._pause = _PAUSE
+        self._kept = 0  # rows in the records that are kept back
         self._batches = self._folded = self._last_rows = self._last_records = 0
         context.tally.report(self._choice)
         self._start()
@@ -65,6 +75,7 @@ class CombineOperator(Operator):
         self._index = KeyIndex(self._key_schema)
         self._records = Records(self._spec.aggregations, self._rows, self._context.name)
         self._counts = np.zeros(0, np.int64)
+        self._tried = False  # the keys were found to repeat
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -74,51 +85,112 @@ class CombineOperator(Operator):
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         self._batches += 1
+        rows = batch.num_rows
         if self._left > 0:
-            self._left -= batch.num_rows
-        elif batch.num_rows >= _SMALL:
-            folded = self._fold(batch)
+            self._left -= rows
+        elif isinstance(self._spec, WindowAggregate):
+            folded = self._folded_windows(self._spec, batch) if rows >= _SMALL else None
             if folded is not None:
                 self._folded += 1
                 out.emit(folded)
                 return
+        elif (self._keeps or rows >= _SMALL) and self._fold(batch):
+            self._folded += 1
+            if not (self._keeps and self._has_room and self.keep.goes_on(len(self._records.touched))):
+                self.emit_kept(out)
+            return
         out.emit(batch)
 
-    def _fold(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    @property
+    def _keeps(self) -> bool:
+        """Whether records may be kept back: updates must not wait for others."""
+        return self._spec.emit is Emit.FINAL and not isinstance(self.keep, KeepNone)
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether the records and keys have not grown too many."""
+        records = len(self._records.touched) * self._schema.field(RECORD).type.byte_width
+        return records < _MOST_MEMORY and len(self._index) <= _MOST_KEYS
+
+    def emit_kept(self, out: Out) -> None:
+        if not self._kept:
+            return
+        rows, touched = self._kept, self._records.touched
+        self._kept, self._last_rows, self._last_records = 0, rows, len(touched)
+        folded = pa.RecordBatch.from_arrays(
+            [*self._index.keys(touched), self._records.partials(touched)], schema=self._schema
+        )
+        self._records.clear()
+        self._judge(rows)
+        if len(self._index) > _MOST_KEYS:
+            self._start()
+        out.emit(folded)
+
+    def snapshot(self) -> Snapshot:
+        assert not self._kept, f"{self._kept} rows are kept back while a snapshot is taken"
+        return super().snapshot()
+
+    def _fold(self, batch: pa.RecordBatch) -> bool:
+        """Fold a batch into the records; return False, and do nothing, if there would be too many."""
+        rows = batch.select(self._rows.names)
+        keys = [rows.column(key) for key in self._spec.keys]
+        if self._seems_vain(keys, batch.num_rows):
+            self._start()
+            self._skip(batch.num_rows)
+            return False
+        self._fold_into(self._index.slots(keys), rows, 1)
+        self._kept += batch.num_rows
+        self._last_rows, self._last_records = self._kept, len(self._records.touched)
+        return True
+
+    def _seems_vain(self, keys: Sequence[pa.Array], rows: int) -> bool:
+        """Find the keys of a part of the first batch; return whether there are too many. Not while rows are kept."""
+        if self._kept:
+            return False
+        if not self._keeps:
+            return not len(self._index) and self._probed(keys, rows // _PROBE) * _PAYS > rows
+        if self._tried or rows < _TRIAL:
+            return False
+        half = self._probed(keys, _TRIAL // 2)
+        self._tried = self._probed(keys, _TRIAL) - half <= _MOST_NEW * _TRIAL / 2
+        return not self._tried
+
+    def _probed(self, keys: Sequence[pa.Array], rows: int) -> int:
+        """Return how many keys are known, now that those of the first ``rows`` are."""
+        self._index.slots([key.slice(0, rows) for key in keys])
+        self._last_rows, self._last_records = rows, len(self._index)
+        return len(self._index)
+
+    def _folded_windows(self, spec: WindowAggregate, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Return the records of a batch; None if there would be too many, or a time is null."""
-        spec, rows = self._spec, batch.select(self._rows.names)
+        rows = batch.select(self._rows.names)
         if len(self._index) > _MOST_KEYS:
             self._start()
         keys = [rows.column(key) for key in spec.keys]
-        if not len(self._index):
-            probed = batch.num_rows // _PROBE
-            self._index.slots([key.slice(0, probed) for key in keys])
-            if len(self._index) * _PAYS > batch.num_rows:
-                self._last_rows, self._last_records = probed, len(self._index)
-                self._start()
-                self._skip(batch.num_rows)
-                return None
-        slots = self._index.slots(keys)
-        if not isinstance(spec, WindowAggregate):
-            self._fold_into(slots, rows, 1)
-            touched = self._records.touched
-            columns = [*self._index.keys(touched), self._records.partials(touched)]
-        else:
-            windows = self._windows(spec, batch.column(spec.time.column))
-            if windows is None:
-                self._skip(batch.num_rows)
-                return None
-            columns = self._fold_windows(slots, rows, *windows)
-        self._last_rows, self._last_records = batch.num_rows, len(self._records.touched)
-        if self._last_records * _PAYS > batch.num_rows:
+        if self._seems_vain(keys, batch.num_rows):
+            self._start()
             self._skip(batch.num_rows)
-        else:
-            self._pause = _PAUSE
+            return None
+        slots = self._index.slots(keys)
+        windows = self._windows(spec, batch.column(spec.time.column))
+        if windows is None:
+            self._skip(batch.num_rows)
+            return None
+        columns = self._fold_windows(slots, rows, *windows)
+        self._last_rows, self._last_records = batch.num_rows, len(self._records.touched)
+        self._judge(batch.num_rows)
         self._records.clear()
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
+    def _judge(self, rows: int) -> None:
+        """Pause if the last records had too few rows each."""
+        if self._last_records * _PAYS > rows:
+            self._skip(rows)
+        else:
+            self._pause = _PAUSE
+
     def _skip(self, rows: int) -> None:
-        """Let the next rows pass unchanged, after an attempt in vain with a batch of ``rows``."""
+        """Let the next rows pass unchanged, after an attempt in vain with ``rows``."""
         self._left = self._pause * rows
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 

@@ -52,6 +52,7 @@ class CollectSink(Sink):
     """The sink that ``collect`` makes."""
 
     guarantee = Guarantee.EXACTLY_ONCE
+    blocking = False
 
     def __init__(self, *, limit: int | None) -> None:
         self._limit = limit

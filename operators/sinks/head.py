@@ -33,6 +33,7 @@ class HeadSink(Sink):
     """The sink that ``head`` makes."""
 
     guarantee = Guarantee.EXACTLY_ONCE
+    blocking = False
 
     def __init__(self, n: int) -> None:
         self._n = n

@@ -11,14 +11,15 @@ import dataflow as flow
 from dataflow import col
 from dataflow.errors import ConfigurationError
 from dataflow.runners.local import LocalRunner
+from operators.sinks.batches import write_batches
 from operators.sinks.collect import collect
 from operators.sources.arrow import from_arrow
 
 
-def _pipeline(rows: int = 200) -> flow.Pipeline:
+def _pipeline(rows: int = 200, sink: flow.Sink | None = None) -> flow.Pipeline:
     with flow.Pipeline("slow") as p:
         rebalanced = p.source(from_arrow(pa.table({"x": range(rows)})), name="numbers").rebalance()
-        rebalanced.filter(col("x") >= 0, name="all").rebalance().sink(collect(), name="out")
+        rebalanced.filter(col("x") >= 0, name="all").rebalance().sink(sink or collect(), name="out")
     return p
 
 
@@ -40,6 +41,12 @@ def test_a_cancelled_job_does_not_wait_for_a_slow_operator() -> None:
 
 def test_a_slow_operator_has_a_thread_of_its_own() -> None:
     with _pipeline().start(LocalRunner(threads=1, slow={"all": "1h"})):
+        assert len(_workers()) == 2, "one for the source and the sink, one that waits"
+
+
+def test_a_sink_that_may_wait_for_something_outside_has_a_thread_of_its_own() -> None:
+    sink = write_batches(lambda context: lambda batch: None)
+    with _pipeline(sink=sink).start(LocalRunner(threads=1, slow={"all": "1h"})):
         assert len(_workers()) == 3, "one for the source, one that waits, one for the sink"
 
 

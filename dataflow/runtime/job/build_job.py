@@ -20,6 +20,7 @@ from typing import Any, assert_never
 from dataflow.background import Submit
 from dataflow.clock import Clock
 from dataflow.contracts.checkpointing import Checkpointing, Mode
+from dataflow.contracts.kept_rows import Keep, KeepNone, RowKeeper
 from dataflow.contracts.sink import Guarantee, TakenBack, TwoPhaseSink
 from dataflow.errors import (
     CheckpointError,
@@ -89,8 +90,8 @@ class Settings:
     the store at the location of the checkpoints, if a runner wraps it. ``delays`` has, by operator, a function that is
     called with the number of rows before the operator takes them. ``load`` loads the kernels that a restore calls.
     ``join`` makes the rule by which batches are joined while they wait, given the number of channels they are dealt out
-    over; ``polls`` makes the rule by which a source task is polled. ``task_bytes`` are the bytes that may wait in all
-    channels into a task.
+    over; ``polls`` makes the rule by which a source task is polled; ``keep`` makes the rule by which an operator keeps
+    rows back. ``task_bytes`` are the bytes that may wait in all channels into a task.
     """
 
     pipeline: str
@@ -104,6 +105,7 @@ class Settings:
     pace: Callable[[], Pace] = Unpaced
     join: Callable[[int], Join] = Apart.over
     polls: Callable[[], PollTimes] = AtOnce
+    keep: Callable[[], Keep] = KeepNone
     task_bytes: int = TASK_BYTES
     probe: Probe = no_probe
     store: CheckpointStore | None = None
@@ -288,6 +290,8 @@ class _Builder:
         nodes = wire_chain(setup, lambda number, link: self._output(number, link, subtask), restored)
         for node in nodes:
             node.delay = self.settings.delays.get(node.name)
+            if isinstance(node.operator, RowKeeper):
+                node.operator.keep = self.settings.keep()
         if self.checkpointing.mode is not Mode.UNALIGNED:  # which reports red rows, operator by operator
             chained = list(zip(vertex.nodes, nodes, strict=True))
             self.settings.library.fuse(self.plan.graph, chained, self.settings.submit)

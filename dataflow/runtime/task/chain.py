@@ -20,6 +20,7 @@ from types import GeneratorType
 import pyarrow as pa
 
 from dataflow.clock import Clock
+from dataflow.contracts.kept_rows import RowKeeper
 from dataflow.contracts.operator import Operator, Snapshot
 from dataflow.contracts.row_errors import ERRORS, RowTally
 from dataflow.contracts.sink import Handle, TwoPhaseWriter
@@ -73,7 +74,7 @@ class ChainNode:
         self.rows_out = 0
         self.tally = RowTally()
         self.busy_for = 0
-        self._clock = clock
+        self.clock = clock
 
     @property
     def busy(self) -> bool:
@@ -153,9 +154,9 @@ class ChainNode:
 
     def work(self) -> None:
         """Resume the pending emission, or take one element from the inbox; the operator is charged for the time."""
-        started = self._clock.now()
+        started = self.clock.now()
         self._work()
-        self.busy_for += self._clock.now() - started
+        self.busy_for += self.clock.now() - started
 
     def _work(self) -> None:
         if self.pending is not None:
@@ -174,6 +175,8 @@ class ChainNode:
         if isinstance(element, Data):
             if self.red is not None and self.parent is not None:
                 self.red.record(self.parent, element)
+            if element.epoch != self.epoch:
+                self.let_go()
             self.rows_in += len(element.rows)
             self.epoch = element.epoch if operator.stateless else max(self.epoch, element.epoch)
             self.current = element
@@ -182,6 +185,7 @@ class ChainNode:
             self._begin("process", operator.process(port, element.rows, self))
             self.current = None
             return
+        self.let_go()
         self.forward = element = self._delayed(element)
         match element:
             case Watermark(time):
@@ -191,10 +195,15 @@ class ChainNode:
             case _:
                 self._pass_on()
 
+    def let_go(self) -> None:
+        """Emit the rows that the operator keeps back, with the colour of the last ones."""
+        if isinstance(self.operator, RowKeeper):
+            self.operator.emit_kept(self)
+
     def ring(self, due: int, number: int = 0) -> None:
         """Call a timer of this operator, as timer call ``number`` of the chain, which must not be busy."""
         assert not self.busy, f"a timer of {self.name} while it is busy"
-        self.rang = (self._clock.now(), number)
+        self.rang = (self.clock.now(), number)
         self._begin("timer", self.operator.timer(due, self))
 
     def _begin(self, method: str, emission: Iterator[None] | None) -> None:
@@ -268,10 +277,13 @@ class Chain:
     """The nodes of one task, parents before children; ``nodes[0]`` is the head.
 
     Invariant: ``busy`` is false exactly when every inbox is empty and nothing is pending.
+    Invariant: no operator comes after one that may keep rows back.
     """
 
     def __init__(self, nodes: Sequence[ChainNode]) -> None:
         assert nodes, "a chain without operators"
+        self._keepers = tuple(node for node in nodes if isinstance(node.operator, RowKeeper))
+        assert not any(node.children for node in self._keepers), "operators after one that keeps rows back"
         self.nodes = tuple(nodes)
         self.head = nodes[0]
         self.outputs = tuple(o for node in nodes for outputs in node.outputs.values() for o in outputs)
@@ -354,6 +366,16 @@ class Chain:
     def next_timer(self) -> int | None:
         """The time of the earliest timer; None: there is none."""
         return min((node.timers[0] for node in self.nodes if node.timers), default=None)
+
+    def let_go(self) -> None:
+        """Send the rows that operators keep back, before a barrier. They need no credit."""
+        assert not self.busy, f"rows are let go while the chain of {self.head.name} is busy"
+        for node in self._keepers:
+            self.working = node
+            started = node.clock.now()
+            node.let_go()
+            node.busy_for += node.clock.now() - started
+            self.working = None
 
     def send(self, control: Barrier | Cancel) -> None:
         """Send a barrier or cancel on every output of every operator."""

@@ -4,9 +4,9 @@ A step handles, in this order: messages; elements left in the chain; a checkpoin
 cancels; the next element. Rows are taken only if every output has credit; barriers and cancels need none. A timer does
 not come first in two consecutive steps, because timers that are always due would keep barriers and rows waiting.
 
-At barrier n, with nothing in between: the barrier leaves on ALL outputs, then every operator's state is copied, or kept
-for copying on write. It is written in the background once the checkpoint is complete here, with the channel state
-recorded since; the acknowledgement follows when it is durable.
+At barrier n, with nothing in between: rows that operators keep back leave, then the barrier leaves on ALL outputs, then
+every operator's state is copied, or kept for copying on write. It is written in the background once the checkpoint is
+complete here, with the channel state recorded since; the acknowledgement follows when it is durable.
 
 Guarantees: ``step`` never blocks on another task. This code assumes that one thread at a time calls it.
 """
@@ -328,6 +328,7 @@ class Task:
 
     def _take_snapshot(self, barrier: Barrier, now: int) -> None:
         if self._phase is not _Phase.ENDED:
+            self.chain.let_go()
             self.chain.send(barrier)
         self._services.probe(Point.COPY)
         try:

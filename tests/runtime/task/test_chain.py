@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.kept_rows import RowKeeper
 from dataflow.contracts.operator import Operator, Out, Snapshot
 from dataflow.contracts.row_errors import ERRORS
 from dataflow.protocol.events import Barrier, Data, EndOfInput, Idle, Watermark
@@ -209,3 +210,54 @@ def test_rows_that_a_source_sets_aside_have_the_epoch_of_their_batch() -> None:
     chain.set_aside(pa.record_batch({"x": [1]}), epoch=3)
     assert isinstance(element := channel.take(), Data)
     assert element.epoch == 3
+
+
+class Keeps(RowKeeper):
+    """Keeps all rows back."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        self.rows += batch["x"].to_pylist()
+
+    def emit_kept(self, out: Out) -> None:
+        if self.rows:
+            out.emit(batch(*self.rows))
+            self.rows = []
+
+
+def keeper() -> tuple[Chain, Channel]:
+    node, channel = ChainNode("keeps", None, ManualClock()), Channel(1, "out")
+    node.operator, node.outputs = Keeps(), {None: [ForwardOutput([channel])]}
+    return Chain([node]), channel
+
+
+@pytest.mark.parametrize("control", [Watermark(5), Idle(), EndOfInput()])
+def test_rows_that_are_kept_leave_before_a_control_element(control: Watermark | Idle | EndOfInput) -> None:
+    chain, channel = keeper()
+    carry(chain, Data(batch(1), 0), Data(batch(2), 0))
+    assert not len(channel)
+    carry(chain, control)
+    rows, after = channel.take(), channel.take()
+    assert isinstance(rows, Data)
+    assert rows.rows["x"].to_pylist() == [1, 2]
+    assert after == control
+
+
+def test_rows_that_are_kept_leave_before_a_barrier_without_credit() -> None:
+    chain, channel = keeper()
+    channel.put(Data(batch(0), 0))
+    assert not channel.has_credit
+    carry(chain, Data(batch(1), 0))
+    chain.let_go()
+    chain.send(Barrier(1))
+    elements = [channel.take() for _ in range(len(channel))]
+    assert [e.rows["x"].to_pylist() if isinstance(e, Data) else e for e in elements] == [[0], [1], Barrier(1)]
+
+
+def test_rows_of_two_colours_are_not_kept_together() -> None:
+    chain, channel = keeper()
+    carry(chain, Data(batch(1), 0), Data(batch(2), 1), Data(batch(3), 1), EndOfInput())
+    found = [channel.take() for _ in range(len(channel))]
+    assert [(e.rows["x"].to_pylist(), e.epoch) for e in found if isinstance(e, Data)] == [([1], 0), ([2, 3], 1)]

@@ -62,6 +62,7 @@ def test_the_end_of_input_comes_between_two_timers() -> None:
 def test_a_timer_that_is_always_due_does_not_keep_timers_of_other_operators_waiting() -> None:
     clock = ManualClock()
     always, once = ChainNode("always", None, clock), ChainNode("once", "always", clock)
+    always.operator = once.operator = Silent()
     always.timers, once.timers = [50], [20]
     chain = Chain([always, once])
     assert chain.first_due(19) is None
@@ -72,8 +73,8 @@ def test_a_timer_that_is_always_due_does_not_keep_timers_of_other_operators_wait
 def test_an_operator_that_schedules_the_past_in_each_timer_does_not_keep_others_waiting(passing: int) -> None:
     clock = ManualClock(60)
     always, late, later = (ChainNode(name, None, clock) for name in ("always", "late", "later"))
-    chain = Chain([always, late, later])
     always.operator = late.operator = later.operator = Silent()
+    chain = Chain([always, late, later])
     always.timers, late.timers, later.timers = [5], [20], [60]
     rang = []
     for _ in range(6):

@@ -1,0 +1,59 @@
+"""Operators that keep rows back for a while, and the rule by which they do.
+
+A local aggregate in front of a shuffle sends fewer rows the longer it keeps them. Nothing may depend on how long that
+is, so the engine asks for the rows before everything that they must not miss.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from dataflow.contracts.operator import Operator, Out
+
+__all__ = ["MOST_RECORDS", "Keep", "KeepMany", "KeepNone", "RowKeeper"]
+
+MOST_RECORDS: Final = 1 << 18
+"""The most records that are kept back: with the index of their keys, they should fit into the processor's cache."""
+
+
+class Keep(Protocol):
+    """Decides how long rows are kept back. The answer may be any, because it must not matter."""
+
+    def goes_on(self, records: int) -> bool:
+        """Return whether ``records`` that are kept back, each of one or more rows, stay for the next batch."""
+        ...
+
+
+class KeepNone:
+    """Lets rows leave with the batch that they came in."""
+
+    def goes_on(self, records: int) -> bool:
+        return False
+
+
+class KeepMany:
+    """Keeps rows back as long as their records are few.
+
+    >>> KeepMany().goes_on(100_000), KeepMany().goes_on(1_000_000)
+    (True, False)
+    """
+
+    def goes_on(self, records: int) -> bool:
+        return records < MOST_RECORDS
+
+
+class RowKeeper(Operator):
+    """An operator that may keep rows back, and let them go as one batch.
+
+    The engine calls ``emit_kept`` before each barrier, watermark, idleness and end of input, and before rows of another
+    colour. So a snapshot never has rows that are kept back, no row gets later than it was, and an overtaking barrier
+    need not wait for them: they are rows in flight. They need no credit, because they are one batch. Nothing of the
+    same task may come after it, because there such rows would have to be processed within a barrier.
+    """
+
+    keep: Keep = KeepNone()
+    """The rule of the runner. Set before the first batch."""
+
+    def emit_kept(self, out: Out) -> None:
+        """Emit all rows that are kept back, if any."""
+        raise NotImplementedError(f"{type(self).__name__} keeps rows back; define emit_kept(out)")

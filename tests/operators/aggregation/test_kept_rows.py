@@ -1,0 +1,173 @@
+"""Records that a local aggregate keeps back over several batches: nothing may depend on how many these are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow import col
+from dataflow.contracts.kept_rows import MOST_RECORDS, Keep, KeepMany, KeepNone
+from dataflow.expressions import Aggregation
+from dataflow.planning.specs import Aggregate, Emit
+from dataflow.runners.faults import Faults
+from dataflow.testing import Ledger, ledger_sink
+from operators.aggregation.aggregate import AggregateOperator
+from operators.aggregation.combine import CombineOperator
+from operators.aggregation.partials import is_partial
+from operators.aggregation.records import is_mergeable
+from tests.operators.operating import Emitted, context_of
+from tests.seeds import seeds
+from tests.simulation.jobs import simulate
+
+SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
+AGGREGATES = [
+    op.count().alias("n"),
+    col("x").sum().alias("sum"),
+    col("x").min().alias("min"),
+    col("x").max().alias("max"),
+]
+
+
+class Sometimes:
+    """Keeps rows back, or not, as it was drawn."""
+
+    def __init__(self, draw: np.random.Generator) -> None:
+        self._draw = draw
+
+    def goes_on(self, records: int) -> bool:
+        return bool(self._draw.random() < 0.7)
+
+
+def combine(
+    keep: Keep, aggregates: list[Aggregation] | None = None, emit: Emit = Emit.FINAL, schema: pa.Schema = SCHEMA
+) -> CombineOperator:
+    made = CombineOperator(context_of(schema, schema), Aggregate(("k",), tuple(aggregates or AGGREGATES), emit, None))
+    made.keep = keep
+    return made
+
+
+def rows(keys: Any, values: Any) -> pa.RecordBatch:
+    return pa.record_batch({"k": pa.array(keys, pa.int64()), "x": pa.array(values, pa.int64())})
+
+
+def partial(out: Emitted) -> list[bool]:
+    """Whether each batch that was emitted since the last call has records."""
+    return [is_partial(batch.schema) for batch in out.batches.pop(None, [])]
+
+
+def test_records_take_the_rows_of_many_batches_until_they_are_asked_for() -> None:
+    operator, out = combine(KeepMany()), Emitted()
+    for value in range(50):
+        operator.process(0, rows([1, 2] * 100, [value] * 200), out)
+    assert not out.batches
+    operator.emit_kept(out)
+    (batch,) = out.batches[None]
+    assert batch.num_rows == 2
+    assert is_partial(batch.schema)
+    operator.emit_kept(out)
+    assert len(out.batches[None]) == 1, "nothing is left"
+
+
+@pytest.mark.parametrize(("keep", "emit"), [(KeepNone(), Emit.FINAL), (KeepMany(), Emit.UPDATES)])
+def test_records_leave_with_their_batch_if_updates_would_wait_or_the_runner_keeps_none(keep: Keep, emit: Emit) -> None:
+    operator, out = combine(keep, emit=emit), Emitted()
+    operator.process(0, rows([1] * 5_000, range(5_000)), out)
+    operator.process(0, rows([1] * 10, range(10)), out)
+    assert partial(out) == [True, False], "a small batch passes unchanged"
+
+
+def test_records_leave_when_there_are_many() -> None:
+    operator, out = combine(KeepMany()), Emitted()
+    for start in range(0, 2 * MOST_RECORDS, 50_000):
+        operator.process(0, rows(range(start, start + 50_000), range(50_000)), out)
+        if out.batches:
+            break
+    assert [batch.num_rows for batch in out.batches[None]] == [300_000]
+    operator.process(0, rows([1], [1]), out)
+    assert partial(out) == [True, False], "they had one row each, so the next rows pass unchanged"
+
+
+def test_nothing_is_kept_if_the_first_keys_hardly_repeat() -> None:
+    operator, out = combine(KeepMany()), Emitted()
+    operator.process(0, rows(range(100_000), range(100_000)), out)
+    assert partial(out) == [False]
+
+
+def test_a_snapshot_while_rows_are_kept_is_a_fault_of_the_engine() -> None:
+    operator, out = combine(KeepMany()), Emitted()
+    operator.process(0, rows([1], [1]), out)
+    with pytest.raises(AssertionError, match="1 rows are kept back"):
+        operator.snapshot()
+    operator.emit_kept(out)
+    assert not operator.snapshot().tables
+
+
+LISTS: dict[str, Callable[[], list[Aggregation]]] = {
+    "numbers": lambda: AGGREGATES,
+    "order": lambda: [col("x").first().alias("first"), col("x").last().alias("last"), op.count().alias("n")],
+    "means": lambda: [col("x").mean().alias("mean"), col("x").variance().alias("var"), col("x").count().alias("n")],
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("seed", seeds(5, 300))
+def test_any_choice_gives_the_results_of_an_aggregate_without_folding(kind: str, seed: int) -> None:
+    """Also of aggregates that depend on the order of a key's rows."""
+    draw = np.random.default_rng(seed)
+    aggregates = LISTS[kind]()
+    assert is_mergeable(aggregates, SCHEMA)
+    output = pa.schema([SCHEMA.field("k"), *[pa.field(a.name, a.dtype(SCHEMA)) for a in aggregates]])
+    fold = combine(Sometimes(draw), aggregates)
+    plain, after = (AggregateOperator(context_of(SCHEMA, output), ["k"], aggregates, Emit.FINAL) for _ in range(2))
+    for _ in range(40):
+        size = int(draw.choice([0, 1, 7, 300, 5_000]))
+        many = int(draw.choice([1, 5, 100_000]))
+        values = draw.integers(0, 1_000, size)
+        batch = pa.record_batch(
+            {"k": pa.array(draw.integers(0, many, size)), "x": pa.array(values, mask=draw.random(size) < 0.1)}
+        )
+        plain.process(0, batch, Emitted())
+        out = Emitted()
+        fold.process(0, batch, out)
+        if draw.random() < 0.1:
+            fold.emit_kept(out)
+        for sent in out.batches.get(None, []):
+            after.process(0, sent, Emitted())
+    last, expected, found = Emitted(), Emitted(), Emitted()
+    fold.emit_kept(last)
+    for sent in last.batches.get(None, []):
+        after.process(0, sent, Emitted())
+    for operator, to in ((plain, expected), (after, found)):
+        for _ in operator.finish(to) or ():
+            pass
+    approximate = [
+        tuple(pytest.approx(v, rel=1e-9) if isinstance(v, float) else v for v in row)
+        for row in sorted(expected.take(), key=repr_of_key)
+    ]
+    assert sorted(found.take(), key=repr_of_key) == approximate
+
+
+def repr_of_key(row: tuple[object, ...]) -> str:
+    return repr(row[0])
+
+
+@pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted", "aligned-timeout"])
+@pytest.mark.parametrize("seed", seeds(6, 300))
+def test_no_row_is_lost_or_counted_twice_however_long_rows_are_kept(mode: str, seed: int) -> None:
+    """With crashes at every place, behind a shuffle, so that rows of two colours meet where rows are kept."""
+    world = Ledger()
+    with flow.Pipeline("kept") as p:
+        table = pa.table({"k": [n % 5 for n in range(120)], "x": range(120)})
+        source = p.source(op.from_arrow(table, batch_rows=4, splits=3), name="rows", parallelism=3)
+        counted = source.rebalance().filter(col("x") >= 0).key_by("k")
+        counted.agg(n=op.count(), s=col("x").sum(), emit="final").sink(ledger_sink(world), name="out")
+    faults = Faults(crashes=2, crash_after=[0, 1], skew=0.4, joins=1.0)
+    simulate(p, flow.MemoryStore(), seed, faults, mode)
+    expected = {(key, 24, sum(range(key, 120, 5))) for key in range(5)}
+    assert sorted(world.rows().elements()) == sorted(expected)
