@@ -103,8 +103,9 @@ class CombineOperator(RowKeeper):
 
     @property
     def _keeps(self) -> bool:
-        """Whether records may be kept back: updates must not wait for others."""
-        return self._spec.emit is Emit.FINAL and not isinstance(self.keep, KeepNone)
+        """Whether records may be kept back: not updates, which must not wait, nor windows, which watermarks end."""
+        final = self._spec.emit is Emit.FINAL and not self._spec.windowed
+        return final and not isinstance(self.keep, KeepNone)
 
     @property
     def _has_room(self) -> bool:

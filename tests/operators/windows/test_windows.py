@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dataflow.contracts.kept_rows import Keep, KeepMany, KeepNone
 from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.windows import EventTime, Tumbling
@@ -326,10 +327,12 @@ def test_a_batch_spread_over_many_windows_makes_few_panes() -> None:
     assert len(w.operator._panes) <= 2_000  # and not 10,000
 
 
-def test_folding_pauses_where_it_does_not_pay_and_the_result_stays_the_same() -> None:
+@pytest.mark.parametrize("keep", [KeepNone(), KeepMany()])
+def test_folding_pauses_where_it_does_not_pay_and_the_result_stays_the_same(keep: Keep) -> None:
     w = Windows(1_000_000)
     out = Emitted()
-    fold = CombineOperator(context_of(w.schema, w.schema), w.spec)
+    fold = CombineOperator(context_of(w.schema, w.schema), replace(w.spec, emit=Emit.FINAL))
+    fold.keep = keep  # windows keep nothing back
     rows = [(f"k{i}", i, i) for i in range(6_000)]
     for _ in range(3):
         fold.process(0, w.batch(rows), out)
