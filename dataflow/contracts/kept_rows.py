@@ -43,12 +43,13 @@ class KeepMany:
 
 
 class RowKeeper(Operator):
-    """An operator that may keep rows back, and let them go as one batch.
+    """An operator that may keep rows back, and emits them as one batch later.
 
     The engine calls ``emit_kept`` before each barrier, watermark, idleness and end of input, and before rows of another
-    colour. So a snapshot never has rows that are kept back, no row gets later than it was, and an overtaking barrier
-    need not wait for them: they are rows in flight. They need no credit, because they are one batch. Nothing of the
-    same task may come after it, because there such rows would have to be processed within a barrier.
+    colour. So a snapshot has no rows that are kept back, no row becomes late by waiting, and an overtaking barrier need
+    not wait: it overtakes the emitted rows, which become channel state. They need no credit, because they are one
+    batch. The operator is the last one of its task, because the next one would have to process the rows between a
+    barrier and the copy of the state.
     """
 
     keep: Keep = KeepNone()

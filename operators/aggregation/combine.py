@@ -44,7 +44,7 @@ _TRIAL = 1 << 16
 _MOST_NEW = 0.75
 """If more of the second half are new keys, the keys are too many for records that are kept back."""
 _MOST_MEMORY = 1 << 25
-"""Limit for the bytes of records: remembered keys times windows of a batch."""
+"""Limit for the bytes of records: those kept back, or remembered keys times windows of a batch."""
 _MOST_KEYS = 1 << 20
 """Limit for the keys remembered from batch to batch, which saves hashing them again."""
 
@@ -63,6 +63,7 @@ class CombineOperator(RowKeeper):
         self._spec = spec
         self._key_schema = key_schema(schema, spec.keys)
         self._schema = wide_schema(partial_schema(spec, schema))
+        self._most_records = _MOST_MEMORY // self._schema.field(RECORD).type.byte_width
         self._rows = folded_columns(schema, spec.keys, spec.aggregations)
         self._left = 0  # rows that still pass unchanged
         self._pause = _PAUSE
@@ -109,9 +110,8 @@ class CombineOperator(RowKeeper):
 
     @property
     def _has_room(self) -> bool:
-        """Whether the records and keys have not grown too many."""
-        records = len(self._records.touched) * self._schema.field(RECORD).type.byte_width
-        return records < _MOST_MEMORY and len(self._index) <= _MOST_KEYS
+        """Whether there is memory for more records and keys."""
+        return len(self._records.touched) < self._most_records and len(self._index) <= _MOST_KEYS
 
     def emit_kept(self, out: Out) -> None:
         if not self._kept:
@@ -219,8 +219,7 @@ class CombineOperator(RowKeeper):
             return None
         numbers, low, high = window_numbers(times, spec.window, spec.time.back)
         spread = high - low + 1
-        room = _MOST_MEMORY // self._schema.field(RECORD).type.byte_width
-        return (numbers, low, spread) if spread * len(self._index) <= room else None
+        return (numbers, low, spread) if spread * len(self._index) <= self._most_records else None
 
     def _fold_windows(
         self, slots: Slots, rows: pa.RecordBatch, numbers: Numbers, low: int, spread: int

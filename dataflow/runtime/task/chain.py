@@ -176,7 +176,7 @@ class ChainNode:
             if self.red is not None and self.parent is not None:
                 self.red.record(self.parent, element)
             if element.epoch != self.epoch:
-                self.let_go()
+                self.emit_kept()
             self.rows_in += len(element.rows)
             self.epoch = element.epoch if operator.stateless else max(self.epoch, element.epoch)
             self.current = element
@@ -185,7 +185,7 @@ class ChainNode:
             self._begin("process", operator.process(port, element.rows, self))
             self.current = None
             return
-        self.let_go()
+        self.emit_kept()
         self.forward = element = self._delayed(element)
         match element:
             case Watermark(time):
@@ -195,7 +195,7 @@ class ChainNode:
             case _:
                 self._pass_on()
 
-    def let_go(self) -> None:
+    def emit_kept(self) -> None:
         """Emit the rows that the operator keeps back, with the colour of the last ones."""
         if isinstance(self.operator, RowKeeper):
             self.operator.emit_kept(self)
@@ -367,13 +367,13 @@ class Chain:
         """The time of the earliest timer; None: there is none."""
         return min((node.timers[0] for node in self.nodes if node.timers), default=None)
 
-    def let_go(self) -> None:
+    def emit_kept(self) -> None:
         """Send the rows that operators keep back, before a barrier. They need no credit."""
-        assert not self.busy, f"rows are let go while the chain of {self.head.name} is busy"
+        assert not self.busy, f"kept rows are sent while the chain of {self.head.name} is busy"
         for node in self._keepers:
             self.working = node
             started = node.clock.now()
-            node.let_go()
+            node.emit_kept()
             node.busy_for += node.clock.now() - started
             self.working = None
 

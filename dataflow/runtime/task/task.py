@@ -328,7 +328,7 @@ class Task:
 
     def _take_snapshot(self, barrier: Barrier, now: int) -> None:
         if self._phase is not _Phase.ENDED:
-            self.chain.let_go()
+            self.chain.emit_kept()
             self.chain.send(barrier)
         self._services.probe(Point.COPY)
         try:

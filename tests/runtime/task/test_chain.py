@@ -250,7 +250,7 @@ def test_rows_that_are_kept_leave_before_a_barrier_without_credit() -> None:
     channel.put(Data(batch(0), 0))
     assert not channel.has_credit
     carry(chain, Data(batch(1), 0))
-    chain.let_go()
+    chain.emit_kept()
     chain.send(Barrier(1))
     elements = [channel.take() for _ in range(len(channel))]
     assert [e.rows["x"].to_pylist() if isinstance(e, Data) else e for e in elements] == [[0], [1], Barrier(1)]
