@@ -37,6 +37,7 @@ def through_channel(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     for batch in batches:
         while not channel.has_credit:
             room.clear()
+            channel.awaited = True
             if not channel.has_credit:
                 room.wait()
         channel.put(Data(batch))

@@ -56,6 +56,7 @@ from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.pace import Pace, Unpaced
 from dataflow.runtime.task.poll_times import AtOnce, PollTimes
 from dataflow.runtime.task.progress import JobState, Progress
+from dataflow.runtime.task.task import Task
 from dataflow.store.memory import MemoryStore
 
 __all__ = ["Attempt", "Faults", "SimulatedJob", "SimulatedRunner"]
@@ -384,7 +385,7 @@ class SimulatedJob(JobHandle):
             if self._stalled.get(name, 0) > self._turn:
                 continue
             if self._slowness[name] == 0.0 or draw.random() >= self._slowness[name]:
-                actors.append((name, job.tasks[name].step))
+                actors.append((name, partial(self._step, job.tasks[name])))
         for queue, jobs in self._queues.items():
             if jobs[0][0] <= self._turn:
                 actors.append(("", partial(self._run, queue)))
@@ -400,6 +401,13 @@ class SimulatedJob(JobHandle):
             self._idle = 0
             stillness.moved()
         check_age(job, now)
+
+    def _step(self, task: Task) -> Progress:
+        """Step a task. A worker would have slept instead if it rests, so the step must do nothing then."""
+        rests = task.rests(self._clock.now())
+        progress = task.step()
+        assert not rests or progress is not Progress.WORKED, f"{task.name} works, but its worker would sleep"
+        return progress
 
     def _submit(self, queue: str, job: Callable[[], None]) -> None:
         """Append a background job to its queue, to run after a random number of turns."""

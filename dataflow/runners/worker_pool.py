@@ -1,8 +1,8 @@
 """The threads that run a job: workers step its tasks, and the job thread steps the job itself.
 
 A worker steps all its tasks, a task with several channels several times in a row, so that rows leave its channels as
-fast as they come, while they are still in the processor's cache. If none of them could do anything, it sleeps until it
-is woken: a channel that it reads received rows, a channel that it writes got room, or a message arrived.
+fast as they come, while they are still in the processor's cache. If none of them has more to do, it sleeps until it is
+woken: a channel that it reads received rows, a channel for whose room it waits was read, or a message arrived.
 """
 
 from __future__ import annotations
@@ -48,26 +48,34 @@ class Worker(threading.Thread):
         tasks = list(self._tasks)
         self._begin.wait()
         while tasks and not self._stop_all.is_set():
-            self.bell.clear()
-            worked = False
+            self.bell.clear()  # before any task is asked: what comes from now on rings again
+            more = False
             for task in tasks:
                 try:
-                    for _ in range(max(1, len(task.task_input.input_channels))):
-                        if task.step() is not Progress.WORKED:
-                            break
-                        worked = True
+                    more |= _advance(task)
                 except BaseException as error:  # also SystemExit of a user's function: else the job would wait for ever
                     task.crash(error)
-            if not worked:
+            if not more:
                 tasks = [task for task in tasks if task.state is not Progress.DONE]
                 self.bell.wait(min([_sleep(task, self._clock.now()) for task in tasks], default=0.0))
+
+
+def _advance(task: Task) -> bool:
+    """Step ``task`` as often as it has input channels, at least once; return whether it may have more to do."""
+    for _ in range(len(task.task_input.input_channels) or 1):
+        if task.step() is not Progress.WORKED or task.rest():
+            return False
+    return True
 
 
 def _sleep(task: Task, now: int) -> float:
     """Return how long (seconds) the worker of ``task`` may sleep."""
     polled = task.task_input.deadline if task.state is Progress.WAITING or not task.task_input.is_source else None
-    times = [at for at in (task.chain.next_timer, polled) if at is not None]
-    return min([_LONG, *(max(_NAP, (at - now) / 1e6) for at in times)])
+    longest = _LONG
+    for at in (task.chain.next_timer, polled):
+        if at is not None:
+            longest = min(longest, max(_NAP, (at - now) / 1e6))
+    return longest
 
 
 def _rest(job: Job, now: int) -> float:

@@ -35,8 +35,8 @@ class Channel:
 
     An empty channel has room for a batch of any size. ``byte_credit`` None: bytes are not counted.
 
-    ``on_put`` and ``on_take`` are called after each put and take, on the same thread, without a lock; the runner sets
-    them to wake a sleeping worker.
+    ``on_put`` is called after each put; ``on_take`` after rows were taken, if the writer set ``awaited`` before. Both
+    run on the thread of the caller, without a lock; the runner sets them to wake a sleeping worker.
 
     >>> channel = Channel(1, "a", overtakable=True)
     >>> channel.put(Data(["x", "y"]))
@@ -63,6 +63,7 @@ class Channel:
         "_sizes",
         "_taken",
         "_urgent",
+        "awaited",
         "back_pressured",
         "batches",
         "encoded",
@@ -110,6 +111,8 @@ class Channel:
         """Microseconds that its writer waited for room, for metrics; written by the writer's task."""
         self.on_put: Callable[[], None] | None = None
         self.on_take: Callable[[], None] | None = None
+        self.awaited = False
+        """Set by the writer to be woken by the next rows taken, which unset it. Set it first, then look for room."""
         self._credit = credit
         self._byte_credit = byte_credit
         self._row_bytes = RowBytes()
@@ -215,9 +218,11 @@ class Channel:
                 element, freed = self._cut(element, max_rows)
             else:
                 self._remove_head(element)
-                freed = True
-        if freed and self.on_take is not None:
-            self.on_take()
+                freed = isinstance(element, Data)
+        if freed and self.awaited:
+            self.awaited = False
+            if self.on_take is not None:
+                self.on_take()
         return _batched(element)
 
     def _remove_head(self, element: Element) -> None:
@@ -250,8 +255,6 @@ class Channel:
             element, ahead = self._urgent.popleft()
             passed = zip(self._queue, range(ahead - self._taken), strict=False)
             overtaken = tuple(_batched(queued) for queued, _ in passed)
-        if self.on_take is not None:
-            self.on_take()
         return element, overtaken
 
     def promote(self, barrier: Barrier) -> None:

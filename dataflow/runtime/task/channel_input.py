@@ -66,6 +66,9 @@ class ChannelInput(TaskInput):
         taken = self.gate.poll_control(now)
         return None if taken is None else PollResult(self._ports[taken.channel], None, taken.actions)
 
+    def rests(self, now: int) -> bool:
+        return not self._held and self.gate.rests(now)
+
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> Sequence[Action]:
         return self._forget(checkpoint, reason) or self.gate.abort(checkpoint, reason, now)
 

@@ -190,6 +190,14 @@ class InputGate:
             return None
         return self._take(self._choose(ready), now)
 
+    def rests(self, now: int) -> bool:
+        """Return whether nothing is queued, some channel has not ended, and time alone causes no action at ``now``."""
+        for channel in self._channels:
+            if len(channel):
+                return False
+        deadline = self._handler.deadline
+        return (deadline is None or now < deadline) and not self.ended
+
     def validate(self) -> None:
         """Assert the invariants that hold between two calls. Not while another thread polls."""
         self._handler.validate()

@@ -336,6 +336,9 @@ class SourceInput(TaskInput):
     def poll_control(self, now: int) -> PollResult | None:
         return self._pass_on() if self._held else None  # else an overtaking barrier would wait for room
 
+    def rests(self, now: int) -> bool:
+        return now < self._times.next and self._polled is None and not self._held and not self.ended
+
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> Sequence[Action]:
         return self._forget(checkpoint, reason)
 

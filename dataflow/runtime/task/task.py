@@ -124,7 +124,7 @@ class Task:
         self._rows, self._spent = 0, 0
         #: By checkpoint, at most one, below the input's floor: the copied state, until its channel state is complete.
         self._snapshots: dict[int, tuple[TaskState, TaskStats]] = {}
-        #: Empty unless the state is BACK_PRESSURED: the channels whose room the task waits for.
+        #: Empty between two steps unless the state is BACK_PRESSURED: the channels that wake it when they have room.
         self._full: Sequence[Channel] = ()
         #: Never changes: the operators of ``chain`` that may have enough rows.
         self._collectors = [n.operator for n in chain.nodes if isinstance(n.operator, Collector)]
@@ -139,16 +139,38 @@ class Task:
         self.meter.add(self.state, before - self._since)
         for channel in self._full:
             channel.back_pressured += before - self._since
+        self._full = ()
         try:
             self.state = self._step(before)
         except Exception as error:
             self.crash(error)
         if self.state is Progress.WORKED:
             self.steps += 1
-        self._full = self.awaited if self.state is Progress.BACK_PRESSURED else ()
+        if self.state is not Progress.BACK_PRESSURED:
+            self._full = ()
         self._since = self._clock.now()
         self.meter.busy += self._since - before
         return self.state
+
+    def rest(self) -> bool:
+        """Return whether no step is needed until a bell rings or time passes; then the task waits from now on.
+
+        It answers sooner than a step that finds nothing to do.
+        """
+        if not self.rests(self._since):
+            return False
+        self._pace.notice(self._since, hurried=self.task_input.hurried)
+        self.state = Progress.BLOCKED if self.task_input.blocked else Progress.WAITING
+        return True
+
+    def rests(self, now: int) -> bool:
+        """Return whether a step at ``now`` would surely do nothing. False: it might do something."""
+        if self._phase is not _Phase.RUNNING or not self._opened or self._released or len(self.mailbox):
+            return False
+        for node in self.chain.nodes:
+            if node.pending is not None or node.inbox or (node.timers and node.timers[0] <= now):
+                return False
+        return self.task_input.rests(now)
 
     def crash(self, error: BaseException) -> None:
         """End this task and report ``error`` to the job, with its location. On the thread that steps the task."""
@@ -167,7 +189,7 @@ class Task:
         if self._released:
             return Progress.DONE
         if self.chain.busy:
-            return Progress.WORKED if self._carry() or worked else Progress.BACK_PRESSURED
+            return Progress.WORKED if self._carry() or worked or self._has_room() else Progress.BACK_PRESSURED
         if self._phase is _Phase.FINISHING:
             self._ended()
             return Progress.WORKED
@@ -189,7 +211,7 @@ class Task:
         chain, worked = self.chain, False
         after_timer, self._rang = self._rang, False  # otherwise timers that are always due would keep all else waiting
         while True:
-            if not chain.has_credit() or (self.task_input.gathers and chain.queued()):
+            if not self._has_room():
                 taken = self.task_input.poll_control(now)
             elif not after_timer and chain.due(now):
                 self._rang = True
@@ -265,12 +287,23 @@ class Task:
     @property
     def awaited(self) -> Sequence[Channel]:
         """The channels whose room it waits for; if rows gather at its source, those from which any are to be taken."""
-        full = self.chain.full_channels() if not self.chain.has_credit() else []
-        return full or (self.chain.queued() if self.task_input.gathers else [])
+        chain = self.chain
+        if not chain.has_credit():
+            return chain.full_channels()
+        return chain.queued() if self.task_input.gathers and not chain.busy else ()
+
+    def _has_room(self) -> bool:
+        """Return whether rows may be taken and sent. If not, the channels that it waits for will wake this task."""
+        self._full = self.awaited
+        if self._full:
+            for channel in self._full:
+                channel.awaited = True
+            self._full = self.awaited  # again: a reader that took rows before it saw the request wakes nobody
+        return not self._full
 
     def _idle_state(self) -> Progress:
         """Return why the task has nothing to do."""
-        if self.awaited:
+        if self._full:
             return Progress.BACK_PRESSURED
         return Progress.BLOCKED if self.task_input.blocked else Progress.WAITING
 

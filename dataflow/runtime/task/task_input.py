@@ -107,6 +107,10 @@ class TaskInput(ABC):
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> Sequence[Action]:
         """Return the actions for a checkpoint that the coordinator aborted."""
 
+    @abstractmethod
+    def rests(self, now: int) -> bool:
+        """Return whether it has nothing to give at ``now``, neither elements nor actions. False: it might have some."""
+
     def tick(self, now: int) -> Sequence[Action]:
         """Return the actions that time alone makes necessary."""
         return ()

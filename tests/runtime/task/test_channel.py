@@ -122,16 +122,24 @@ def test_the_head_is_what_take_answers() -> None:
     assert channel.head is None
 
 
-def test_puts_and_takes_ring() -> None:
+def test_puts_ring_and_rows_that_are_taken_ring_once_for_a_writer_that_waits() -> None:
     rung: list[str] = []
-    channel = Channel(1, "a")
+    channel = Channel(4, "a")
     channel.on_put = lambda: rung.append("put")
-    channel.on_take = lambda: rung.append("take")
-    channel.put(Data("x"))
-    channel.put(Cancel(1))
+    channel.on_take = lambda: rung.append(f"take, {channel.queued_rows} left")
+    for element in (Data("x"), Watermark(1), Data("yz"), Data("u"), Cancel(1)):
+        channel.put(element)
+    assert rung == ["put"] * 5
+    rung.clear()
+    channel.take()
+    assert rung == []  # nobody waits
+    channel.awaited = True
     channel.take_urgent()
     channel.take()
-    assert rung == ["put", "put", "take", "take"]
+    assert rung == []  # a cancel and a watermark use no credit
+    channel.take()
+    channel.take()
+    assert (rung, channel.awaited) == (["take, 1 left"], False)
 
 
 def test_two_threads_lose_and_reorder_nothing() -> None:
