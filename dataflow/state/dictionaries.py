@@ -97,6 +97,8 @@ def encoded(array: pa.Array) -> pa.DictionaryArray:
 
 def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return ``batch`` in its wide schema. Other columns, and the values of dictionaries, are shared."""
+    if not any([pa.types.is_dictionary(type_) for type_ in batch.schema.types]):
+        return batch  # the usual case, at once
     schema = wide_schema(batch.schema)
     if schema.types == batch.schema.types and not any(_has_null_entry(column) for column in batch.columns):
         return batch

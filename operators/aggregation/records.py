@@ -131,16 +131,16 @@ class Records:
 
         self._make_room(known)
         arguments = [argument(batch) for argument in self._layout.arguments]
-        values = [_NO_WORDS, *(_argument_words(array) for array in arguments)]
-        bits = [_NOT_NULL, *(validity(array) for array in arguments)]
+        values = [_NO_WORDS, *[_argument_words(array) for array in arguments]]
+        bits = [_NOT_NULL, *[validity(array) for array in arguments]]
         self._records.save(slots)
-        for program, reads in self._layout.program(tuple(len(bitmap) > 0 for bitmap, _ in bits)):
+        for program, reads in self._layout.program(tuple([len(bitmap) > 0 for bitmap, _ in bits])):
             self._touches, row, word = fold(
                 self._records.rows,
                 slots,
                 program,
-                tuple(values[read] for read in reads),
-                tuple(bits[read][0] for read in reads),
+                tuple([values[read] for read in reads]),
+                tuple([bits[read][0] for read in reads]),
                 np.array([bits[read][1] for read in reads], np.int64),
                 self._touched,
                 self._touches,

@@ -152,7 +152,7 @@ class LearnedPace:
             self._until_trial = 1
 
     def _fitting(self) -> int:
-        per_row = min(max(1, elapsed - self._fixed) / rows for rows, elapsed in self._last)
+        per_row = min([max(1, elapsed - self._fixed) / rows for rows, elapsed in self._last])
         return max(1, int(max(self._budget - self._fixed, self._fixed) / per_row))
 
 
