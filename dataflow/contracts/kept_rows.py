@@ -17,7 +17,12 @@ MOST_RECORDS: Final = 1 << 18
 
 
 class Keep(Protocol):
-    """Decides how long rows are kept back. The answer may be any, because it must not matter."""
+    """Decides how long rows are kept back. The answer may be any, because it must not matter.
+
+    ``keeps`` is False if no row is ever kept back, so that an operator need not prepare for it.
+    """
+
+    keeps: bool
 
     def goes_on(self, records: int) -> bool:
         """Return whether ``records`` that are kept back, each of one or more rows, stay for the next batch."""
@@ -26,6 +31,8 @@ class Keep(Protocol):
 
 class KeepNone:
     """Lets rows leave with the batch that they came in."""
+
+    keeps = False
 
     def goes_on(self, records: int) -> bool:
         return False
@@ -37,6 +44,8 @@ class KeepMany:
     >>> KeepMany().goes_on(100_000), KeepMany().goes_on(1_000_000)
     (True, False)
     """
+
+    keeps = True
 
     def goes_on(self, records: int) -> bool:
         return records < MOST_RECORDS

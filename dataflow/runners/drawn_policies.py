@@ -54,6 +54,8 @@ class SomePolls:
 class SomeKept:
     """Keeps rows back for some batches."""
 
+    keeps = True
+
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
 

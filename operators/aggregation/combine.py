@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.kept_rows import KeepNone, RowKeeper
+from dataflow.contracts.kept_rows import RowKeeper
 from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.tuning import Choice
 from dataflow.planning.specs import Emit, Grouped, WindowAggregate
@@ -106,7 +106,7 @@ class CombineOperator(RowKeeper):
     def _keeps(self) -> bool:
         """Whether records may be kept back: not updates, which must not wait, nor windows, which watermarks end."""
         final = self._spec.emit is Emit.FINAL and not self._spec.windowed
-        return final and not isinstance(self.keep, KeepNone)
+        return final and self.keep.keeps
 
     @property
     def _has_room(self) -> bool:

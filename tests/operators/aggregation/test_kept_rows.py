@@ -37,6 +37,8 @@ AGGREGATES = [
 class Sometimes:
     """Keeps rows back, or not, as it was drawn."""
 
+    keeps = True
+
     def __init__(self, draw: np.random.Generator) -> None:
         self._draw = draw
 

@@ -18,6 +18,7 @@ from dataflow.runtime.task.byte_credit import RowBytes
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.joined_rows import JoinSmall
 from dataflow.testing import Ledger, ledger_sink
+from tests.runtime.task.test_joined_rows import SHAPES
 from tests.seeds import seeds
 from tests.simulation.jobs import simulate
 
@@ -139,18 +140,9 @@ def test_rows_of_any_type_can_be_counted(column: Any) -> None:
     assert 0 <= RowBytes().of(pa.record_batch({"c": column})) < 1_000
 
 
-SHAPES: dict[str, Any] = {
-    "rebalanced": lambda s: s.filter(col("x") % 3 != 0).select("x", "k"),
-    "keyed": lambda s: s.key_by("k").agg(n=op.count(), s=col("x").sum(), emit="final"),
-    "windows": lambda s: (
-        s.with_watermark("t", delay="10ms").key_by("k").window(op.tumbling("100ms")).agg(n=op.count(), s=col("x").sum())
-    ).select("k", "n", "s"),
-}
-
-
 @pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 @pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted", "aligned-timeout"])
-@pytest.mark.parametrize("shape", ["rebalanced", "keyed", "windows"])
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", seeds(2, 40))
 def test_a_job_whose_channels_hold_few_bytes_gives_what_one_with_much_room_gives(
     shape: str, mode: str, seed: int
