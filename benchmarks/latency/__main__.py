@@ -11,12 +11,12 @@ from rich.console import Console
 
 from benchmarks.children import run_child
 from benchmarks.jobs.__main__ import Names
-from benchmarks.latency.child import BARE, FILTER, IDLE, KEYED, LONE, QUEUED, Figures, Task
+from benchmarks.latency.child import BARE, FILTER, IDLE, KEYED, LONE, QUEUED, TIMED, Figures, Task
 from benchmarks.latency.report import described, tables
 
 WIDTH = 120
 """Columns of a table that goes to a file or a pipe."""
-KINDS = (FILTER, KEYED, QUEUED, LONE, BARE, IDLE)
+KINDS = (FILTER, KEYED, QUEUED, TIMED, LONE, BARE, IDLE)
 RATES = (10_000, 100_000)
 PARALLELISMS = (1, 2, 4, 8)
 
@@ -35,7 +35,8 @@ def main(kinds: list[str], repeats: int, seconds: float, batches: int, target: P
     \b
     filter, keyed  10,000 and 100,000 rows a second from two splits, with checkpoints each second, from the first row on
     queued         batches of 1,000 rows through a keyed aggregate as fast as it takes them, without event time
-    lone           the same batches, one every 10 ms
+    timed          the same with event time: a watermark after each batch
+    lone           the batches without event time, one every 10 ms
     bare           the same, but NumPy counts and adds in a loop that sleeps: the limit for lone batches
     idle           a job that watches a directory without new files, with checkpoints each second
 
@@ -59,7 +60,7 @@ def main(kinds: list[str], repeats: int, seconds: float, batches: int, target: P
 def _tasks(kind: str, seconds: float, batches: int) -> list[Task]:
     if kind in (FILTER, KEYED):
         return [Task(kind, 2, rate=rate, seconds=seconds) for rate in RATES]
-    if kind == QUEUED:
+    if kind in (QUEUED, TIMED):
         return [Task(kind, parallelism, batches=batches) for parallelism in PARALLELISMS]
     if kind in (LONE, BARE):
         return [Task(kind, 1, batches=min(batches, 1_000))]

@@ -18,13 +18,13 @@ import dataflow as flow
 import operators as op
 from benchmarks.latency.sources import KEYS, Arriving, Lone, batch_of
 from dataflow import Operator, Sink, col
-from dataflow.arrow_values import to_numbers
+from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.operator import OperatorContext, Out
 
-__all__ = ["BARE", "FILTER", "IDLE", "KEYED", "LONE", "QUEUED", "Figures", "Task", "run"]
+__all__ = ["BARE", "FILTER", "IDLE", "KEYED", "LONE", "QUEUED", "TIMED", "Figures", "Task", "run"]
 
 FILTER, KEYED = "filter", "keyed"
-QUEUED, LONE, BARE, IDLE = "queued", "lone", "bare", "idle"
+QUEUED, TIMED, LONE, BARE, IDLE = "queued", "timed", "lone", "bare", "idle"
 ROWS = 1_000
 """Rows of a small batch."""
 PAUSE = 0.01
@@ -35,8 +35,8 @@ PAUSE = 0.01
 class Task:
     """What to measure.
 
-    ``filter`` and ``keyed``: the latency at ``rate`` rows a second. ``queued``, ``lone`` and ``bare``: the CPU time of
-    a batch. ``idle``: the share of a core.
+    ``filter`` and ``keyed``: the latency at ``rate`` rows a second. ``queued``, ``timed``, ``lone`` and ``bare``: the
+    CPU time of a batch. ``idle``: the share of a core.
     """
 
     kind: str
@@ -147,11 +147,15 @@ def _batches(task: Task, batches: int) -> float:
     if task.kind == LONE:
         source: flow.Source = Lone(batches, ROWS, PAUSE)
     else:
-        source = op.from_arrow(
-            pa.Table.from_batches([batch_of(batches * ROWS, 1)]), batch_rows=ROWS, splits=task.parallelism
-        )
+        table = pa.Table.from_batches([batch_of(batches * ROWS, 1)])
+        if task.kind == TIMED:
+            table = table.append_column("at", to_array(np.arange(batches * ROWS), pa.timestamp("us")))
+        source = op.from_arrow(table, batch_rows=ROWS, splits=task.parallelism)
     with flow.Pipeline("batches") as p:
-        p.source(source, name="batches").key_by("key").agg(
+        rows = p.source(source, name="batches")
+        if task.kind == TIMED:
+            rows = rows.with_watermark("at", delay="1ms")
+        rows.key_by("key").agg(
             op.count().alias("n"), col("value").sum().alias("total"), emit="final", name="counts"
         ).sink(op.collect(), name="answer")
     spent = time.process_time()

@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.conditions import conditions
-from benchmarks.latency.child import BARE, FILTER, IDLE, KEYED, LONE, QUEUED, Figures, Task
+from benchmarks.latency.child import BARE, FILTER, IDLE, KEYED, LONE, QUEUED, TIMED, Figures, Task
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,6 +19,7 @@ TITLES = {
     FILTER: "filter and compute",
     KEYED: "count and maximum by key, after a shuffle",
     QUEUED: "batches that queue up",
+    TIMED: "the same, with a watermark after each batch",
     LONE: "batches that arrive one by one, every 10 ms",
     BARE: "the same, aggregated by NumPy in one thread without an engine",
     IDLE: "watches a directory without new files",

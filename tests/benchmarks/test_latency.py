@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.latency.__main__ import main
-from benchmarks.latency.child import BARE, FILTER, IDLE, KEYED, LONE, QUEUED, Figures, Task, run
+from benchmarks.latency.child import BARE, FILTER, IDLE, KEYED, LONE, QUEUED, TIMED, Figures, Task, run
 from benchmarks.latency.report import described, tables
 
 
@@ -24,7 +24,7 @@ def test_every_row_that_arrives_is_timed(kind: str, rows: int) -> None:
     assert (found.p50 or 0) <= (found.p99 or 0) <= (found.p999 or 0) <= (found.most or 0)
 
 
-@pytest.mark.parametrize(("kind", "parallelism"), [(QUEUED, 4), (LONE, 1), (BARE, 1)])
+@pytest.mark.parametrize(("kind", "parallelism"), [(QUEUED, 4), (TIMED, 4), (LONE, 1), (BARE, 1)])
 def test_every_batch_is_counted(kind: str, parallelism: int) -> None:
     assert (run(Task(kind, parallelism, batches=12)).per_batch or 0) > 0
 
