@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Integral
 from typing import Any
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "UnsafeCacheWarning",
     "UnstablePredicateWarning",
     "UnsupportedOnRunner",
+    "check_count",
     "did_you_mean",
     "user_frame",
 ]
@@ -324,6 +326,26 @@ def user_frame() -> int:
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
         level, frame = level + 1, frame.f_back
     return level
+
+
+def check_count(what: str, value: object, *, least: int = 1, advice: str = "") -> None:
+    """Raise ConfigurationError unless ``value`` is a whole number from ``least`` to 2**63 - 1.
+
+    Args:
+        what: the setting, for the message.
+        value: what the user gave.
+        least: the least value.
+        advice: what else the user may do, for the end of the message.
+
+    >>> check_count("batch_rows=", 1.5)
+    Traceback (most recent call last):
+    dataflow.errors.ConfigurationError: batch_rows= must be a whole number of at least 1, got 1.5
+    """
+    number = int(value) if isinstance(value, Integral) else None
+    if number is not None and number >= 1 << 63:
+        raise ConfigurationError(f"{what} must be below 2**63, got {value}{advice}")
+    if number is None or number < least:
+        raise ConfigurationError(f"{what} must be a whole number of at least {least}, got {value!r}{advice}")
 
 
 def did_you_mean(word: object, valid: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.sink import Guarantee
 from dataflow.contracts.source import InputIdentity
-from dataflow.errors import ConfigurationError, did_you_mean
+from dataflow.errors import ConfigurationError, check_count, did_you_mean
 from dataflow.store.urls import local_path
 
 if TYPE_CHECKING:
@@ -131,12 +131,12 @@ class Checkpointing:
             )
         if isinstance(location, str | os.PathLike):
             location = _directory(location)
-        _whole("max_concurrent", max_concurrent, least=1)
-        _whole("keep", keep, least=1)
+        check_count("Checkpointing(max_concurrent=)", max_concurrent)
+        check_count("Checkpointing(keep=)", keep)
         if tolerable_failures is not None:
-            _whole("tolerable_failures", tolerable_failures, least=0)
+            check_count("Checkpointing(tolerable_failures=)", tolerable_failures, least=0)
         if max_restore_bytes is not None:
-            _whole("max_restore_bytes", max_restore_bytes, least=1)
+            check_count("Checkpointing(max_restore_bytes=)", max_restore_bytes)
         if duplicates not in ("sample", "rows"):
             raise ConfigurationError(f"Checkpointing(duplicates=) must be 'sample' or 'rows', got {duplicates!r}")
         if input_identity not in ("mtime", "content"):
@@ -175,12 +175,6 @@ def _directory(location: str | os.PathLike[str]) -> str | os.PathLike[str]:
             "path of one that survives the machine, such as a mounted volume, or a CheckpointStore of your own"
         )
     return location if local == given else local
-
-
-def _whole(name: str, value: object, *, least: int) -> None:
-    """Raise ConfigurationError unless ``value`` is an int of at least ``least``."""
-    if not isinstance(value, int) or value < least:
-        raise ConfigurationError(f"Checkpointing({name}=) must be a whole number of at least {least}, got {value!r}")
 
 
 def _alignment_timeout(mode: Mode, timeout: Duration | None) -> int | None:

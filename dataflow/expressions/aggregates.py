@@ -150,7 +150,9 @@ class Aggregation:
         ======================  ============================  ==========================================================
 
         A sum of integers, durations or decimals never wraps: it raises OverflowError as soon as the running sum exceeds
-        64 bits (or 38 digits). Near the limits this may depend on the order of rows.
+        64 bits (or 38 digits). If it does so only for a while, this may depend on the order of rows, and on which of
+        them were added up before a shuffle. The same holds for the last digits of a sum or mean of floats, and for
+        infinity, if parts of it exceed the largest float.
 
         Raises: UnknownColumn; SchemaMismatch if the type has no such aggregate.
         """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dataflow.contracts.source import InputIdentity, Json
 from dataflow.contracts.updates import Updates
-from dataflow.errors import ConfigurationError, GraphError
+from dataflow.errors import ConfigurationError, GraphError, check_count
 from dataflow.planning.encode_columns import encode_columns
 from dataflow.planning.graph import Edge, Graph, Node, Partitioning
 from dataflow.planning.pre_aggregation import preaggregate
@@ -190,8 +190,7 @@ def make_plan(
         edge between operators of different parallelism.
     """
     for name, value in (("parallelism", parallelism), ("max_key_groups", max_key_groups)):
-        if not isinstance(value, int) or value < 1:
-            raise ConfigurationError(f"{name} must be a whole number of at least 1, got {value!r}")
+        check_count(name, value)
     pruned = _identify_sources(prune_rows(prune_columns(graph), parallelism), input_identity)
     pruned = encode_columns(pruned) if encode else pruned
     physical = pruned if combine is None else preaggregate(pruned, parallelism, combine)

@@ -17,7 +17,7 @@ from dataflow.background import Background
 from dataflow.clock import Duration, SystemClock, microseconds
 from dataflow.contracts.checkpointing import Checkpointing, input_identity
 from dataflow.contracts.kept_rows import KeepMany
-from dataflow.errors import ConfigurationError
+from dataflow.errors import ConfigurationError, check_count
 from dataflow.planning.graph import NamedGraph, Node
 from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.runners.binding import LIBRARY
@@ -71,10 +71,8 @@ class LocalRunner:
         slow: Mapping[str, Duration] | None = None,
         combine: bool = True,
     ) -> None:
-        if threads is not None and threads < 1:
-            raise ConfigurationError(
-                f"LocalRunner(threads=) must be at least 1, got {threads}; leave it out for one per core"
-            )
+        if threads is not None:
+            check_count("LocalRunner(threads=)", threads, advice="; leave it out for one per core")
         self._threads = threads
         self._step_budget = None if step_budget is None else microseconds(step_budget, "LocalRunner(step_budget=)")
         if self._step_budget == 0:
@@ -181,8 +179,7 @@ class LocalRunner:
         """
         if checkpoint is not None and not isinstance(checkpoint, Checkpointing):
             raise ConfigurationError(f"checkpoint= must be Checkpointing(...) or None, got {type(checkpoint).__name__}")
-        if channel_credit < 1:
-            raise ConfigurationError(f"channel_credit= must be at least 1, got {channel_credit}")
+        check_count("channel_credit=", channel_credit)
         refuse_without_store(restore, checkpoint)
         plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, encode=combines(checkpoint))
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)

@@ -50,6 +50,11 @@ class Interner:
         return int(self._state[0])
 
     @property
+    def nbytes(self) -> int:
+        """The bytes of all values together."""
+        return int(self._starts[len(self)])
+
+    @property
     def null_code(self) -> int | None:
         """The code of null, or None before its first row."""
         code = int(self._state[1])

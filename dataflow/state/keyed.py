@@ -79,6 +79,11 @@ class KeyIndex:
             return len(self._texts)
         return len(self._wide) if self._one is None else len(self._one)
 
+    @property
+    def text_bytes(self) -> int:
+        """The bytes of all text among the keys."""
+        return sum([interner.nbytes for interner in self._interners if interner is not None])
+
     def slots(self, columns: Sequence[pa.Array]) -> Slots:
         """Return the slot of each row's key; new keys get the next slots. Columns are in the order of the schema.
 

@@ -4,6 +4,9 @@ If the aggregate emits final results only, records are kept back and take the ro
 asks for them (``RowKeeper``) or there are many. Otherwise the records of a batch leave with it. Nothing is kept over a
 barrier, so there is nothing to checkpoint. If folding does not pay, because a batch is small or records have few rows,
 rows pass unchanged; the aggregate downstream takes both.
+
+When records leave depends on time, and an error must not. So rows are folded only if their sums cannot overflow before
+those of the aggregate downstream do: numbers of both signs only if they are small enough.
 """
 
 from __future__ import annotations
@@ -47,6 +50,17 @@ _MOST_MEMORY = 1 << 25
 """Limit for the bytes of records: those kept back, or remembered keys times windows of a batch."""
 _MOST_KEYS = 1 << 20
 """Limit for the keys remembered from batch to batch, which saves hashing them again."""
+_MOST_TEXT = 1 << 30
+"""Limit for the bytes of a batch's keys: with those remembered, they fit into one column."""
+_MOST_SUM = (1 << 63) - 1
+
+_FOLDED = "; folded {folded:,} of {batches:,} batches"
+_NOTHING = "no rows came"
+_SMALL_BATCHES = "batches: {batches:,}, each with fewer than {small:,} rows"
+_MEASURED = "{last_rows:,} rows gave {last_records:,} records, {pays} rows a record pay" + _FOLDED
+_WINDOWS = "keys times windows were {last_records:,} for {last_rows:,} rows" + _FOLDED
+_NULL_TIMES = "times were null" + _FOLDED
+_LARGE = "sums or keys were too large to be put together" + _FOLDED
 
 
 class CombineOperator(RowKeeper):
@@ -68,6 +82,8 @@ class CombineOperator(RowKeeper):
         self._left = 0  # rows that still pass unchanged
         self._pause = _PAUSE
         self._kept = 0  # rows in the records that are kept back
+        self._widest = 0  # a bound on the absolute values in their sums
+        self._reason = _NOTHING
         self._batches = self._folded = self._last_rows = self._last_records = 0
         context.tally.report(self._choice)
         self._start()
@@ -95,11 +111,14 @@ class CombineOperator(RowKeeper):
                 self._folded += 1
                 out.emit(folded)
                 return
-        elif (self._keeps or rows >= _SMALL) and self._fold(batch):
+        elif (self._keeps or rows >= _SMALL) and self._fold(batch, out):
             self._folded += 1
             if not (self._keeps and self._has_room and self.keep.goes_on(len(self._records.touched))):
                 self.emit_kept(out)
             return
+        assert not self._kept, f"rows pass {self._kept} that are kept back"
+        if self._reason == _NOTHING:
+            self._reason = _SMALL_BATCHES
         out.emit(batch)
 
     @property
@@ -111,19 +130,24 @@ class CombineOperator(RowKeeper):
     @property
     def _has_room(self) -> bool:
         """Whether there is memory for more records and keys."""
-        return len(self._records.touched) < self._most_records and len(self._index) <= _MOST_KEYS
+        return len(self._records.touched) < self._most_records and not self._has_many_keys
+
+    @property
+    def _has_many_keys(self) -> bool:
+        return len(self._index) > _MOST_KEYS or self._index.text_bytes > _MOST_MEMORY
 
     def emit_kept(self, out: Out) -> None:
         if not self._kept:
             return
         rows, touched = self._kept, self._records.touched
-        self._kept, self._last_rows, self._last_records = 0, rows, len(touched)
+        self._kept = self._widest = 0
+        self._measure(rows, len(touched))
         folded = pa.RecordBatch.from_arrays(
             [*self._index.keys(touched), self._records.partials(touched)], schema=self._schema
         )
         self._records.clear()
         self._judge(rows)
-        if len(self._index) > _MOST_KEYS:
+        if self._has_many_keys:
             self._start()
         out.emit(folded)
 
@@ -131,18 +155,35 @@ class CombineOperator(RowKeeper):
         assert not self._kept, f"{self._kept} rows are kept back while a snapshot is taken"
         return super().snapshot()
 
-    def _fold(self, batch: pa.RecordBatch) -> bool:
-        """Fold a batch into the records; return False, and do nothing, if there would be too many."""
+    def _fold(self, batch: pa.RecordBatch, out: Out) -> bool:
+        """Fold a batch into the records; return False if it must pass unchanged. Then no records are kept back."""
         rows = batch.select(self._rows.names)
         keys = [rows.column(key) for key in self._spec.keys]
         if self._seems_vain(keys, batch.num_rows):
             self._start()
             self._skip(batch.num_rows)
             return False
-        self._fold_into(self._index.slots(keys), rows, 1)
-        self._kept += batch.num_rows
-        self._last_rows, self._last_records = self._kept, len(self._records.touched)
+        arguments = self._records.arguments(rows)
+        widest = self._records.widest(arguments)
+        if not self._fits(keys, max(widest, self._widest), self._kept + rows.num_rows):
+            self.emit_kept(out)
+            if self._left > 0 or not self._fits(keys, widest, rows.num_rows):
+                return False
+        self._fold_into(self._index.slots(keys), arguments, 1)
+        self._kept += rows.num_rows
+        self._widest = max(widest, self._widest)
+        self._measure(self._kept, len(self._records.touched))
         return True
+
+    def _fits(self, keys: Sequence[pa.Array], widest: int, rows: int) -> bool:
+        """Return whether sums over ``rows`` with values up to ``widest`` cannot overflow, nor the columns of keys."""
+        fits = widest * rows <= _MOST_SUM and sum([key.nbytes for key in keys]) <= _MOST_TEXT
+        if not fits:
+            self._reason = _LARGE
+        return fits
+
+    def _measure(self, rows: int, records: int, reason: str = _MEASURED) -> None:
+        self._last_rows, self._last_records, self._reason = rows, records, reason
 
     def _seems_vain(self, keys: Sequence[pa.Array], rows: int) -> bool:
         """Find the keys of a part of the first batch; return whether there are too many. Not while rows are kept."""
@@ -159,26 +200,29 @@ class CombineOperator(RowKeeper):
     def _probed(self, keys: Sequence[pa.Array], rows: int) -> int:
         """Return how many keys are known, now that those of the first ``rows`` are."""
         self._index.slots([key.slice(0, rows) for key in keys])
-        self._last_rows, self._last_records = rows, len(self._index)
+        self._measure(rows, len(self._index))
         return len(self._index)
 
     def _folded_windows(self, spec: WindowAggregate, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Return the records of a batch; None if there would be too many, or a time is null."""
         rows = batch.select(self._rows.names)
-        if len(self._index) > _MOST_KEYS:
+        if self._has_many_keys:
             self._start()
         keys = [rows.column(key) for key in spec.keys]
         if self._seems_vain(keys, batch.num_rows):
             self._start()
             self._skip(batch.num_rows)
             return None
+        arguments = self._records.arguments(rows)
+        if not self._fits(keys, self._records.widest(arguments), batch.num_rows):
+            return None
         slots = self._index.slots(keys)
         windows = self._windows(spec, batch.column(spec.time.column))
         if windows is None:
             self._skip(batch.num_rows)
             return None
-        columns = self._fold_windows(slots, rows, *windows)
-        self._last_rows, self._last_records = batch.num_rows, len(self._records.touched)
+        columns = self._fold_windows(slots, arguments, *windows)
+        self._measure(batch.num_rows, len(self._records.touched))
         self._judge(batch.num_rows)
         self._records.clear()
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
@@ -203,26 +247,25 @@ class CombineOperator(RowKeeper):
             "last_rows": self._last_rows,
             "last_records": self._last_records,
         }
-        if not self._folded and not self._left:
-            chosen, reason = "off", "batches: {batches:,}, each with fewer than {small:,} rows"
-        else:
-            chosen = "off" if self._left > 0 else "on"
-            reason = (
-                "{last_rows:,} rows gave {last_records:,} records, {pays} rows a record pay; folded {folded:,} of "
-                "{batches:,} batches"
-            )
-        return Choice("folding", chosen, reason, counts, {"pays": _PAYS, "small": _SMALL})
+        pays = self._kept > 0 or self._last_records * _PAYS <= self._last_rows
+        chosen = "on" if self._left <= 0 and self._reason == _MEASURED and pays else "off"
+        return Choice("folding", chosen, self._reason, counts, {"pays": _PAYS, "small": _SMALL})
 
     def _windows(self, spec: WindowAggregate, times: pa.Array) -> tuple[Numbers, int, int] | None:
         """Return each row's window, the first, and their number; None if too many, or a time is null."""
         if times.null_count:
+            self._reason = _NULL_TIMES
             return None
         numbers, low, high = window_numbers(times, spec.window, spec.time.back)
         spread = high - low + 1
-        return (numbers, low, spread) if spread * len(self._index) <= self._most_records else None
+        places = spread * len(self._index)
+        if places > self._most_records:
+            self._measure(len(times), places, _WINDOWS)
+            return None
+        return numbers, low, spread
 
     def _fold_windows(
-        self, slots: Slots, rows: pa.RecordBatch, numbers: Numbers, low: int, spread: int
+        self, slots: Slots, arguments: Sequence[pa.Array], numbers: Numbers, low: int, spread: int
     ) -> list[pa.Array]:
         """Return a record for each key and window; the record of slot s out of n in window low + w is at w * n + s.
 
@@ -232,7 +275,7 @@ class CombineOperator(RowKeeper):
 
         known, places = len(self._index), np.empty(len(slots), np.int32)
         find_places(slots, numbers, low, known, places)
-        self._fold_into(places, rows, spread)
+        self._fold_into(places, arguments, spread)
         touched = self._records.touched
         counts = self._records.rows(touched)
         if counts is None:
@@ -248,9 +291,9 @@ class CombineOperator(RowKeeper):
             self._records.partials(touched),
         ]
 
-    def _fold_into(self, places: Slots, rows: pa.RecordBatch, spread: int) -> None:
+    def _fold_into(self, places: Slots, arguments: Sequence[pa.Array], spread: int) -> None:
         try:
-            self._records.fold(rows, places, len(self._index) * spread)
+            self._records.fold_arguments(arguments, places, len(self._index) * spread)
         except SumOverflow as error:
             slot = places[error.row : error.row + 1] % len(self._index)
             raise overflow_of(self._context.name, error, self._index.keys(slot), self._key_schema) from error

@@ -112,6 +112,8 @@ class RecordLayout:
             None,
         )
         """The word that counts all rows, if there is one."""
+        self.signed_sums = [f.argument for c in self._word_columns() for f in c.fields if f.operation == SUM]
+        """The numbers of the arguments that are added up as signed integers."""
         self._programs: dict[tuple[bool, ...], Program] = {}
 
     @property

@@ -25,6 +25,7 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataflow.errors import CheckpointMismatch
 from dataflow.expressions import Aggregation
@@ -127,10 +128,21 @@ class Records:
 
         Raises ``SumOverflow``; the batch is then partly folded, so the records must not be used again.
         """
+        self.fold_arguments(self.arguments(batch), slots, known)
+
+    def arguments(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """Return the arguments of all aggregates for ``batch``, each once."""
+        return [argument(batch) for argument in self._layout.arguments]
+
+    def widest(self, arguments: Sequence[pa.Array]) -> int:
+        """Return a bound on the absolute values that ``arguments`` would add to sums of signed integers."""
+        return max([_widest(arguments[number - 1]) for number in self._layout.signed_sums], default=0)
+
+    def fold_arguments(self, arguments: Sequence[pa.Array], slots: Slots, known: int) -> None:
+        """Do as ``fold`` does for the batch that these are the ``arguments`` of."""
         from operators.kernels.aggregate import fold
 
         self._make_room(known)
-        arguments = [argument(batch) for argument in self._layout.arguments]
         values = [_NO_WORDS, *[_argument_words(array) for array in arguments]]
         bits = [_NOT_NULL, *[validity(array) for array in arguments]]
         self._records.save(slots)
@@ -305,6 +317,14 @@ def _check_stored(found: pa.Schema, expected: pa.Schema, where: str) -> None:
             f"{where}: the checkpoint's records have {len(found)} columns, this version's {len(expected)}; "
             f"other types: {differing}; this state cannot be restored: start without it, or with the previous version"
         )
+
+
+def _widest(array: pa.Array) -> int:
+    """Return a bound on the absolute values of signed integers or durations; narrow types have one by their type."""
+    if array.type.bit_width < 64:
+        return 1 << (array.type.bit_width - 1)
+    found = pc.min_max(array.view(pa.int64()))
+    return max(abs(found["min"].as_py() or 0), abs(found["max"].as_py() or 0))
 
 
 def _argument_words(array: pa.Array) -> npt.NDArray[np.int64]:

@@ -20,7 +20,7 @@ from pyarrow import types
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.declared_schema import misplaced_nulls
 from dataflow.contracts.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
-from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn
+from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn, check_count
 from dataflow.state.dictionaries import wide_schema, widened
 from dataflow.untrusted import Count, excerpt, parsed
 
@@ -58,8 +58,8 @@ def from_arrow(
     >>> [split.info["rows"] for split in source.splits()]
     [3, 2]
     """
-    if batch_rows < 1 or splits < 1:
-        raise ConfigurationError(f"from_arrow: batch_rows and splits must be at least 1, got {batch_rows} and {splits}")
+    check_count("from_arrow: batch_rows", batch_rows)
+    check_count("from_arrow: splits", splits)
     if isinstance(data, pa.RecordBatchReader) and not replayable:
         if splits != 1:
             raise ConfigurationError(

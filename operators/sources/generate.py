@@ -14,7 +14,7 @@ import pyarrow as pa
 import xxhash
 
 from dataflow.contracts.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
-from dataflow.errors import CheckpointDamaged, ConfigurationError, InputChanged, UnknownColumn
+from dataflow.errors import CheckpointDamaged, ConfigurationError, InputChanged, UnknownColumn, check_count
 from dataflow.untrusted import Count, excerpt, parsed
 from operators.sources.paced import PacedSource
 from operators.sources.recipes import Draws, Recipe, rate_of
@@ -61,10 +61,10 @@ def generate(
                 f"generate: column {name!r} must be a recipe such as op.sequence() or op.choice([...]), got "
                 f"{recipe!r} ({type(recipe).__name__})"
             )
-    if splits < 1 or batch_rows < 1 or (rows is not None and rows < 0):
-        raise ConfigurationError(
-            f"generate: splits and batch_rows must be at least 1, rows 0, got {splits}, {batch_rows} and {rows}"
-        )
+    check_count("generate: splits", splits)
+    check_count("generate: batch_rows", batch_rows)
+    if rows is not None:
+        check_count("generate: rows", rows, least=0)
     source = GeneratedSource(columns, rows, seed, splits, batch_rows)
     if rate is None:
         return source

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from dataflow.contracts.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
-from dataflow.errors import OTHER_PIPELINE, ConfigurationError, InputChanged, SchemaMismatch, SourceError
+from dataflow.errors import OTHER_PIPELINE, ConfigurationError, InputChanged, SchemaMismatch, SourceError, check_count
 from dataflow.state.dictionaries import wide_schema
 from dataflow.untrusted import Count, parsed
 from operators.arrow_batches import ArrowBatches, speaks_arrow
@@ -80,8 +80,7 @@ def from_generator(
         )
     if not isinstance(schema, pa.Schema):
         raise ConfigurationError(f"from_generator(schema=): expected a pyarrow.Schema, got {type(schema).__name__}")
-    if batch_rows < 1:
-        raise ConfigurationError(f"from_generator(batch_rows=) must be at least 1, got {batch_rows}")
+    check_count("from_generator(batch_rows=)", batch_rows)
     values = _values(splits)
     return GeneratorSource(function, schema, values, batch_rows, bounded=bounded, replayable=replayable)
 

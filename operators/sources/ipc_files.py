@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from dataflow.contracts.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
-from dataflow.errors import CheckpointDamaged, ConfigurationError, SchemaMismatch, SourceError
+from dataflow.errors import CheckpointDamaged, SchemaMismatch, SourceError, check_count
 from dataflow.state.dictionaries import wide_schema
 from dataflow.untrusted import Count, parsed
 from operators.sources.arrow import conformed, plain_field
@@ -62,8 +62,7 @@ def read_ipc(
     ['x']
     >>> folder.cleanup()
     """
-    if batch_rows < 1:
-        raise ConfigurationError(f"{_LABEL}: batch_rows must be at least 1, got {batch_rows}")
+    check_count(f"{_LABEL}: batch_rows", batch_rows)
     where, found = expand(paths, _SUFFIXES, filesystem)
     files = KnownFiles.look(_LABEL, found, where)
     schemas = [_schema(path, where, columns) for path in found]

@@ -36,6 +36,7 @@ from dataflow.errors import (
     SchemaMismatch,
     SourceError,
     UnknownColumn,
+    check_count,
     user_frame,
 )
 from dataflow.state.dictionaries import encoded_schema, is_textual, wide_type
@@ -97,10 +98,8 @@ def read_parquet(
     [2, 1]
     >>> folder.cleanup()
     """
-    if batch_rows is not None and batch_rows < 1:
-        raise ConfigurationError(
-            f"read_parquet: batch_rows must be at least 1, got {batch_rows}; leave it out to put row groups together"
-        )
+    if batch_rows is not None:
+        check_count("read_parquet: batch_rows", batch_rows, advice="; leave it out to put row groups together")
     if split_by not in get_args(SplitBy):
         raise ConfigurationError(f"read_parquet: split_by must be one of {get_args(SplitBy)}, got {split_by!r}")
     where, found = expand(paths, ".parquet", filesystem)

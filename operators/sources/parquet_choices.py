@@ -64,10 +64,12 @@ def _batch(sizes: Sequence[GroupSizes], batch_rows: int | None) -> Choice:
         "largest_rows": max(rows, default=0),
         "largest_bytes": max(size, default=0),
     }
+    same = settings["smallest_rows"] == settings["largest_rows"]
+    span = "{largest_rows:,}" if same else "{smallest_rows:,} to {largest_rows:,}"
     return Choice(
         "batch",
         f"up to {MOST_ROWS:,} rows or {BATCH_BYTES >> 20} MiB",
-        "row groups have {smallest_rows:,} to {largest_rows:,} rows and up to {largest_bytes:,} bytes",
+        f"row groups have {span} rows and up to {{largest_bytes:,}} bytes",
         settings=settings,
     )
 

@@ -11,7 +11,7 @@ from pyarrow import types
 
 from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
 from dataflow.contracts.source import InputIdentity, Json, Source, SourceContext, Split, SplitReader
-from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, SourceError, UnknownColumn
+from dataflow.errors import GraphError, SchemaMismatch, SourceError, UnknownColumn, check_count
 from dataflow.expressions.type_names import named_type
 from dataflow.state.dictionaries import wide_type
 from operators.sources.arrow import plain_type
@@ -63,10 +63,8 @@ class Reading:
 
     @classmethod
     def of(cls, label: str, batch_rows: int, block_bytes: int, on_error: str | OnError) -> Reading:
-        if batch_rows < 1 or block_bytes < 1:
-            raise ConfigurationError(
-                f"{label}: batch_rows and block_bytes must be at least 1, got {batch_rows} and {block_bytes}"
-            )
+        check_count(f"{label}: batch_rows", batch_rows)
+        check_count(f"{label}: block_bytes", block_bytes)
         return cls(batch_rows, block_bytes, OnError.of(on_error, label))
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
 from dataflow.contracts.source import Condition, InputIdentity, Json, Source, SourceContext, Split, SplitReader
-from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
+from dataflow.errors import InputChanged, SchemaMismatch, SourceError, check_count
 from dataflow.untrusted import excerpt
 from operators.sources.paths import resolve
 from operators.sources.text_source import check_known, given_types, selected
@@ -85,8 +85,8 @@ def watch(
     (False, ['x'])
     >>> folder.cleanup()
     """
-    if splits < 1 or remember < 1:
-        raise ConfigurationError(f"watch: splits and remember must be at least 1, got {splits} and {remember}")
+    check_count("watch: splits", splits)
+    check_count("watch: remember", remember)
     where, path = resolve(directory, filesystem)
     watched = WatchedDirectory(path, where, pattern, microseconds(every, "watch(every=)"), remember)
     accepted = inspect.signature(read).parameters

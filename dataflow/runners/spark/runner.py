@@ -19,9 +19,9 @@ from typing import Any, Final
 from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
 from dataflow.contracts.source import InputIdentity
 from dataflow.errors import (
-    ConfigurationError,
     IgnoredSettingWarning,
     UnsupportedOnRunner,
+    check_count,
     user_frame,
 )
 from dataflow.planning.graph import NamedGraph
@@ -82,8 +82,7 @@ class SparkRunner:
         conf: Mapping[str, str] | None = None,
         sources: Mapping[str, Any] | None = None,
     ) -> None:
-        if rows_per_trigger < 1:
-            raise ConfigurationError(f"SparkRunner(rows_per_trigger=) must be at least 1, got {rows_per_trigger}")
+        check_count("SparkRunner(rows_per_trigger=)", rows_per_trigger)
         self._session = session
         self._rows = rows_per_trigger
         self._conf = dict(conf or {})

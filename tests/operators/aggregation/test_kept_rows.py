@@ -155,6 +155,78 @@ def test_any_choice_gives_the_results_of_an_aggregate_without_folding(kind: str,
     assert sorted(found.take(), key=repr_of_key) == approximate
 
 
+LARGE = [0, 1, -1, 2**40, 2**62, -(2**62), 2**63 - 1, -(2**63)]
+
+
+@pytest.mark.parametrize("keep", [KeepNone(), KeepMany()])
+@pytest.mark.parametrize("seed", seeds(4, 300))
+def test_folding_raises_no_overflow_that_adding_row_by_row_would_not(keep: Keep, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    aggregates = [col("x").sum().alias("sum"), (col("x") // 2).sum().alias("half")]
+    output = pa.schema([SCHEMA.field("k"), ("sum", pa.int64()), ("half", pa.int64())])
+    fold = combine(keep, aggregates)
+    after = AggregateOperator(context_of(SCHEMA, output), ["k"], aggregates, Emit.FINAL)
+    totals, halves, folded = dict.fromkeys(range(3), 0), dict.fromkeys(range(3), 0), 0
+    for number in range(12):
+        values, keys = [], draw.integers(0, 3, 5_000).tolist()
+        most = 3 if number % 4 else len(LARGE)  # some batches have small values only
+        for key, drawn in zip(keys, draw.integers(0, most, 5_000), strict=True):
+            fits = -(2**63) <= totals[key] + LARGE[drawn] < 2**63
+            values.append(LARGE[drawn] if fits else 0)
+            totals[key] += values[-1]
+            halves[key] += values[-1] // 2
+        out = Emitted()
+        fold.process(0, rows(keys, values), out)
+        for sent in out.batches.get(None, []):
+            folded += is_partial(sent.schema)
+            after.process(0, sent, Emitted())
+    last, found = Emitted(), Emitted()
+    fold.emit_kept(last)
+    for sent in last.batches.get(None, []):
+        after.process(0, sent, Emitted())
+    for _ in after.finish(found) or ():
+        pass
+    assert sorted(found.take()) == [(key, totals[key], halves[key]) for key in range(3)]
+    assert folded
+
+
+def test_kept_rows_leave_before_a_batch_whose_values_could_overflow_with_them() -> None:
+    operator, out = combine(KeepMany()), Emitted()
+    operator.process(0, rows([1] * 100, [2**50] * 100), out)
+    operator.process(0, rows([1] * 30, [2**58] * 30), out)
+    assert partial(out) == [True]
+    operator.process(0, rows([1, 1], [2**62, 2**62]), out)
+    assert partial(out) == [True, False], "these do not even fit alone"
+    assert (operator._choice().chosen, operator._choice().why[:28]) == ("off", "sums or keys were too large ")
+
+
+def test_rows_that_passing_unchanged_begins_with_do_not_overtake_kept_ones() -> None:
+    operator, out = combine(KeepMany()), Emitted()
+    operator.process(0, rows([1] * 8, [2**59] * 8), out)
+    operator.process(0, rows([1], [2**63 - 1]), out)
+    operator.process(0, rows([1], [1]), out)
+    assert partial(out) == [True, False, False], "8 rows a record do not pay"
+
+
+def test_narrow_values_are_kept_until_their_number_could_overflow() -> None:
+    schema = pa.schema({"k": pa.int64(), "x": pa.int32()})
+    operator, out = combine(KeepMany(), [col("x").sum().alias("sum")], schema=schema), Emitted()
+    batch = pa.record_batch({"k": [1] * 10, "x": pa.array([2**31 - 1] * 10, pa.int32())}, schema=schema)
+    operator.process(0, batch, out)
+    operator._kept = 2**32  # as after so many rows
+    operator.process(0, batch, out)
+    assert partial(out) == [True]
+
+
+def test_records_leave_when_their_keys_are_long() -> None:
+    schema = pa.schema({"k": pa.string(), "x": pa.int64()})
+    operator, out = combine(KeepMany(), schema=schema), Emitted()
+    for start in range(0, 6_000, 1_000):
+        keys = [f"{number:09000d}" for number in range(start, start + 1_000)]
+        operator.process(0, pa.record_batch({"k": keys, "x": range(1_000)}, schema=schema), out)
+    assert [batch.num_rows for batch in out.batches[None]][:1] == [4_000], "36 MB of text"
+
+
 def repr_of_key(row: tuple[object, ...]) -> str:
     return repr(row[0])
 

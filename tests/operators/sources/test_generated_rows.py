@@ -180,7 +180,7 @@ def test_other_rows_than_those_of_the_checkpoint_are_refused(changed: dict[str, 
     [
         (lambda: op.generate({}), "give at least one column"),
         (lambda: op.generate({"x": 7}), r"column 'x' must be a recipe .* got 7 \(int\)"),  # type: ignore[dict-item]
-        (lambda: op.generate(COLUMNS, splits=0), "splits and batch_rows must be at least 1"),
+        (lambda: op.generate(COLUMNS, splits=0), "splits must be a whole number of at least 1"),
         (
             lambda: op.generate(COLUMNS, rate="10"),
             r"generate\(rate=\) must be rows per time, such as '10000/s'.* got '10'",
