@@ -17,7 +17,7 @@ MOST_RECORDS: Final = 1 << 18
 
 
 class Keep(Protocol):
-    """Decides how long rows are kept back. The answer may be any, because it must not matter.
+    """Decides how long rows are kept back. The answer may be any, because results must not depend on it.
 
     ``keeps`` is False if no row is ever kept back, so that an operator need not prepare for it.
     """

@@ -206,7 +206,7 @@ def _warn(path: Path) -> None:
     warnings.warn(
         f"the kernel cache {path} is ignored: expected it, and the folders above it, to belong to user {os.getuid()} "
         "or to root, with no right to write for others, because files in it are run; remove it, or set "
-        "BARRIERFLOW_CACHE to a folder of your own. Until then, every process compiles loops again",
+        "BARRIERFLOW_CACHE to a folder of your own. Until then, loops are kept elsewhere or compiled again",
         UnsafeCacheWarning,
         stacklevel=user_frame(),
     )

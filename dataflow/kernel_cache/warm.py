@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -38,10 +39,17 @@ def warm(begin: Callable[[Missing, int], None]) -> Warmed:
     Args:
         begin: called with the missing loops and the number of processes before they are compiled.
 
-    Raises: ConfigurationError if no folder can be written that lasts, or the loops do not fit in it.
+    Raises: ConfigurationError if no folder can be written that lasts, or the loops do not fit in it, or the folder that
+        ``BARRIERFLOW_CACHE`` names cannot be used.
     """
     folders, modules = package_folders(), package_modules()
     names = [file_name(module, loop) for module in modules for loop in loops_in(source_of_module(module))]
+    given = os.environ.get("BARRIERFLOW_CACHE")
+    if given and Path(given) not in [folder.path for folder in folders.read]:
+        raise ConfigurationError(
+            f"BARRIERFLOW_CACHE={given} cannot be used: expected a folder that this user can write and other users "
+            "cannot, or that can be made; name another one, or unset it"
+        )
     missing = missing_loops(modules)
     if missing.loops and not folders.lasting:
         raise ConfigurationError(

@@ -52,9 +52,9 @@ class LocalRunner:
         stall_after: if no row moves for this long, log a warning with the tasks that wait for each other, once per
             stall.
         slow: an artificial delay per row, by operator name, to demonstrate back-pressure.
-        combine: fold the rows of a batch per key before they are sent to the subtasks of an aggregate, so that fewer
-            rows move. Has no effect in mode ``"unaligned"``, because its restores report rows unchanged, nor before an
-            operator that is ``slow``.
+        combine: fold rows per key, those of one batch or of many, before they are sent to the subtasks of an aggregate,
+            so that fewer rows move. Has no effect in mode ``"unaligned"``, because its restores report rows unchanged,
+            nor before an operator that is ``slow``.
 
     Raises: ConfigurationError for a value out of range.
 
@@ -78,6 +78,8 @@ class LocalRunner:
         if self._step_budget == 0:
             raise ConfigurationError("LocalRunner(step_budget=) must be above zero, got 0; leave it out")
         self._stall_after = microseconds(stall_after, "LocalRunner(stall_after=)")
+        if not isinstance(combine, bool):
+            raise ConfigurationError(f"LocalRunner(combine=) must be True or False, got {combine!r}")
         self._combine = combine
         self._slow = {
             name: microseconds(cost, f"LocalRunner(slow=) of {name!r}") for name, cost in (slow or {}).items()

@@ -20,8 +20,8 @@ __all__ = ["Tuning", "source_choices", "tuning_of"]
 class Tuning:
     """The choices of a run that depend on measurements. ``print`` it for a table; notebooks show it as HTML.
 
-    No answer depends on these choices. ``choices`` has one `Choice` for each thing chosen; subtasks that chose the same
-    are one entry. The kinds are:
+    No answer depends on these choices, but for the rounding of floats that are added in another order. ``choices`` has
+    one `Choice` for each thing chosen; subtasks that chose the same are one entry. The kinds are:
 
     - ``"batch"``: the rows of a source's batches;
     - ``"splits"``: how row groups were put together;
@@ -34,7 +34,7 @@ class Tuning:
     - ``"step"``: the time budget of a step;
     - ``"room"``: the bytes that may wait in the channels into a task.
 
-    On Spark there are only the first four, as far as the source knows them before it reads.
+    On Spark there are only those that a source makes before it reads: batch, splits and pruning.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> with flow.Pipeline() as p:

@@ -43,7 +43,8 @@ _PAUSE, _LONGEST_PAUSE = 8, 64
 """After an attempt that did not pay, so many times its rows pass unchanged until the next one: at first, and at most,
 because the pause is doubled after each attempt in vain."""
 _TRIAL = 1 << 16
-"""Rows whose keys are found first before records are kept back, in two halves."""
+"""Rows in whose two halves keys are counted, to see whether it pays to keep records back: of the first batch that has
+so many, before it is folded, or of smaller ones together."""
 _MOST_NEW = 0.75
 """If more of the second half are new keys, the keys are too many for records that are kept back."""
 _MOST_MEMORY = 1 << 25
@@ -57,7 +58,7 @@ _MOST_SUM = (1 << 63) - 1
 _FOLDED = "; folded {folded:,} of {batches:,} batches"
 _NOTHING = "no rows came"
 _SMALL_BATCHES = "batches: {batches:,}, each with fewer than {small:,} rows"
-_MEASURED = "{last_rows:,} rows gave {last_records:,} records, {pays} rows a record pay" + _FOLDED
+_MEASURED = "{last_rows:,} rows gave {last_records:,} records, folding pays from {pays} rows a record on" + _FOLDED
 _WINDOWS = "keys times windows were {last_records:,} for {last_rows:,} rows" + _FOLDED
 _NULL_TIMES = "times were null" + _FOLDED
 _LARGE = "sums or keys were too large to be put together" + _FOLDED
@@ -93,6 +94,7 @@ class CombineOperator(RowKeeper):
         self._records = Records(self._spec.aggregations, self._rows, self._context.name)
         self._counts = np.zeros(0, np.int64)
         self._tried = False  # the keys were found to repeat
+        self._half: tuple[int, int] | None = None  # rows and records of the first half of a trial with small batches
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -141,6 +143,7 @@ class CombineOperator(RowKeeper):
             return
         rows, touched = self._kept, self._records.touched
         self._kept = self._widest = 0
+        self._half = None
         self._measure(rows, len(touched))
         folded = pa.RecordBatch.from_arrays(
             [*self._index.keys(touched), self._records.partials(touched)], schema=self._schema
@@ -160,6 +163,7 @@ class CombineOperator(RowKeeper):
         rows = batch.select(self._rows.names)
         keys = [rows.column(key) for key in self._spec.keys]
         if self._seems_vain(keys, batch.num_rows):
+            self.emit_kept(out)
             self._start()
             self._skip(batch.num_rows)
             return False
@@ -173,7 +177,21 @@ class CombineOperator(RowKeeper):
         self._kept += rows.num_rows
         self._widest = max(widest, self._widest)
         self._measure(self._kept, len(self._records.touched))
+        if self._keeps and not self._tried and self._kept >= _TRIAL // 2:
+            self._try(out)
         return True
+
+    def _try(self, out: Out) -> None:
+        """Let the records that are kept back leave if the last half of their rows had too many new keys."""
+        records = len(self._records.touched)
+        if self._half is None:
+            self._half = self._kept, records
+        elif self._kept >= _TRIAL:
+            rows, known = self._half
+            self._tried = records - known <= _MOST_NEW * (self._kept - rows)
+            if not self._tried:
+                self.emit_kept(out)
+                self._start()
 
     def _fits(self, keys: Sequence[pa.Array], widest: int, rows: int) -> bool:
         """Return whether sums over ``rows`` with values up to ``widest`` cannot overflow, nor the columns of keys."""
@@ -186,9 +204,7 @@ class CombineOperator(RowKeeper):
         self._last_rows, self._last_records, self._reason = rows, records, reason
 
     def _seems_vain(self, keys: Sequence[pa.Array], rows: int) -> bool:
-        """Find the keys of a part of the first batch; return whether there are too many. Not while rows are kept."""
-        if self._kept:
-            return False
+        """Find the keys of a part of the first large batch; return whether there are too many."""
         if not self._keeps:
             return not len(self._index) and self._probed(keys, rows // _PROBE) * _PAYS > rows
         if self._tried or rows < _TRIAL:
@@ -248,7 +264,8 @@ class CombineOperator(RowKeeper):
             "last_records": self._last_records,
         }
         pays = self._kept > 0 or self._last_records * _PAYS <= self._last_rows
-        chosen = "on" if self._left <= 0 and self._reason == _MEASURED and pays else "off"
+        off = "paused" if self._folded else "off"
+        chosen = "on" if self._left <= 0 and self._reason == _MEASURED and pays else off
         return Choice("folding", chosen, self._reason, counts, {"pays": _PAYS, "small": _SMALL})
 
     def _windows(self, spec: WindowAggregate, times: pa.Array) -> tuple[Numbers, int, int] | None:

@@ -6,7 +6,7 @@ Interleaving puts everything a row changes into one cache line. Meaning of the a
 - ``first``, ``last``, ``arg_min`` and ``arg_max`` return the value of a row, null or not, unless nulls are ignored;
 - all others skip nulls, and are null if no value is left (``count_distinct``: 0);
 - sums of integers and durations raise ``OverflowError`` past 64 bits, of decimals past 38 digits, and never wrap; sums
-  of floats add in the order of the rows;
+  of floats add in the order of the rows, and of merged records in the order of the merges;
 - NaN is greater than every number, as in DuckDB: ``max`` is NaN if there is one, ``min`` only if there is nothing else;
   of both zeros, either may be the minimum or maximum;
 - ``mean`` adds float64s: integers past 2**53 are rounded first;

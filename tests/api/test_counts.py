@@ -50,3 +50,8 @@ def test_a_count_is_a_whole_number(setting: str, value: object, message: str, tm
 def test_numbers_of_numpy_are_counts() -> None:
     check_count("n", np.int32(1))
     assert op.from_arrow(TABLE, batch_rows=np.int64(1)).schema.names == ["x"]  # type: ignore[arg-type]
+
+
+def test_a_choice_of_two_is_a_bool() -> None:
+    with pytest.raises(ConfigurationError, match=r"LocalRunner\(combine=\) must be True or False, got 'no'"):
+        flow.LocalRunner(combine="no")  # type: ignore[arg-type]

@@ -122,6 +122,13 @@ def test_where_nothing_lasts_warm_fails_with_what_to_do(tmp_path: Path) -> None:
     assert "set BARRIERFLOW_CACHE to a folder that this user can write" in errors
 
 
+def test_a_cache_that_is_named_and_cannot_be_used_fails_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    said, errors = run("-m", "dataflow", "warm", cache=tmp_path / "file", code=2)
+    assert (said, errors.splitlines()[0][:6]) == ("", "error:")
+    assert f"BARRIERFLOW_CACHE={tmp_path / 'file'} cannot be used" in errors
+
+
 @pytest.mark.parametrize("restored", [False, True])
 def test_a_job_says_once_that_loops_are_compiled_and_compiles_them(
     *, restored: bool, complete: Path, partial: Path, tmp_path: Path

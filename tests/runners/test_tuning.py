@@ -71,12 +71,13 @@ def test_conditions_that_prune_row_groups_are_in_the_report_and_the_plan(folder:
     assert "pruning: bids price >= 6000" in str(p.explain())
 
 
-@pytest.mark.parametrize(("key", "chosen"), [("number", "on"), ("price", "off")])
-def test_folding_is_on_where_keys_repeat_and_off_where_they_do_not(folder: str, key: str, chosen: str) -> None:
+@pytest.mark.parametrize(("key", "chosen"), [("number", {"on"}), ("price", {"off", "paused"})])
+def test_folding_is_on_where_keys_repeat_and_off_where_they_do_not(folder: str, key: str, chosen: set[str]) -> None:
     runner = flow.LocalRunner(step_budget="10s")
     tuning = counted(folder, key).run(runner, parallelism=2).tuning
     active = [choice for choice in tuning.of("folding") if choice.values["last_rows"]]
-    assert {choice.chosen for choice in active} == {chosen}
+    assert active
+    assert {choice.chosen for choice in active} <= chosen
 
 
 def test_counts_of_subtasks_that_chose_the_same_are_added() -> None:

@@ -86,19 +86,34 @@ def test_records_leave_with_their_batch_if_updates_would_wait_or_the_runner_keep
 
 def test_records_leave_when_there_are_many() -> None:
     operator, out = combine(KeepMany()), Emitted()
-    for start in range(0, 2 * MOST_RECORDS, 50_000):
-        operator.process(0, rows(range(start, start + 50_000), range(50_000)), out)
+    for start in range(0, 2 * MOST_RECORDS, 25_000):
+        operator.process(0, rows([*range(start, start + 25_000)] * 2, range(50_000)), out)
         if out.batches:
             break
-    assert [batch.num_rows for batch in out.batches[None]] == [300_000]
+    assert [batch.num_rows for batch in out.batches[None]] == [275_000]
     operator.process(0, rows([1], [1]), out)
-    assert partial(out) == [True, False], "they had one row each, so the next rows pass unchanged"
+    assert partial(out) == [True, False], "they had two rows each, so the next rows pass unchanged"
+    assert operator._choice().chosen == "paused"
 
 
 def test_nothing_is_kept_if_the_first_keys_hardly_repeat() -> None:
     operator, out = combine(KeepMany()), Emitted()
     operator.process(0, rows(range(100_000), range(100_000)), out)
     assert partial(out) == [False]
+
+
+def test_kept_rows_leave_once_the_keys_of_small_batches_hardly_repeat() -> None:
+    operator, out = combine(KeepMany()), Emitted()
+    for start in range(0, 100_000, 10_000):
+        operator.process(0, rows(range(start, start + 10_000), range(10_000)), out)
+    assert partial(out) == [True, False, False, False], "of 60,000 rows, those of the first half were needed to see it"
+
+
+def test_a_large_batch_is_tried_although_a_few_rows_are_kept() -> None:
+    operator, out = combine(KeepMany()), Emitted()
+    operator.process(0, rows([1] * 100, range(100)), out)
+    operator.process(0, rows(range(100_000), range(100_000)), out)
+    assert partial(out) == [True, False]
 
 
 def test_a_snapshot_while_rows_are_kept_is_a_fault_of_the_engine() -> None:
@@ -197,7 +212,7 @@ def test_kept_rows_leave_before_a_batch_whose_values_could_overflow_with_them() 
     assert partial(out) == [True]
     operator.process(0, rows([1, 1], [2**62, 2**62]), out)
     assert partial(out) == [True, False], "these do not even fit alone"
-    assert (operator._choice().chosen, operator._choice().why[:28]) == ("off", "sums or keys were too large ")
+    assert (operator._choice().chosen, operator._choice().why[:28]) == ("paused", "sums or keys were too large ")
 
 
 def test_rows_that_passing_unchanged_begins_with_do_not_overtake_kept_ones() -> None:
