@@ -13,7 +13,8 @@ from dataflow.contracts.operator import Operator, Out
 __all__ = ["MOST_RECORDS", "Keep", "KeepMany", "KeepNone", "RowKeeper"]
 
 MOST_RECORDS: Final = 1 << 18
-"""The most records that are kept back: with the index of their keys, they should fit into the processor's cache."""
+"""The records from which on none are kept back for another batch: with the index of their keys, they should fit into
+the processor's cache."""
 
 
 class Keep(Protocol):

@@ -45,7 +45,9 @@ class LocalRunner:
     """Runs a pipeline on threads of this process.
 
     Args:
-        threads: workers for tasks that never block; None: one per core, but no more than there are such tasks.
+        threads: workers that share the tasks that never wait for anything outside; None: one per core, but no more than
+            there are such tasks. Tasks with functions of yours (``map``, ``flat_map``, ``map_batches``), with sources
+            or sinks that may wait, and with operators that say so (``Operator.blocking``) have a thread each.
         step_budget: the target for the longest step of a task. A barrier waits for the step in progress, so a slow
             function gets its batches in slices. None: 10 ms while rows are rare or a barrier waits, else up to 5 % of
             the checkpoint interval and 50 ms, because larger slices cost less.

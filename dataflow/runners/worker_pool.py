@@ -27,6 +27,8 @@ log = logging.getLogger("dataflow.local")
 
 _NAP = 0.001
 """The least seconds that a worker sleeps: no message, no room and no timer is waited for more closely."""
+_TURN = 10_000
+"""Microseconds after which a worker goes on to its next task, once the step in progress is done."""
 _LONG = 0.25
 """The most seconds that a worker, or the job thread, sleeps without being woken."""
 
@@ -52,7 +54,7 @@ class Worker(threading.Thread):
             more = False
             for task in tasks:
                 try:
-                    more |= _advance(task)
+                    more |= _advance(task, self._clock)
                 except BaseException as error:  # also SystemExit of a user's function: else the job would wait for ever
                     task.crash(error)
             if not more:
@@ -60,11 +62,17 @@ class Worker(threading.Thread):
                 self.bell.wait(min([_sleep(task, self._clock.now()) for task in tasks], default=0.0))
 
 
-def _advance(task: Task) -> bool:
-    """Step ``task`` as often as it has input channels, at least once; return whether it may have more to do."""
+def _advance(task: Task, clock: Clock) -> bool:
+    """Step ``task`` as often as it has input channels, at least once; return whether it may have more to do.
+
+    After ``_TURN`` microseconds it is the turn of the next task: a barrier may wait there.
+    """
+    until = clock.now() + _TURN
     for _ in range(len(task.task_input.input_channels) or 1):
         if task.step() is not Progress.WORKED or task.rest():
             return False
+        if clock.now() > until:
+            break
     return True
 
 

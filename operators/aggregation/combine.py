@@ -247,6 +247,7 @@ class CombineOperator(RowKeeper):
         """Pause if the last records had too few rows each."""
         if self._last_records * _PAYS > rows:
             self._skip(rows)
+            self._start()  # the memory of the keys is not needed for a while
         else:
             self._pause = _PAUSE
 

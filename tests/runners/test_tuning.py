@@ -80,6 +80,16 @@ def test_folding_is_on_where_keys_repeat_and_off_where_they_do_not(folder: str, 
     assert {choice.chosen for choice in active} <= chosen
 
 
+def test_rows_of_many_batches_are_folded_together() -> None:
+    table = pa.table({"k": [n % 50 for n in range(100_000)]})
+    with flow.Pipeline() as p:
+        rows = p.source(op.from_arrow(table, batch_rows=10_000), name="rows", parallelism=1)
+        rows.key_by("k").agg(n=op.count(), emit="final", name="counts").sink(op.collect(), name="out")
+    tuning = p.run(flow.LocalRunner(step_budget="10s"), parallelism=2).tuning
+    active = [choice for choice in tuning.of("folding") if choice.values["batches"]]
+    assert [(c.chosen, c.values["last_rows"], c.values["last_records"]) for c in active] == [("on", 100_000, 50)]
+
+
 def test_counts_of_subtasks_that_chose_the_same_are_added() -> None:
     with flow.Pipeline() as p:
         p.source(op.from_arrow(pa.table({"k": [1, 2, 3, 4]}), splits=2, batch_rows=1), name="in").sink(op.collect())

@@ -1,9 +1,9 @@
 """The bytes that may wait in the channels into a task, so that wide rows cannot fill the memory.
 
-A channel counts the batches and the bytes that wait in it. It has credit while both are below their limits, so an empty
-channel takes a batch of any size: nothing waits for ever. Batches are not cut to fit. Slices share the memory of their
-batch, so cutting would save none, and the rest of a batch would need a place ahead of the channel, where barriers that
-overtake would have to find it.
+A channel counts the batches and the bytes that wait in it. It has credit while both are below their limits, and then
+takes a batch of any size: nothing waits for ever, and its limit is exceeded by one batch at most. Batches are not cut
+to fit. Slices share the memory of their batch, so cutting would save none, and the rest of a batch would need a place
+ahead of the channel, where barriers that overtake would have to find it.
 
 Bytes are those of the rows, not of the buffers behind them: a slice of a large batch is small.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["TASK_BYTES", "RowBytes", "room"]
 
 TASK_BYTES: Final = 32 << 20
-"""The bytes that may wait in all channels into a task together; each channel has an equal share."""
+"""The bytes in all channels into a task from which on writers wait; each channel has an equal share."""
 
 
 class RowBytes:

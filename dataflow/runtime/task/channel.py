@@ -33,7 +33,7 @@ SIMULATED_CREDIT: Final = 2
 class Channel:
     """A first-in-first-out queue with room for ``credit`` batches and ``byte_credit`` bytes. ``name`` is for messages.
 
-    An empty channel has room for a batch of any size. ``byte_credit`` None: bytes are not counted.
+    A channel below both limits has room for a batch of any size. ``byte_credit`` None: bytes are not counted.
 
     ``on_put`` is called after each put; ``on_take`` after rows were taken, if the writer set ``awaited`` before. Both
     run on the thread of the caller, without a lock; the runner sets them to wake a sleeping worker.

@@ -67,6 +67,7 @@ class SourceInput(TaskInput):
         self._polled: tuple[int, pa.RecordBatch, pa.RecordBatch | None] | None = None
         """The number of a split, its next batch and rejected rows: already polled, but too large to be joined."""
         self.splits = list(splits)
+        self._unfinished = sum([not state.done for state in self.splits])
         self._readers: dict[int, SplitReader] = {}
         self._declared: dict[str | None, DeclaredSchema] = {}
         self._current = 0
@@ -81,7 +82,7 @@ class SourceInput(TaskInput):
 
     @property
     def ended(self) -> bool:
-        return self._polled is None and all([state.done for state in self.splits])
+        return self._polled is None and not self._unfinished
 
     @property
     def hurried(self) -> bool:
@@ -134,7 +135,7 @@ class SourceInput(TaskInput):
     def _next_poll(self) -> int | None:
         """Return the time before which no split has rows, if the readers of all splits know it."""
         times: list[int | None] = []
-        if len(self._readers) < len(self.live()):
+        if len(self._readers) < self._unfinished:
             return None
         for index, reader in self._readers.items():
             try:
@@ -287,6 +288,7 @@ class SourceInput(TaskInput):
     def _end(self, index: int) -> None:
         state = self.splits[index]
         state.done = True
+        self._unfinished -= 1
         self._quiet.pop(state.split.id, None)
         reader = self._readers.pop(index, None)
         if reader is not None:
@@ -341,6 +343,10 @@ class SourceInput(TaskInput):
 
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> Sequence[Action]:
         return self._forget(checkpoint, reason)
+
+    def validate(self) -> None:
+        unfinished = [state.split.id for state in self.splits if not state.done]
+        assert len(unfinished) == self._unfinished, f"{self._where}: {unfinished} are left, counted {self._unfinished}"
 
     def snapshot(self) -> Mapping[str, Json]:
         for index, reader in self._readers.items():  # not after each poll, because an offset may be large
