@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import click
+import pyarrow.parquet as pq
 from rich.console import Console
 
 from benchmarks.jobs.bids import ROW_GROUP, SEGMENT, Bids
@@ -15,6 +16,7 @@ from benchmarks.jobs.measuring import WARM_UP_ROWS, Plan, measure
 from benchmarks.jobs.ours import BATCH_ROWS, JOBS, unavailable
 from benchmarks.jobs.report import described, table
 from benchmarks.jobs.rivals import RIVALS
+from operators.sources.row_groups import MOST_ROWS
 
 WIDTH = 110
 """Columns of a table that goes to a file or a pipe."""
@@ -106,7 +108,7 @@ def main(
             continue
         for size in row_groups:
             bids, few = (Bids.below(below, count, size) for count in (rows, min(rows, WARM_UP_ROWS)))
-            console.print(f"{job}: row groups of {size:,} rows")
+            console.print(f"{job}: {_layout(bids)}; batches of up to {MOST_ROWS:,} rows, tuned {BATCH_ROWS:,}")
             measured.append(measure(job, Plan(tuple(rivals), pairs, seconds, bids, few, tuned), console.print))
     settings = {
         "rivals": rivals,
@@ -121,6 +123,14 @@ def main(
     Console(highlight=False, width=None if terminal else WIDTH).print(table(found["jobs"]))
     if target is not None:
         target.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+def _layout(bids: Bids) -> str:
+    """Return how the files of ``bids`` are laid out."""
+    files = bids.files(1)
+    first = pq.read_metadata(files[0])
+    compression = first.row_group(0).column(0).compression
+    return f"{len(files)} files of {first.num_rows:,} rows, row groups of {bids.row_group:,} rows, {compression}"
 
 
 if __name__ == "__main__":
