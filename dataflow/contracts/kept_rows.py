@@ -26,7 +26,13 @@ class Keep(Protocol):
     keeps: bool
 
     def goes_on(self, records: int) -> bool:
-        """Return whether ``records`` that are kept back, each of one or more rows, stay for the next batch."""
+        """Return whether rows are kept back for another batch.
+
+        Args:
+            records: how many records are kept back, each of one or more rows.
+
+        Returns: False if all of them leave now.
+        """
         ...
 
 
@@ -66,5 +72,11 @@ class RowKeeper(Operator):
     """The rule of the runner. Set before the first batch."""
 
     def emit_kept(self, out: Out) -> None:
-        """Emit all rows that are kept back, if any."""
+        """Emit all rows that are kept back, if any.
+
+        Args:
+            out: takes at most one batch, which needs no credit.
+
+        Raises: NotImplementedError if the operator does not define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} keeps rows back; define emit_kept(out)")

@@ -149,7 +149,7 @@ class CombineOperator(RowKeeper):
             [*self._index.keys(touched), self._records.partials(touched)], schema=self._schema
         )
         self._records.clear()
-        self._judge(rows)
+        self._pause_if_vain(rows)
         if self._has_many_keys:
             self._start()
         out.emit(folded)
@@ -162,7 +162,7 @@ class CombineOperator(RowKeeper):
         """Fold a batch into the records; return False if it must pass unchanged. Then no records are kept back."""
         rows = batch.select(self._rows.names)
         keys = [rows.column(key) for key in self._spec.keys]
-        if self._seems_vain(keys, batch.num_rows):
+        if self._try_keys(keys, batch.num_rows):
             self.emit_kept(out)
             self._start()
             self._skip(batch.num_rows)
@@ -178,10 +178,10 @@ class CombineOperator(RowKeeper):
         self._widest = max(widest, self._widest)
         self._measure(self._kept, len(self._records.touched))
         if self._keeps and not self._tried and self._kept >= _TRIAL // 2:
-            self._try(out)
+            self._try_small_batches(out)
         return True
 
-    def _try(self, out: Out) -> None:
+    def _try_small_batches(self, out: Out) -> None:
         """Let the records that are kept back leave if the last half of their rows had too many new keys."""
         records = len(self._records.touched)
         if self._half is None:
@@ -203,7 +203,7 @@ class CombineOperator(RowKeeper):
     def _measure(self, rows: int, records: int, reason: str = _MEASURED) -> None:
         self._last_rows, self._last_records, self._reason = rows, records, reason
 
-    def _seems_vain(self, keys: Sequence[pa.Array], rows: int) -> bool:
+    def _try_keys(self, keys: Sequence[pa.Array], rows: int) -> bool:
         """Find the keys of a part of the first large batch; return whether there are too many."""
         if not self._keeps:
             return not len(self._index) and self._probed(keys, rows // _PROBE) * _PAYS > rows
@@ -225,7 +225,7 @@ class CombineOperator(RowKeeper):
         if self._has_many_keys:
             self._start()
         keys = [rows.column(key) for key in spec.keys]
-        if self._seems_vain(keys, batch.num_rows):
+        if self._try_keys(keys, batch.num_rows):
             self._start()
             self._skip(batch.num_rows)
             return None
@@ -239,11 +239,11 @@ class CombineOperator(RowKeeper):
             return None
         columns = self._fold_windows(slots, arguments, *windows)
         self._measure(batch.num_rows, len(self._records.touched))
-        self._judge(batch.num_rows)
+        self._pause_if_vain(batch.num_rows)
         self._records.clear()
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _judge(self, rows: int) -> None:
+    def _pause_if_vain(self, rows: int) -> None:
         """Pause if the last records had too few rows each."""
         if self._last_records * _PAYS > rows:
             self._skip(rows)
