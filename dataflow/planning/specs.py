@@ -152,7 +152,7 @@ class _FunctionSpec(Spec):
     is_users = False  # its operator is the library's, and checks what the function returns
     stateful = False
     row_wise = True
-    blocking = True  # nobody knows what the function does
+    blocking = True  # the function may wait for anything
 
     function: Callable[..., Any]
     on_error: OnError = OnError.FAIL

@@ -164,14 +164,16 @@ class CombineOperator(RowKeeper):
         keys = [rows.column(key) for key in self._spec.keys]
         if self._try_keys(keys, batch.num_rows):
             self.emit_kept(out)
-            self._start()
             self._skip(batch.num_rows)
             return False
         arguments = self._records.arguments(rows)
         widest = self._records.widest(arguments)
         if not self._fits(keys, max(widest, self._widest), self._kept + rows.num_rows):
             self.emit_kept(out)
-            if self._left > 0 or not self._fits(keys, widest, rows.num_rows):
+            if self._left > 0:
+                return False
+            if not self._fits(keys, widest, rows.num_rows):
+                self._reason = _LARGE
                 return False
         self._fold_into(self._index.slots(keys), arguments, 1)
         self._kept += rows.num_rows
@@ -191,14 +193,10 @@ class CombineOperator(RowKeeper):
             self._tried = records - known <= _MOST_NEW * (self._kept - rows)
             if not self._tried:
                 self.emit_kept(out)
-                self._start()
 
     def _fits(self, keys: Sequence[pa.Array], widest: int, rows: int) -> bool:
         """Return whether sums over ``rows`` with values up to ``widest`` cannot overflow, nor the columns of keys."""
-        fits = widest * rows <= _MOST_SUM and sum([key.nbytes for key in keys]) <= _MOST_TEXT
-        if not fits:
-            self._reason = _LARGE
-        return fits
+        return widest * rows <= _MOST_SUM and sum([key.nbytes for key in keys]) <= _MOST_TEXT
 
     def _measure(self, rows: int, records: int, reason: str = _MEASURED) -> None:
         self._last_rows, self._last_records, self._reason = rows, records, reason
@@ -226,11 +224,11 @@ class CombineOperator(RowKeeper):
             self._start()
         keys = [rows.column(key) for key in spec.keys]
         if self._try_keys(keys, batch.num_rows):
-            self._start()
             self._skip(batch.num_rows)
             return None
         arguments = self._records.arguments(rows)
         if not self._fits(keys, self._records.widest(arguments), batch.num_rows):
+            self._reason = _LARGE
             return None
         slots = self._index.slots(keys)
         windows = self._windows(spec, batch.column(spec.time.column))
@@ -247,12 +245,12 @@ class CombineOperator(RowKeeper):
         """Pause if the last records had too few rows each."""
         if self._last_records * _PAYS > rows:
             self._skip(rows)
-            self._start()  # the memory of the keys is not needed for a while
         else:
             self._pause = _PAUSE
 
     def _skip(self, rows: int) -> None:
-        """Let the next rows pass unchanged, after an attempt in vain with ``rows``."""
+        """Let the next rows pass unchanged, after an attempt in vain with ``rows``, and free the memory meanwhile."""
+        self._start()
         self._left = self._pause * rows
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 

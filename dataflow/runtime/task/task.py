@@ -155,7 +155,7 @@ class Task:
     def rest(self) -> bool:
         """Return whether no step is needed until a bell rings or time passes; then the task waits from now on.
 
-        It answers sooner than a step that finds nothing to do.
+        It costs less than a step that finds nothing to do.
         """
         if not self.rests(self._since):
             return False
@@ -298,7 +298,7 @@ class Task:
         if self._full:
             for channel in self._full:
                 channel.awaited = True
-            self._full = self.awaited  # again: a reader that took rows before it saw the request wakes nobody
+            self._full = self.awaited  # again: a reader that took rows before it saw the request rings no bell
         return not self._full
 
     def _idle_state(self) -> Progress:
