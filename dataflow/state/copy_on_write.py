@@ -20,7 +20,8 @@ Invariant: each row of a view is in the copy already handed out, or in the log, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from weakref import ref
 
 import numpy as np
@@ -29,9 +30,14 @@ import numpy.typing as npt
 from dataflow.state.arrays import fresh_words
 from dataflow.state.index import Slots
 
-__all__ = ["CHUNK", "CopyOnWriteRows", "FrozenRows"]
+__all__ = ["CHUNK", "Bitmap", "CopyOnWriteRows", "FrozenRows", "Readers", "Reading", "RecordRows", "Rows"]
 
 Rows = npt.NDArray[np.int64]
+
+Bitmap = npt.NDArray[np.uint8]
+"""A bit for each slot, the least significant of a byte first."""
+
+_FIRST = 512
 
 CHUNK = 131_072
 """Rows of a batch of a snapshot."""
@@ -55,10 +61,13 @@ class CopyOnWriteRows:
         self.rows = rows
         self._views.clear()
 
-    def freeze(self, count: int) -> FrozenRows:
-        """Return a view of the first ``count`` rows as they are now, to be read later on any one thread."""
+    def freeze(self, count: int, chosen: Bitmap | None = None) -> FrozenRows:
+        """Return a view of the first ``count`` rows as they are now, to be read later on any one thread.
+
+        ``chosen`` has a bit for each row that will be read, at least ``count`` bits; None: all will.
+        """
         assert count <= len(self.rows), f"{count} rows to freeze, there are {len(self.rows)}"
-        view = FrozenRows(self.rows, count)
+        view = FrozenRows(self.rows, count, chosen)
         self._views.append(ref(view))
         return view
 
@@ -72,15 +81,91 @@ class CopyOnWriteRows:
             view.save(slots)
 
 
-class FrozenRows:
-    """The first ``count`` rows of a ``CopyOnWriteRows`` as they were when it was frozen."""
+class RecordRows(CopyOnWriteRows):
+    """Rows that begin as copies of ``template``, aligned to a cache line; they double when there are more slots.
 
-    def __init__(self, rows: Rows, count: int) -> None:
+    There is always one row more than slots, the last one: kernels write into it what belongs to no slot.
+    """
+
+    def __init__(self, template: npt.NDArray[np.int64], expected: int = 0) -> None:
+        self.template = template
+        super().__init__(self._allocate(max(_FIRST, expected + 1)))
+
+    def grow(self, slots: int) -> None:
+        """Make room for ``slots`` rows."""
+        held = len(self.rows)
+        if slots >= held:
+            grown = self._allocate(max(slots + 1, 2 * held))
+            grown[: held - 1] = self.rows[:-1]
+            self.replace(grown)
+
+    def _allocate(self, capacity: int) -> Rows:
+        width = len(self.template)
+        memory = fresh_words(capacity * width + 8)
+        skip = -memory.ctypes.data % 64 // 8
+        records = memory[skip : skip + capacity * width].reshape(capacity, width)
+        filled = min(64, capacity)
+        records[:filled] = self.template
+        while filled < capacity:  # double the filled part: numpy broadcasts one short row slowly
+            more = min(filled, capacity - filled)
+            records[filled : filled + more] = records[:more]
+            filled += more
+        return records
+
+
+class Reading:
+    """Held by whoever reads a snapshot, until it is read to its end or dropped."""
+
+    __slots__ = ("__weakref__",)
+
+
+class Readers:
+    """The snapshots that are still being read, and what must wait for them: the reuse of what they refer to.
+
+    >>> readers = Readers()
+    >>> reading = readers.begin()
+    >>> readers.defer(lambda: print("reused"))
+    >>> del reading
+    >>> readers.settle()
+    reused
+    """
+
+    def __init__(self) -> None:
+        self._reading: list[ref[Reading]] = []
+        self._deferred: deque[tuple[list[ref[Reading]], Callable[[], None]]] = deque()
+
+    def begin(self) -> Reading:
+        """Return an object that the readers of one snapshot hold."""
+        reading = Reading()
+        self._reading = [*self._unread(), ref(reading)]
+        return reading
+
+    def defer(self, call: Callable[[], None]) -> None:
+        """Call ``call`` once every snapshot of this moment is read or dropped: at once, or in a later ``settle``."""
+        unread = self._unread()
+        if unread or self._deferred:
+            self._deferred.append((unread, call))
+        else:
+            call()
+
+    def settle(self) -> None:
+        """Make the deferred calls whose snapshots are read by now, in order."""
+        while self._deferred and not any([reading() is not None for reading in self._deferred[0][0]]):
+            self._deferred.popleft()[1]()
+
+    def _unread(self) -> list[ref[Reading]]:
+        return [reading for reading in self._reading if reading() is not None]
+
+
+class FrozenRows:
+    """The first ``count`` rows of a ``CopyOnWriteRows`` as they were when it was frozen, or only ``chosen`` ones."""
+
+    def __init__(self, rows: Rows, count: int, chosen: Bitmap | None = None) -> None:
         self._rows = rows
         self._count = count
         self._lock = threading.Lock()  # guards the three attributes below, but not the rows: see chunks
         self._progress = 0  # rows below it are copied
-        self._saved = np.zeros(-(-count // 8), np.uint8)  # a bit a row
+        self._saved = np.zeros(-(-count // 8), np.uint8) if chosen is None else ~chosen  # a bit a row
         self._log: list[_Block] = []
 
     @property
@@ -124,12 +209,25 @@ class FrozenRows:
             stop = min(start + size, self._count)
             chunk = memory[: stop - start]
             chunk[:] = self._rows[start:stop]
-            with self._lock:
-                self._progress = stop
-                log = [(block, int(block.used[0])) for block in self._log]
-            for block, used in log:  # no lock, because existing entries never change
+            for block, used in self._copied_to(stop):  # no lock, because existing entries never change
                 put_back(block.slots[:used], block.rows, start, chunk)
             yield chunk
+
+    def rows_of(self, slots: Slots) -> Rows:
+        """Return a copy of the rows of ``slots``, which ascend from one call to the next, as ``chunks`` does."""
+        from dataflow.state.kernels.copy_on_write import copy_rows, put_back_found
+
+        chosen = np.empty((len(slots), self._rows.shape[1]), np.int64)
+        copy_rows(self._rows, slots, chosen)
+        for block, used in self._copied_to(int(slots[-1]) + 1 if len(slots) else 0):
+            put_back_found(block.slots[:used], block.rows, slots, chosen)
+        return chosen
+
+    def _copied_to(self, stop: int) -> list[tuple[_Block, int]]:
+        """Record that the rows below ``stop`` are copied, and return the log with its length."""
+        with self._lock:
+            self._progress = max(stop, self._progress)
+            return [(block, int(block.used[0])) for block in self._log]
 
 
 class _Block:

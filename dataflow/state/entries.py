@@ -2,9 +2,9 @@
 
 Only entries that a row refers to get a slot, because a dictionary may hold values that no row of the stream has.
 
->>> entries = EntrySlots(lambda values: np.arange(7, 7 + len(values), dtype=np.int32))
->>> entries.slots(pa.array(["b", None, "b", "a"]).dictionary_encode()).tolist()
-[7, 8, 7, 9]
+>>> entries = EntrySlots(lambda values: (np.arange(7, 7 + len(values), dtype=np.int32), np.arange(len(values))))
+>>> entries.slots(pa.array(["b", None, "b", "a"]).dictionary_encode()).tolist(), entries.fresh.tolist()
+([7, 8, 7, 9], [0, 1, 3])
 """
 
 from __future__ import annotations
@@ -32,23 +32,31 @@ class _Table:
 
     slots: Slots
     missing: npt.NDArray[np.int32]  # scratch, with room for every entry
+    rows: npt.NDArray[np.int32]  # scratch as well
 
     @staticmethod
     def of(dictionary: pa.Array) -> _Table:
-        return _Table(np.full(len(dictionary) + 1, UNKNOWN, np.int32), np.empty(len(dictionary) + 1, np.int32))
+        room = len(dictionary) + 1
+        return _Table(np.full(room, UNKNOWN, np.int32), np.empty(room, np.int32), np.empty(room, np.int32))
 
 
 class EntrySlots:
     """The slots of dictionary rows, over any number of dictionaries.
 
-    ``lookup`` returns the slot of each row of a plain array. It is called with values in the order in which rows first
-    refer to them, each once per dictionary, and with null for null rows.
+    ``lookup`` returns the slot of each row of a plain array, and the rows whose value is new. It is called with values
+    in the order in which rows first refer to them, each once per dictionary, and with null for null rows.
     """
 
-    def __init__(self, lookup: Callable[[pa.Array], Slots]) -> None:
+    def __init__(self, lookup: Callable[[pa.Array], tuple[Slots, npt.NDArray[np.int32]]]) -> None:
         self._lookup = lookup
         self._tables = Remembered[_Table]()
         self._scratch: Slots = np.empty(0, np.int32)
+        self.fresh: npt.NDArray[np.int32] = np.empty(0, np.int32)
+        """The first row of each value of the last column that was new to ``lookup``, in order."""
+
+    def forget(self) -> None:
+        """Look every value up again, because some slots belong to others now."""
+        self._tables = Remembered[_Table]()
 
     def slots(self, column: pa.DictionaryArray) -> Slots:
         """Return the slot of each row's value, in scratch memory that is valid until the next call."""
@@ -60,10 +68,12 @@ class EntrySlots:
             self._scratch = np.empty(max(len(indices), 2 * len(self._scratch)), np.int32)
         slots = self._scratch[: len(indices)]
         bits, first = validity(column.indices)
-        unknown = read_slots(indices, bits, first, table.slots, table.missing, slots)
+        unknown = read_slots(indices, bits, first, table.slots, table.missing, table.rows, slots)
+        self.fresh = table.rows[:0]
         if unknown:
-            entries = table.missing[:unknown]
+            entries, rows = table.missing[:unknown], table.rows[:unknown]
             values = dictionary.take(to_array(entries, mask=entries == len(dictionary)))
-            table.slots[entries] = self._lookup(values)
-            read_slots(indices, bits, first, table.slots, table.missing, slots)
+            table.slots[entries], new = self._lookup(values)
+            self.fresh = rows[new]
+            read_slots(indices, bits, first, table.slots, table.missing, table.rows, slots)
         return slots

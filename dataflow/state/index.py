@@ -1,10 +1,17 @@
 """Keys to dense slots: a hash table that returns positions in the columns of keyed state.
 
+A key is deleted in two steps. ``remove`` takes it out of the table: it is not found any more, and its words stay, for
+readers of a snapshot. ``release`` makes its slot free for another key.
+
 >>> index = SlotIndex()
->>> index.lookup(np.array([700, -1, 700])).tolist()
-[0, 1, 0]
+>>> index.lookup(np.array([700, -1, 700])).tolist(), index.fresh.tolist()
+([0, 1, 0], [0, 1])
 >>> index.words.tolist()
 [[700], [-1]]
+>>> index.remove(np.array([0], np.int32))
+>>> index.release(np.array([0], np.int32))
+>>> index.find(np.array([700, -1])).tolist(), index.lookup(np.array([5])).tolist()
+([-1, 1], [0])
 """
 
 from __future__ import annotations
@@ -28,7 +35,7 @@ _FIRST = 512
 
 
 class _Index:
-    """Common base of both indexes: the state array and the scratch memory.
+    """Common base of both indexes: the state array, the free slots and the scratch memory.
 
     Invariant: there is room for ``capacity`` slots, and the table has twice as many entries, so it is at most half
     full and every probe ends.
@@ -36,15 +43,36 @@ class _Index:
 
     def __init__(self, capacity: int) -> None:
         assert capacity.bit_count() == 1, f"the capacity is a power of two, got {capacity}"
-        self._state = np.array([0, -1], np.int64)
+        self._state = np.array([0, -1, 0, 0], np.int64)  # see the kernels
+        self._free: Slots = np.empty(0, np.int32)
         self._scratch: Slots = np.empty(0, np.int32)
+        self._fresh: Slots = np.empty(0, np.int32)
 
     def __len__(self) -> int:
+        """Return the number of slots that were ever used; some may have been removed since."""
         return int(self._state[0])
 
-    def _room(self, rows: int) -> Slots:
+    @property
+    def fresh(self) -> Slots:
+        """The rows of the last lookup whose key was new, in order; valid until the next lookup."""
+        return self._fresh[: self._state[3]]
+
+    def release(self, slots: Slots) -> None:
+        """Let new keys have ``slots``, whose keys were removed."""
+        used = int(self._state[2])
+        if used + len(slots) > len(self._free):
+            free = np.empty(2 * (used + len(slots)), np.int32)
+            free[:used] = self._free[:used]
+            self._free = free
+        self._free[used : used + len(slots)] = slots
+        self._state[2] += len(slots)
+
+    def _begin(self, rows: int) -> Slots:
+        """Return scratch memory for the slots of ``rows`` rows, none of them new yet."""
         if len(self._scratch) < rows:
             self._scratch = np.empty(max(rows, 2 * len(self._scratch)), np.int32)
+            self._fresh = np.empty(len(self._scratch), np.int32)
+        self._state[3] = 0
         return self._scratch[:rows]
 
 
@@ -64,31 +92,49 @@ class SlotIndex(_Index):
 
     @property
     def null_slot(self) -> int | None:
-        """The slot of the null key, or None before its first row."""
+        """The slot of the null key, or None if there is none."""
         slot = int(self._state[1])
         return None if slot < 0 else slot
 
     def lookup(self, words: npt.NDArray[np.int64], bits: Bits = _NOT_NULL) -> Slots:
-        """Return the slot of each key; new keys get the next slots. ``bits`` marks the rows that are not null.
+        """Return the slot of each key; new keys get a slot. ``bits`` marks the rows that are not null.
 
         The result is scratch memory, valid until the next lookup.
         """
         from dataflow.state.kernels.index import find_words
 
-        slots = self._room(len(words))
+        slots = self._begin(len(words))
         row = 0
         while True:
-            row = find_words(words, *bits, row, self._table, self._shift, self._keys, self._state, slots)
+            row = find_words(
+                words, *bits, row, self._table, self._shift, self._keys, self._state, self._free, slots, self._fresh
+            )
             if row == len(words):
                 return slots
             self._grow()
 
+    def find(self, words: npt.NDArray[np.int64], bits: Bits = _NOT_NULL) -> Slots:
+        """Return the slot of each key, or -1 if it has none."""
+        from dataflow.state.kernels.index import seek_words
+
+        slots = np.empty(len(words), np.int32)
+        seek_words(words, *bits, self._table, self._shift, self._state[1], slots)
+        return slots
+
+    def remove(self, slots: Slots) -> None:
+        """Remove the keys of ``slots``, each once; their words stay until the slots are released and used again."""
+        from dataflow.state.kernels.index import remove_words
+
+        missing = remove_words(slots, self._keys, self._table, self._shift, self._state)
+        assert not missing, f"{missing} of {len(slots)} slots have no key to remove"
+
     def _grow(self) -> None:
         from dataflow.state.kernels.index import rehash_words
 
+        old = self._table
         self._keys = _longer(self._keys)
         self._table, self._shift = _empty_table(len(self._keys))
-        rehash_words(self._keys, len(self), self._state[1], self._table, self._shift)
+        rehash_words(old, self._table, self._shift)
 
 
 class WideSlotIndex(_Index):
@@ -108,20 +154,36 @@ class WideSlotIndex(_Index):
         """Return the slot of each key ``words[:, i]``, as ``SlotIndex.lookup`` does."""
         from dataflow.state.kernels.index import find_rows
 
-        slots = self._room(words.shape[1])
+        slots = self._begin(words.shape[1])
         row = 0
         while True:
-            row = find_rows(words, row, self._table, self._keys, self._state, slots)
+            row = find_rows(words, row, self._table, self._keys, self._state, self._free, slots, self._fresh)
             if row == words.shape[1]:
                 return slots
             self._grow()
 
+    def find(self, words: npt.NDArray[np.int64]) -> Slots:
+        """Return the slot of each key ``words[:, i]``, or -1 if it has none."""
+        from dataflow.state.kernels.index import seek_rows
+
+        slots = np.empty(words.shape[1], np.int32)
+        seek_rows(words, self._table, self._keys, slots)
+        return slots
+
+    def remove(self, slots: Slots) -> None:
+        """Remove the keys of ``slots``, as ``SlotIndex.remove`` does."""
+        from dataflow.state.kernels.index import remove_rows
+
+        missing = remove_rows(slots, self._keys, self._table)
+        assert not missing, f"{missing} of {len(slots)} slots have no key to remove"
+
     def _grow(self) -> None:
         from dataflow.state.kernels.index import rehash_rows
 
+        old = self._table
         self._keys = _longer(self._keys)
         self._table = np.zeros(2 * len(self._keys), np.uint64)
-        rehash_rows(self._keys, len(self), self._table)
+        rehash_rows(old, self._keys, self._table)
 
 
 def _empty_table(capacity: int) -> tuple[npt.NDArray[np.int64], np.uint64]:

@@ -8,7 +8,7 @@ columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ from dataflow.state.entries import EntrySlots
 from dataflow.state.index import SlotIndex, Slots, WideSlotIndex
 from dataflow.state.interning import InternedValues, Interner
 
-__all__ = ["KeyIndex", "index_kernels"]
+__all__ = ["KeyIndex", "KnownKeys", "index_kernels"]
 
 Words = npt.NDArray[np.int64]
 
@@ -45,7 +45,7 @@ def index_kernels(key_schema: pa.Schema) -> tuple[str, ...]:
 
 
 class KeyIndex:
-    """The keys of one subtask, numbered by slot in the order of their first rows.
+    """The keys of one subtask, numbered by slot: a new key gets a slot that was released, or else the next one.
 
     Nulls are keys, one per column; -0.0 is the key 0.0 and all NaNs are one key. ``key_schema`` has only the key
     columns. Dictionary keys may have indices of any width and are returned with int32 ones, as in ``schema``, because
@@ -58,6 +58,9 @@ class KeyIndex:
     [0, 1, 0]
     >>> index.keys(range(1, 2))[1].type, index.keys([1])[0].to_pylist()
     (DataType(int8), ['bob'])
+    >>> index.remove(np.array([0], np.int32))
+    >>> index.find(batch.columns).tolist(), index.live
+    ([-1, 1, -1], 1)
     """
 
     def __init__(self, key_schema: pa.Schema, expected: int = 0) -> None:
@@ -67,17 +70,36 @@ class KeyIndex:
         self.schema = wide_schema(key_schema)
         capacity = max(_FIRST, 1 << (expected - 1).bit_length())
         single = len(key_schema) == 1
-        self._interners = [_interner(field, capacity if single else _FIRST) for field in key_schema]
+        self._interners = [_interner(field, capacity if single else _FIRST, counted=not single) for field in key_schema]
         self._texts = self._interners[0] if single else None
         self._one = SlotIndex(capacity) if single and self._texts is None else None
         self._wide = WideSlotIndex(len(key_schema) + 1, _FIRST if single else capacity)
-        self._entries = EntrySlots(self._slots_of_values) if _may_be_encoded(self.schema) else None
+        self._entries = EntrySlots(self._looked_up) if _may_be_encoded(self.schema) else None
         self._dictionary: pa.Array | None = None
+        self._null_slots: tuple[int, ...] = ()  # of a single column: those in use, and removed ones not yet released
+        self._gone = 0  # slots removed, and not in use again
+        self._fresh = np.empty(0, np.int32)
 
     def __len__(self) -> int:
+        """Return the number of slots that were ever used; some may have been removed since."""
+        return len(self._numbered)
+
+    @property
+    def _numbered(self) -> SlotIndex | WideSlotIndex | Interner:
+        """What gives the slots their numbers."""
         if self._texts is not None:
-            return len(self._texts)
-        return len(self._wide) if self._one is None else len(self._one)
+            return self._texts
+        return self._wide if self._one is None else self._one
+
+    @property
+    def live(self) -> int:
+        """The number of keys."""
+        return len(self) - self._gone
+
+    @property
+    def fresh(self) -> npt.NDArray[np.int32]:
+        """The rows of the last call of ``slots`` whose key was new, in order; valid until the next call."""
+        return self._fresh
 
     @property
     def text_bytes(self) -> int:
@@ -85,29 +107,97 @@ class KeyIndex:
         return sum([interner.nbytes for interner in self._interners if interner is not None])
 
     def slots(self, columns: Sequence[pa.Array]) -> Slots:
-        """Return the slot of each row's key; new keys get the next slots. Columns are in the order of the schema.
+        """Return the slot of each row's key; new keys get slots. Columns are in the order of the schema.
 
         Columns of text, and of other byte strings, may come as dictionaries or plain, whatever their declared type.
 
         The result is scratch memory, valid until the next call.
         """
+        self._check(columns)
+        used = len(self)
+        if self._entries is not None and pa.types.is_dictionary(columns[0].type):
+            slots = self._entries.slots(columns[0])
+            self._fresh = self._entries.fresh
+        elif len(columns) == 1:
+            slots = self._slots_of_values(columns[0])
+            self._fresh = self._numbered.fresh
+        else:
+            words = self._rows_of_words(columns, Interner.codes)
+            slots = self._wide.lookup(words)
+            self._fresh = self._wide.fresh
+            if len(self._fresh):
+                self._hold(words, self._fresh)
+        if len(self._fresh):
+            reused = len(self._fresh) - (len(self) - used)
+            if reused:
+                self._gone -= reused
+                self._dictionary = None
+            null = self._found_null
+            if null is not None and null not in self._null_slots:
+                self._null_slots = (*self._null_slots, null)
+        return slots
+
+    def find(self, columns: Sequence[pa.Array]) -> Slots:
+        """Return the slot of each row's key, or -1 if it has none."""
+        self._check(columns)
+        if len(columns) > 1:
+            return self._wide.find(self._rows_of_words(columns, Interner.find))
+        values = columns[0].dictionary_decode() if pa.types.is_dictionary(columns[0].type) else columns[0]
+        if self._texts is not None:
+            return self._texts.find(values).astype(np.int32)
+        assert self._one is not None, "an index of several key columns"
+        return self._one.find(self._words(0, values), _bits(values))
+
+    def remove(self, slots: Slots) -> None:
+        """Remove the keys of ``slots``, each once: they are not found any more.
+
+        Their columns can still be read, until ``release`` lets other keys have the slots.
+        """
+        self._numbered.remove(slots)
+        self._gone += len(slots)
+        if self._entries is not None:
+            self._entries.forget()
+
+    def release(self, slots: Slots) -> None:
+        """Let new keys have ``slots``, whose keys were removed and which no reader needs any more."""
+        if len(self.schema) > 1:
+            self._drop(slots)
+        self._numbered.release(slots)
+        if self._null_slots:
+            self._null_slots = tuple([slot for slot in self._null_slots if slot not in slots])
+
+    def _check(self, columns: Sequence[pa.Array]) -> None:
         assert all([_fits(column.type, type_) for column, type_ in zip(columns, self.schema.types, strict=True)]), (
             f"key columns of types {[str(column.type) for column in columns]}, expected {self.schema.types}"
         )
-        if self._entries is not None and pa.types.is_dictionary(columns[0].type):
-            return self._entries.slots(columns[0])
-        if len(columns) == 1:
-            return self._slots_of_values(columns[0])
+
+    def _rows_of_words(self, columns: Sequence[pa.Array], code: Callable[[Interner, pa.Array], Words]) -> Words:
+        """Return the keys of several columns, a row for each word; ``code`` returns the codes of an interned column."""
         words = np.empty((len(columns) + 1, len(columns[0])), np.int64)
         words[-1] = 0
         for i, column in enumerate(columns):
-            words[i] = self._words(i, column)
+            words[i] = self._words(i, column, code)
             bits, first = _bits(column)
             if len(bits):
                 valid = np.unpackbits(bits, bitorder="little", count=first + len(column))[first:].astype(bool)
                 words[i, ~valid] = 0
                 words[-1] |= np.where(valid, 0, 1 << i)
-        return self._wide.lookup(words)
+        return words
+
+    def _hold(self, words: Words, rows: npt.NDArray[np.int32]) -> None:
+        for i, interner in enumerate(self._interners):
+            if interner is not None:
+                mine = rows[words[-1, rows] >> i & 1 == 0]
+                interner.hold(words[i, mine])
+
+    def _drop(self, slots: Slots) -> None:
+        words = self._wide.words[slots]
+        for i, interner in enumerate(self._interners):
+            if interner is not None:
+                interner.drop(words[words[:, -1] >> i & 1 == 0, i])
+
+    def _looked_up(self, values: pa.Array) -> tuple[Slots, npt.NDArray[np.int32]]:
+        return self._slots_of_values(values), self._numbered.fresh
 
     def _slots_of_values(self, values: pa.Array) -> Slots:
         """Return the slots of a single, plain key column."""
@@ -116,10 +206,12 @@ class KeyIndex:
         assert self._one is not None, "an index of several key columns"
         return self._one.lookup(self._words(0, values), _bits(values))
 
-    def _words(self, column: int, array: pa.Array) -> Words:
+    def _words(
+        self, column: int, array: pa.Array, code: Callable[[Interner, pa.Array], Words] = Interner.codes
+    ) -> Words:
         interner = self._interners[column]
         if interner is not None:
-            return interner.codes(array)
+            return code(interner, array)
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         return canonical_words(array)
@@ -131,7 +223,7 @@ class KeyIndex:
         """
         dictionary = self._shared(slots)
         if dictionary is None:
-            return self._known().columns(slots)
+            return self.known().columns(slots)
         indices = to_array(np.array(slots, np.int32))  # a copy
         return [pa.DictionaryArray.from_arrays(indices, dictionary, ordered=self.schema.types[0].ordered)]
 
@@ -141,23 +233,27 @@ class KeyIndex:
         A receiver processes a shared dictionary once. None if it would be much larger than the column, or if null is a
         key, because a dictionary cannot hold it.
         """
-        if not pa.types.is_dictionary(self.schema.types[0]) or len(self.schema) > 1 or self._null_slot is not None:
+        if not pa.types.is_dictionary(self.schema.types[0]) or len(self.schema) > 1 or self._null_slots:
             return None
         if len(self) > _SHARED * len(slots):
             return None
         highest = int(np.max(slots, initial=-1))
         if self._dictionary is None or highest >= len(self._dictionary):
-            self._dictionary = self._known().values_of(0)
+            self._dictionary = self.known().values_of(0)
         return self._dictionary
 
-    def _known(self) -> _KnownKeys:
+    def known(self) -> KnownKeys:
+        """Return the keys of this moment, to be read on any thread while the index continues.
+
+        Slots that are removed later must not be released while they are read.
+        """
         values = [None if interner is None else interner.values() for interner in self._interners]
         index = self._wide if self._one is None else self._one
         words = index.words if self._texts is None else None
-        return _KnownKeys(self.schema, len(self), words, self._null_slot, values)
+        return KnownKeys(self.schema, len(self), words, self._null_slots, values)
 
     @property
-    def _null_slot(self) -> int | None:
+    def _found_null(self) -> int | None:
         """The slot of the null key of a single column, or None."""
         if self._texts is not None:
             return self._texts.null_code
@@ -165,7 +261,7 @@ class KeyIndex:
 
     def snapshot(self) -> pa.RecordBatchReader:
         """Return a reader of all keys of this moment in the order of their slots, for use on any thread."""
-        return pa.RecordBatchReader.from_batches(self.schema, self._known().batches())
+        return pa.RecordBatchReader.from_batches(self.schema, self.known().batches())
 
     def restore(self, table: pa.Table) -> None:
         """Restore the keys of a snapshot: row i becomes slot i. Only for an index without keys.
@@ -185,18 +281,18 @@ class KeyIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class _KnownKeys:
+class KnownKeys:
     """The keys up to a moment, which any thread may read while the index continues.
 
-    Needs no lock and no copy, because a slot keeps its key: new keys are appended, growth allocates another array.
-    ``words`` has one row per slot, whose last word marks the null columns; with one column, ``null_slot`` does. If it
+    Needs no lock and no copy, because a slot keeps its key while it is read: growth allocates another array.
+    ``words`` has one row per slot, whose last word marks the null columns; with one column, ``null_slots`` does. If it
     is None, each slot is itself the only word of its key.
     """
 
     schema: pa.Schema
     count: int
     words: Words | None
-    null_slot: int | None
+    null_slots: Sequence[int]
     values: Sequence[InternedValues | None]
 
     def columns(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> list[pa.Array]:
@@ -204,10 +300,10 @@ class _KnownKeys:
         chosen = self._chosen(slots)
         if len(self.schema) > 1:
             absent = [(chosen[:, -1] >> i) & 1 == 1 for i in range(len(self.schema))]
-        elif self.null_slot is None:
+        elif not self.null_slots:
             absent = [np.zeros(len(chosen), bool)]
         else:
-            absent = [np.asarray(slots) == self.null_slot]
+            absent = [np.isin(np.asarray(slots), self.null_slots)]
         return [self._array(i, _copy(chosen[:, i]), absent[i]) for i in range(len(self.schema))]
 
     def _chosen(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> Words:
@@ -257,12 +353,12 @@ def _fits(found: pa.DataType, declared: pa.DataType) -> bool:
     return pa.types.is_dictionary(found) and is_bytes(declared) and found.value_type == declared
 
 
-def _interner(field: pa.Field, capacity: int) -> Interner | None:
+def _interner(field: pa.Field, capacity: int, *, counted: bool = False) -> Interner | None:
     type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if is_word(type_):
         return None
     if is_bytes(type_):
-        return Interner(capacity)
+        return Interner(capacity, counted=counted)
     raise SchemaMismatch(
         f"the column {field.name!r} of type {field.type} cannot be a key: "
         f"expected a number, boolean, text, binary, time or decimal column"

@@ -1,8 +1,4 @@
-"""Kernels of byte values that records refer to: compare values, and store those chosen in a batch.
-
-While a batch is folded, a record's word is either the number of a stored value, from 0 on, or -2 - i for row i of the
-batch. ``settle`` then stores these rows' bytes, one value a record however often it changed, and sets their numbers.
-"""
+"""The kernel that folds byte values: a record chooses the least or greatest (see ``dataflow.state.kernels.kept``)."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ from typing import Any
 from numba import types
 
 from dataflow.kernel_cache.decorator import kernel
-from dataflow.state.kernels.words import RECORDS, RI32, RI64, RU8, WI64, load, valid
+from dataflow.state.kernels.words import READ_RECORDS, RECORDS, RI32, RI64, RU8, load, valid
 
-__all__ = ["fold_bytes", "settle"]
+__all__ = ["fold_bytes"]
 
 INT = types.int64
 
@@ -46,7 +42,7 @@ def compare_numbers(left: Any, left_start: Any, left_stop: Any, right: Any, righ
     return 0
 
 
-@kernel(types.void(RECORDS, RI32, RU8, RI64, RU8, INT, RU8, RI64, INT, INT, INT, INT))
+@kernel(types.void(RECORDS, RI32, RU8, RI64, RU8, INT, RU8, READ_RECORDS, INT, INT, INT, INT))
 def fold_bytes(
     records: Any,
     slots: Any,
@@ -55,7 +51,7 @@ def fold_bytes(
     bits: Any,
     first: Any,
     arena: Any,
-    starts: Any,
+    places: Any,
     word: Any,
     flag: Any,
     sign: Any,
@@ -73,7 +69,7 @@ def fold_bytes(
             if held < 0:
                 other, start, stop = data, offsets[-2 - held], offsets[-1 - held]
             else:
-                other, start, stop = arena, starts[held], starts[held + 1]
+                other, start, stop = arena, places[held, 0], places[held, 1]
             if numbers == 1:
                 found = sign * compare_numbers(data, offsets[i], offsets[i + 1], other, start, stop)
             else:
@@ -81,26 +77,3 @@ def fold_bytes(
         if found > 0:
             records[slot, 0] |= flag
             records[slot, at] = -2 - i
-
-
-@kernel(INT(RECORDS, RI32, INT, RU8, RI64, types.uint8[::1], WI64, INT))
-def settle(records: Any, slots: Any, word: Any, data: Any, offsets: Any, arena: Any, starts: Any, known: Any) -> Any:
-    """Append the bytes of each row that a record of ``slots`` chose to ``arena``, which must have room for all rows.
-
-    Value k is ``arena[starts[k]:starts[k + 1]]``. Returns the new number of values.
-    """
-    at = types.uint64(word)
-    for i in range(slots.size):
-        slot = types.uint64(slots[i])
-        held = records[slot, at]
-        if held >= 0:
-            continue
-        begin = offsets[-2 - held]
-        length = offsets[-1 - held] - begin
-        end = starts[known]
-        for k in range(length):
-            arena[end + k] = data[begin + k]
-        records[slot, at] = known
-        known += 1
-        starts[known] = end + length
-    return known

@@ -18,7 +18,7 @@ from dataflow.expressions import AggregateKind
 from dataflow.state.arrays import canonical_words, from_words, is_word, validity, words
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
-from operators.steps.kept import KeptBytes, KeptValues
+from dataflow.state.kept import KEPT_KERNELS, KeptBytes, KeptValues
 from operators.steps.step import NOT_NULL, Fold, Rows, Store
 
 __all__ = ["Choice", "ChosenColumn", "ValuePlace"]
@@ -176,7 +176,7 @@ class Choice(Fold):
         ]
         self.initial = (0,) * (1 + states + len(places))
         self.mergeable = all(column.kept is None for column in self.columns)
-        byte_kernels = () if self.mergeable else ("operators.kernels.kept", "dataflow.state.kernels.interning")
+        byte_kernels = () if self.mergeable else KEPT_KERNELS
         self.kernels = ("operators.kernels.choice", *byte_kernels)
         self._word, self._states, self._flag = word, states, flag
         self._ignore_nulls = ignore_nulls

@@ -10,7 +10,7 @@ from dataflow.expressions import AggregateKind
 from dataflow.state.arrays import byte_ranges, validity
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
-from operators.steps.kept import KeptBytes
+from dataflow.state.kept import KEPT_KERNELS, KeptBytes
 from operators.steps.step import Rows, Step, StepPlace, Store, seen
 
 __all__ = ["BytesExtreme"]
@@ -21,7 +21,7 @@ class BytesExtreme(Step):
 
     initial = (0,)
     mergeable = False
-    kernels = ("operators.kernels.kept", "dataflow.state.kernels.interning")
+    kernels = ("operators.kernels.kept", *KEPT_KERNELS)
 
     def __init__(self, place: StepPlace, kind: AggregateKind) -> None:
         super().__init__(place)

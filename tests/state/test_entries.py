@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
@@ -23,9 +24,11 @@ class Lookup:
         self.asked: list[str | None] = []
         self._slots: dict[str | None, int] = {}
 
-    def __call__(self, values: pa.Array) -> Slots:
+    def __call__(self, values: pa.Array) -> tuple[Slots, npt.NDArray[np.int32]]:
         self.asked += values.to_pylist()
-        return np.array([self._slots.setdefault(value, len(self._slots)) for value in values.to_pylist()], np.int32)
+        known = len(self._slots)
+        slots = np.array([self._slots.setdefault(value, len(self._slots)) for value in values.to_pylist()], np.int32)
+        return slots, np.flatnonzero(slots >= known).astype(np.int32)
 
 
 def rows(indices: list[int | None], dictionary: pa.Array, index_type: pa.DataType | None = None) -> pa.DictionaryArray:

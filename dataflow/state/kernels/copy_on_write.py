@@ -7,9 +7,9 @@ from typing import Any
 from numba import types
 
 from dataflow.kernel_cache.decorator import kernel
-from dataflow.state.kernels.words import RI32, WI32, WI64, prefetch
+from dataflow.state.kernels.words import RECORDS, RI32, WI32, WI64, prefetch
 
-__all__ = ["put_back", "save_rows"]
+__all__ = ["copy_rows", "mark_rows", "put_back", "put_back_found", "save_rows"]
 
 AHEAD = 16
 """How many rows ahead a record is prefetched; the fold that follows finds it in the cache."""
@@ -55,3 +55,45 @@ def put_back(log_slots: Any, log_rows: Any, first: Any, copy: Any) -> None:
         if place < types.uint64(copy.shape[0]):
             for word in range(copy.shape[1]):
                 copy[place, word] = log_rows[entry, word]
+
+
+@kernel(types.void(RO64, RI32, RECORDS))
+def copy_rows(rows: Any, slots: Any, out: Any) -> None:
+    """Copy the row of each slot to ``out``."""
+    for i in range(slots.size):
+        if i + AHEAD < slots.size:
+            prefetch(rows, types.int64(slots[i + AHEAD]) * rows.shape[1])
+        for word in range(rows.shape[1]):
+            out[i, word] = rows[types.uint64(slots[i]), word]
+
+
+@kernel(types.void(RI32, RO64, RI32, RECORDS))
+def put_back_found(log_slots: Any, log_rows: Any, slots: Any, copy: Any) -> None:
+    """Overwrite the rows of ``copy``, which are those of the ascending ``slots``, with the logged ones."""
+    for entry in range(log_slots.size):
+        low, high = 0, slots.size
+        while low < high:
+            middle = (low + high) // 2
+            if slots[middle] < log_slots[entry]:
+                low = middle + 1
+            else:
+                high = middle
+        if low < slots.size and slots[low] == log_slots[entry]:
+            for word in range(copy.shape[1]):
+                copy[low, word] = log_rows[entry, word]
+
+
+@kernel(types.int64(RI32, types.uint8[::1], WI32, types.int64))
+def mark_rows(slots: Any, marks: Any, marked: Any, count: Any) -> Any:
+    """Set the bit of each slot in ``marks``; list the slots whose bit was not set in ``marked``, from ``count`` on.
+
+    ``marked`` has room for every slot and one more. Returns the new number of entries.
+    """
+    for i in range(slots.size):
+        slot = types.int64(slots[i])
+        byte, bit = slot >> 3, slot & 7
+        marked[count] = slots[i]  # no branch: the first row of a slot cannot be predicted
+        before = marks[byte]
+        count += 1 - ((types.int64(before) >> bit) & 1)
+        marks[byte] = before | types.uint8(1 << bit)
+    return count

@@ -15,12 +15,12 @@ UNKNOWN = -1
 ASKED_FOR = -2
 
 
-@kernel(types.int64(RI32, RU8, types.int64, WI32, WI32, WI32))
-def read_slots(indices: Any, bits: Any, offset: Any, table: Any, missing: Any, slots: Any) -> Any:
+@kernel(types.int64(RI32, RU8, types.int64, WI32, WI32, WI32, WI32))
+def read_slots(indices: Any, bits: Any, offset: Any, table: Any, missing: Any, rows: Any, slots: Any) -> Any:
     """Write ``table[indices[i]]`` into ``slots[i]``; a null row uses the last entry of the table.
 
-    Entries whose slot is unknown are listed in ``missing``, each once, in the order of their first rows, and marked in
-    the table. Returns their number; the caller sets their slots and calls again.
+    Entries whose slot is unknown are listed in ``missing``, each once, in the order of their first rows, which go to
+    ``rows``, and marked in the table. Returns their number; the caller sets their slots and calls again.
     """
     count = 0
     null = table.size - 1
@@ -33,5 +33,6 @@ def read_slots(indices: Any, bits: Any, offset: Any, table: Any, missing: Any, s
         if slot == UNKNOWN:
             table[types.uint64(entry)] = ASKED_FOR
             missing[count] = entry
+            rows[count] = i
             count += 1
     return count

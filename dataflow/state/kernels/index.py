@@ -3,6 +3,12 @@
 One-word keys are stored in the table itself, beside their slot, so that a hit costs one cache line: ``table[p]`` is
 ``(key, slot + 1)``. Wider keys are stored in ``keys``, and the table has a tag, half their hash: ``table[p]`` is
 ``tag << 32 | slot + 1``. In both, a slot part of 0 marks a free entry.
+
+``state`` is (slots ever used, slot of the null key or -1, entries of ``free``, entries of ``fresh``). A new key gets
+the last slot of the stack ``free``, or else the next one that was never used; its row is listed in ``fresh``.
+
+A key is removed by moving later entries of its run back, so that no run has a gap and no marker stays behind: the table
+is as fast after a billion removals as after none.
 """
 
 from __future__ import annotations
@@ -14,8 +20,11 @@ from numba import types
 from dataflow.kernel_cache.decorator import kernel
 from dataflow.state.kernels.words import (
     GOLDEN,
+    READ_RECORDS,
+    RI32,
     RI64,
     RU8,
+    RU64,
     WI32,
     WI64,
     WU64,
@@ -24,13 +33,25 @@ from dataflow.state.kernels.words import (
     valid,
 )
 
-__all__ = ["find_rows", "find_words", "rehash_rows", "rehash_words"]
+__all__ = [
+    "find_rows",
+    "find_words",
+    "rehash_rows",
+    "rehash_words",
+    "remove_rows",
+    "remove_words",
+    "seek_rows",
+    "seek_words",
+    "take_slot",
+]
 
 HIGH = 0xFFFFFFFF00000000
 LOW = 0x00000000FFFFFFFF
 
 AHEAD = 32
 """How many rows ahead a table entry is prefetched: a quarter faster with millions of keys, no slower with few."""
+
+PAIRS = types.int64[:, ::1]
 
 
 @kernel(types.uint64(types.int64, types.uint64))
@@ -40,27 +61,49 @@ def preferred_position(key: Any, shift: Any) -> Any:
     return ((word ^ (word >> types.uint64(32))) * types.uint64(GOLDEN)) >> shift
 
 
-@kernel(types.int64(RI64, RU8, types.int64, types.int64, types.int64[:, ::1], types.uint64, WI64, WI64, WI32))
+@kernel(types.int64(WI64, RI32, types.int64))
+def take_slot(state: Any, free: Any, capacity: Any) -> Any:
+    """Return a slot for a new key: a free one, or the next; -1 if all of ``capacity`` are in use."""
+    if state[2] > 0:
+        state[2] -= 1
+        return types.int64(free[state[2]])
+    if state[0] == capacity:
+        return types.int64(-1)
+    state[0] += 1
+    return state[0] - 1
+
+
+@kernel(types.int64(RI64, RU8, types.int64, types.int64, PAIRS, types.uint64, WI64, WI64, RI32, WI32, WI32))
 def find_words(
-    words: Any, bits: Any, offset: Any, row: Any, table: Any, shift: Any, keys: Any, state: Any, slots: Any
+    words: Any,
+    bits: Any,
+    offset: Any,
+    row: Any,
+    table: Any,
+    shift: Any,
+    keys: Any,
+    state: Any,
+    free: Any,
+    slots: Any,
+    fresh: Any,
 ) -> Any:
     """Write the slot of each one-word key from ``row`` on into ``slots``, entering new keys, until ``keys`` is full.
 
-    ``state`` is (number of slots, slot of the null key or -1). Returns the first row without a slot, or the length.
+    Returns the first row without a slot, or the length.
     """
     mask = types.uint64(table.shape[0] - 1)
-    count = state[0]
     for i in range(row, words.size):
         if i + AHEAD < words.size:
             prefetch(table, types.int64(preferred_position(words[i + AHEAD], shift)) * 2)
         if bits.size != 0 and not valid(bits, offset + i):
             if state[1] < 0:
-                if count == keys.size:
-                    state[0] = count
+                new = take_slot(state, free, keys.size)
+                if new < 0:
                     return i
-                keys[count] = 0
-                state[1] = count
-                count += 1
+                keys[new] = 0
+                state[1] = new
+                fresh[state[3]] = i
+                state[3] += 1
             slots[i] = state[1]
             continue
         key = words[i]
@@ -68,83 +111,184 @@ def find_words(
         while True:
             slot = table[place, 1]
             if slot == 0:
-                if count == keys.size:
-                    state[0] = count
+                new = take_slot(state, free, keys.size)
+                if new < 0:
                     return i
-                keys[count] = key
-                count += 1
+                keys[new] = key
                 table[place, 0] = key
-                table[place, 1] = count
-                slot = count
+                table[place, 1] = new + 1
+                fresh[state[3]] = i
+                state[3] += 1
+                slot = new + 1
                 break
             if table[place, 0] == key:
                 break
             place = (place + types.uint64(1)) & mask
         slots[i] = slot - 1
-    state[0] = count
     return words.size
 
 
-@kernel(types.void(RI64, types.int64, types.int64, types.int64[:, ::1], types.uint64))
-def rehash_words(keys: Any, count: Any, null_slot: Any, table: Any, shift: Any) -> None:
-    """Enter the first ``count`` keys into an empty ``table``."""
+@kernel(types.void(RI64, RU8, types.int64, READ_RECORDS, types.uint64, types.int64, WI32))
+def seek_words(words: Any, bits: Any, offset: Any, table: Any, shift: Any, null: Any, slots: Any) -> None:
+    """Write the slot of each one-word key into ``slots``, or -1 if there is none; ``null`` is that of the null key."""
     mask = types.uint64(table.shape[0] - 1)
-    for slot in range(count):
-        if slot != null_slot:
-            place = preferred_position(keys[slot], shift)
+    for i in range(words.size):
+        if i + AHEAD < words.size:
+            prefetch(table, types.int64(preferred_position(words[i + AHEAD], shift)) * 2)
+        if bits.size != 0 and not valid(bits, offset + i):
+            slots[i] = null
+            continue
+        place = preferred_position(words[i], shift)
+        while table[place, 1] != 0 and table[place, 0] != words[i]:
+            place = (place + types.uint64(1)) & mask
+        slots[i] = table[place, 1] - 1
+
+
+@kernel(types.int64(RI32, RI64, PAIRS, types.uint64, WI64))
+def remove_words(slots: Any, keys: Any, table: Any, shift: Any, state: Any) -> None:
+    """Remove the keys of ``slots``, each once; return the number of slots whose key is not in the table."""
+    missing = 0
+    mask = types.uint64(table.shape[0] - 1)
+    for i in range(slots.size):
+        if i + AHEAD < slots.size:
+            prefetch(table, types.int64(preferred_position(keys[slots[i + AHEAD]], shift)) * 2)
+        slot = types.int64(slots[i])
+        if slot == state[1]:
+            state[1] = -1
+            continue
+        gap = preferred_position(keys[slot], shift)
+        while table[gap, 1] != slot + 1 and table[gap, 1] != 0:
+            gap = (gap + types.uint64(1)) & mask
+        missing += table[gap, 1] == 0
+        place = (gap + types.uint64(1)) & mask
+        while table[place, 1] != 0:
+            home = preferred_position(table[place, 0], shift)
+            if (place - home) & mask >= (place - gap) & mask:
+                table[gap, 0] = table[place, 0]
+                table[gap, 1] = table[place, 1]
+                gap = place
+            place = (place + types.uint64(1)) & mask
+        table[gap, 1] = 0
+    return missing
+
+
+@kernel(types.void(READ_RECORDS, PAIRS, types.uint64))
+def rehash_words(old: Any, table: Any, shift: Any) -> None:
+    """Enter the keys of the table ``old`` into an empty ``table``."""
+    mask = types.uint64(table.shape[0] - 1)
+    for entry in range(old.shape[0]):
+        if old[entry, 1] != 0:
+            place = preferred_position(old[entry, 0], shift)
             while table[place, 1] != 0:
                 place = (place + types.uint64(1)) & mask
-            table[place, 0] = keys[slot]
-            table[place, 1] = slot + 1
+            table[place, 0] = old[entry, 0]
+            table[place, 1] = old[entry, 1]
 
 
-@kernel(
-    types.int64(types.Array(types.int64, 2, "C", readonly=True), types.int64, WU64, types.int64[:, ::1], WI64, WI32)
-)
-def find_rows(words: Any, row: Any, table: Any, keys: Any, state: Any, slots: Any) -> Any:
+@kernel(types.uint64(READ_RECORDS, types.int64))
+def hash_column(words: Any, i: Any) -> Any:
+    """Return the hash of the key ``words[:, i]``."""
+    hashed = types.uint64(0)
+    for c in range(words.shape[0]):
+        hashed = hash_word(hashed * types.uint64(GOLDEN) + types.uint64(words[c, i]))
+    return hashed
+
+
+@kernel(types.uint64(READ_RECORDS, types.int64))
+def hash_row(keys: Any, slot: Any) -> Any:
+    """Return the hash of the key ``keys[slot]``, which is that of the same words in a column."""
+    hashed = types.uint64(0)
+    for c in range(keys.shape[1]):
+        hashed = hash_word(hashed * types.uint64(GOLDEN) + types.uint64(keys[slot, c]))
+    return hashed
+
+
+@kernel(types.boolean(READ_RECORDS, types.int64, READ_RECORDS, types.int64))
+def is_same(words: Any, i: Any, keys: Any, slot: Any) -> Any:
+    """Return whether the key ``words[:, i]`` is ``keys[slot]``."""
+    same = True
+    for c in range(words.shape[0]):
+        same &= keys[slot, c] == words[c, i]
+    return same
+
+
+@kernel(types.int64(READ_RECORDS, types.int64, WU64, PAIRS, WI64, RI32, WI32, WI32))
+def find_rows(words: Any, row: Any, table: Any, keys: Any, state: Any, free: Any, slots: Any, fresh: Any) -> Any:
     """Do the same as ``find_words`` for the keys ``words[:, i]`` of several words."""
     mask = types.uint64(table.size - 1)
-    width = words.shape[0]
-    count = state[0]
     for i in range(row, words.shape[1]):
-        hashed = types.uint64(0)
-        for c in range(width):
-            hashed = hash_word(hashed * types.uint64(GOLDEN) + types.uint64(words[c, i]))
+        hashed = hash_column(words, i)
         place = hashed & mask
         while True:
             entry = table[place]
             if entry == 0:
-                if count == keys.shape[0]:
-                    state[0] = count
+                new = take_slot(state, free, keys.shape[0])
+                if new < 0:
                     return i
-                for c in range(width):
-                    keys[count, c] = words[c, i]
-                slots[i] = count
-                count += 1
-                table[place] = (hashed & types.uint64(HIGH)) | types.uint64(count)
+                for c in range(words.shape[0]):
+                    keys[new, c] = words[c, i]
+                slots[i] = new
+                table[place] = (hashed & types.uint64(HIGH)) | types.uint64(new + 1)
+                fresh[state[3]] = i
+                state[3] += 1
                 break
             if (entry ^ hashed) & types.uint64(HIGH) == 0:
                 slot = types.int64(entry & types.uint64(LOW)) - 1
-                same = True
-                for c in range(width):
-                    same &= keys[slot, c] == words[c, i]
-                if same:
+                if is_same(words, i, keys, slot):
                     slots[i] = slot
                     break
             place = (place + types.uint64(1)) & mask
-    state[0] = count
     return words.shape[1]
 
 
-@kernel(types.void(types.int64[:, ::1], types.int64, WU64))
-def rehash_rows(keys: Any, count: Any, table: Any) -> None:
-    """Enter the first ``count`` keys of several words into an empty ``table``."""
+@kernel(types.void(READ_RECORDS, RU64, READ_RECORDS, WI32))
+def seek_rows(words: Any, table: Any, keys: Any, slots: Any) -> None:
+    """Do the same as ``seek_words`` for the keys ``words[:, i]`` of several words."""
     mask = types.uint64(table.size - 1)
-    for slot in range(count):
-        hashed = types.uint64(0)
-        for c in range(keys.shape[1]):
-            hashed = hash_word(hashed * types.uint64(GOLDEN) + types.uint64(keys[slot, c]))
+    for i in range(words.shape[1]):
+        hashed = hash_column(words, i)
         place = hashed & mask
+        slots[i] = -1
         while table[place] != 0:
+            if (table[place] ^ hashed) & types.uint64(HIGH) == 0:
+                slot = types.int64(table[place] & types.uint64(LOW)) - 1
+                if is_same(words, i, keys, slot):
+                    slots[i] = slot
+                    break
             place = (place + types.uint64(1)) & mask
-        table[place] = (hashed & types.uint64(HIGH)) | types.uint64(slot + 1)
+
+
+@kernel(types.int64(RI32, READ_RECORDS, WU64))
+def remove_rows(slots: Any, keys: Any, table: Any) -> Any:
+    """Do the same as ``remove_words`` for keys of several words."""
+    missing = 0
+    mask = types.uint64(table.size - 1)
+    for i in range(slots.size):
+        gap = hash_row(keys, types.int64(slots[i])) & mask
+        while table[gap] & types.uint64(LOW) != types.uint64(slots[i]) + types.uint64(1) and table[gap] != 0:
+            gap = (gap + types.uint64(1)) & mask
+        missing += table[gap] == 0
+        place = (gap + types.uint64(1)) & mask
+        while table[place] != 0:
+            home = hash_row(keys, types.int64(table[place] & types.uint64(LOW)) - 1) & mask
+            if (place - home) & mask >= (place - gap) & mask:
+                table[gap] = table[place]
+                gap = place
+            place = (place + types.uint64(1)) & mask
+        table[gap] = 0
+    return missing
+
+
+@kernel(types.void(RU64, READ_RECORDS, WU64))
+def rehash_rows(old: Any, keys: Any, table: Any) -> None:
+    """Enter the keys of the table ``old``, of several words each, into an empty ``table``."""
+    mask = types.uint64(table.size - 1)
+    for i in range(old.size):
+        if i + AHEAD < old.size and old[i + AHEAD] != 0:
+            prefetch(keys, (types.int64(old[i + AHEAD] & types.uint64(LOW)) - 1) * keys.shape[1])
+        if old[i] != 0:
+            hashed = hash_row(keys, types.int64(old[i] & types.uint64(LOW)) - 1)
+            place = hashed & mask
+            while table[place] != 0:
+                place = (place + types.uint64(1)) & mask
+            table[place] = old[i]

@@ -307,7 +307,7 @@ def test_values_that_are_replaced_are_forgotten_but_for_a_snapshot() -> None:
     assert columns_of(found) == [[last, last, last, "stays"]] * 2
     assert frozen.read_all()["s_last.value"].to_pylist() == ["was", None, None, "stays"]
     chosen, extreme = found._layout.steps
-    assert max(chosen.columns[0].kept._known, extreme._kept._known) < 400 * 3
+    assert max(chosen.columns[0].kept._state[0], extreme._kept._state[0]) < 400 * 3
 
 
 REFUSED = [

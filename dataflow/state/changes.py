@@ -1,0 +1,182 @@
+"""Which slots of keyed state changed since a checkpoint, so that the next one need not write the others.
+
+Between two checkpoints is an *interval*: the slots that were written in it, and those whose keys were removed. A delta
+since checkpoint c has the intervals after c. The intervals of a checkpoint that failed, or is still being written, stay
+and belong to the next delta as well.
+
+A removed slot keeps its key while a checkpoint may have to say that the key is gone. A key that came and went within
+one interval is in no checkpoint, so nothing needs to be said of it.
+
+>>> changes = Changes(free=lambda slots: print("free", slots.tolist()))
+>>> changes.close(1, None, 4) is None  # nothing was recorded yet: the first checkpoint has everything
+True
+>>> changes.note(np.array([2, 2, 0], np.int32), 4)
+>>> changes.durable(1)
+>>> delta = changes.close(2, 1, 4)
+>>> delta.slots().tolist(), delta.gone().tolist()
+([0, 2], [])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dataflow.state.copy_on_write import Bitmap
+from dataflow.state.index import Slots
+
+__all__ = ["Changes", "Delta"]
+
+_NONE: Slots = np.empty(0, np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """The slots that changed in some intervals. The lists are united when they are read, on the reader's thread.
+
+    Attributes:
+        chosen: a bit for each slot that was written.
+    """
+
+    chosen: Bitmap
+    lists: Sequence[Slots]
+    removed: Sequence[Slots]
+
+    def slots(self) -> Slots:
+        """Return the slots that were written, in ascending order; some may have no value any more."""
+        united: Slots = np.unique(np.concatenate([*self.lists, _NONE]))
+        return united
+
+    def gone(self) -> Slots:
+        """Return the slots whose keys were removed."""
+        return np.concatenate([*self.removed, _NONE])
+
+
+class _Interval:
+    """The changes from one checkpoint to the next."""
+
+    def __init__(self, capacity: int) -> None:
+        self.marks: Bitmap = np.zeros(-(-capacity // 8), np.uint8)
+        self.new: Bitmap = np.zeros(len(self.marks), np.uint8)
+        self.removed: list[Slots] = []
+        self._list: Slots = np.empty(1024, np.int32)
+        self._count = 0
+
+    @property
+    def slots(self) -> Slots:
+        return self._list[: self._count]
+
+    def note(self, slots: Slots, capacity: int) -> None:
+        from dataflow.state.kernels.copy_on_write import mark_rows
+
+        self._make_room(len(slots), capacity)
+        self._count = mark_rows(slots, self.marks, self._list, self._count)
+
+    def note_new(self, slots: Slots, capacity: int) -> None:
+        """Record that the keys of ``slots`` are in no earlier checkpoint."""
+        from dataflow.state.kernels.copy_on_write import mark_rows
+
+        self._make_room(0, capacity)
+        mark_rows(slots, self.new, np.empty(len(slots) + 1, np.int32), 0)
+
+    def _make_room(self, slots: int, capacity: int) -> None:
+        if self._count + slots >= len(self._list):
+            longer = np.empty(2 * (self._count + slots + 1), np.int32)
+            longer[: self._count] = self.slots
+            self._list = longer
+        if capacity > 8 * len(self.marks):
+            self.marks, self.new = _padded(self.marks, capacity // 4), _padded(self.new, capacity // 4)
+
+
+class Changes:
+    """The intervals since the last checkpoint that is known to be durable.
+
+    ``free(slots)`` is called with removed slots that no later checkpoint mentions. Nothing is recorded before the first
+    checkpoint or ``begin``, so state without checkpoints costs nothing.
+    """
+
+    def __init__(self, free: Callable[[Slots], None]) -> None:
+        self._free = free
+        self._current: _Interval | None = None
+        self._closed: list[tuple[int, _Interval]] = []  # with the checkpoint that ended each
+        self._horizon = 0  # the intervals are complete since this checkpoint
+        self.waiting = 0
+        """Removed slots in all intervals: they cannot be used again before a checkpoint is durable."""
+
+    def begin(self, capacity: int) -> None:
+        """Record changes from now on: the state is that of a checkpoint."""
+        self._current = _Interval(capacity)
+
+    def note(self, slots: Slots, capacity: int) -> None:
+        """Record that ``slots``, all below ``capacity``, are written."""
+        if self._current is not None:
+            self._current.note(slots, capacity)
+
+    def note_new(self, slots: Slots, capacity: int) -> None:
+        """Record that ``slots`` got new keys."""
+        if self._current is not None:
+            self._current.note_new(slots, capacity)
+
+    def remove(self, slots: Slots) -> None:
+        """Record that the keys of ``slots`` were removed."""
+        if self._current is None:
+            self._free(slots)
+            return
+        new = (self._current.new[slots >> 3] >> (slots & 7)) & 1 == 1
+        known = slots[~new]
+        if new.any():
+            bits = np.left_shift(1, slots[new] & 7).astype(np.uint8)
+            np.bitwise_and.at(self._current.new, slots[new] >> 3, ~bits)
+            self._free(slots[new])
+        if len(known):
+            self._current.removed.append(known)
+            self.waiting += len(known)
+
+    def close(self, checkpoint: int, since: int | None, capacity: int) -> Delta | None:
+        """End the interval with ``checkpoint``; return the changes since checkpoint ``since``, or None for all."""
+        complete = self._current is not None and since is not None and since >= self._horizon
+        if self._current is not None:
+            self._closed.append((checkpoint, self._current))
+        else:
+            self._horizon = checkpoint
+        self._current = _Interval(capacity)
+        if not complete or since is None:
+            return None
+        intervals = [interval for ended, interval in self._closed if ended > since]
+        size = max([-(-capacity // 8), *[len(interval.marks) for interval in intervals]])
+        chosen = np.zeros(size, np.uint8)
+        for interval in intervals:
+            chosen[: len(interval.marks)] |= interval.marks
+        return Delta(
+            chosen, [interval.slots for interval in intervals], [s for interval in intervals for s in interval.removed]
+        )
+
+    def durable(self, checkpoint: int) -> None:
+        """Forget what ``checkpoint`` and those before it hold."""
+        self._horizon = max(self._horizon, checkpoint)
+        done = [interval for ended, interval in self._closed if ended <= checkpoint]
+        self._closed = [(ended, interval) for ended, interval in self._closed if ended > checkpoint]
+        for interval in done:
+            self._release(interval)
+
+    def give_up(self) -> None:
+        """Forget all intervals, to free the removed slots: the next checkpoint has everything."""
+        intervals = [interval for _, interval in self._closed]
+        if self._current is not None:
+            intervals.append(self._current)
+        self._closed, self._current = [], None
+        for interval in intervals:
+            self._release(interval)
+
+    def _release(self, interval: _Interval) -> None:
+        for slots in interval.removed:
+            self.waiting -= len(slots)
+            self._free(slots)
+
+
+def _padded(bits: Bitmap, size: int) -> Bitmap:
+    longer = np.zeros(size, np.uint8)
+    longer[: len(bits)] = bits
+    return longer

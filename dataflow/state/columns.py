@@ -1,0 +1,176 @@
+"""The columns of keyed state: what a record holds, and how it becomes rows of a checkpoint.
+
+``WordColumns`` holds Arrow columns of a schema. Aggregates bring columns of their own, which kernels fold rows into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataflow.arrow_values import to_numbers
+from dataflow.errors import ConfigurationError, SchemaMismatch
+from dataflow.state.arrays import from_words, is_bytes, is_word, validity, words
+from dataflow.state.copy_on_write import Readers, RecordRows, Rows
+from dataflow.state.index import Slots
+from dataflow.state.kept import KEPT_KERNELS, KeptBytes, KeptValues
+
+__all__ = ["RecordColumns", "Store", "WordColumns"]
+
+Store = Callable[[Rows], list[pa.Array]]
+"""A function that makes the columns of a checkpoint from frozen records, on any thread."""
+
+_MOST = 62
+"""Columns of a record: the flags of one word, but the sign bit and bit 0."""
+
+
+class RecordColumns(Protocol):
+    """What the words of a record mean. Word 0 holds flags; its sign bit and bit 0 belong to the keyed state."""
+
+    @property
+    def template(self) -> npt.NDArray[np.int64]:
+        """The words of a record without a value."""
+
+    @property
+    def stored(self) -> pa.Schema:
+        """The columns of a checkpoint."""
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        """The modules with the kernels that these columns call."""
+
+    def attach(self, rows: RecordRows, readers: Readers) -> None:
+        """Hold the values in ``rows``; what snapshots may still read is reused by ``readers.defer`` alone."""
+
+    def freeze(self) -> Store:
+        """Return a function that makes the columns ``stored`` from records frozen now."""
+
+    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
+        """Write the columns that ``freeze`` made into ``records``, which are empty; row i is of ``slots[i]``."""
+
+    def forget(self, slots: Slots) -> None:
+        """Free what the records of ``slots``, each once, refer to: they are about to be reset."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One column: its word of a record, and the flag of records where it is not null."""
+
+    name: str
+    dtype: pa.DataType
+    word: int
+    flag: int
+    kept: KeptBytes | None
+
+    def read(self, records: Rows, values: KeptValues | None) -> pa.Array:
+        present = records[:, 0] & self.flag != 0
+        bitmap = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+        if values is not None:
+            return values.read(records, bitmap)
+        return from_words(records[:, self.word].copy(), self.dtype, bitmap)
+
+    def write(self, rows: RecordRows, slots: Slots, array: pa.Array) -> None:
+        records = rows.rows
+        present = np.ones(len(array), bool) if not array.null_count else to_numbers(array.is_valid())
+        last = _last_of_each(slots)
+        slots, present = slots[last], present[last]
+        records[slots, 0] = np.where(present, records[slots, 0] | self.flag, records[slots, 0] & ~self.flag)
+        if self.kept is None:
+            records[slots, self.word] = words(array)[last]
+        else:
+            numbers = self.kept.row_numbers(len(array))[last]
+            records[slots, self.word] = np.where(present, numbers, 0)
+            self.kept.settle(rows, slots, array)
+
+
+def _last_of_each(slots: Slots) -> npt.NDArray[np.intp]:
+    """Return the last row of each slot."""
+    _, first = np.unique(slots[::-1], return_index=True)
+    return len(slots) - 1 - first
+
+
+class WordColumns:
+    """Columns of a schema, one word each after ``words`` words that belong to kernels.
+
+    Numbers and times are their own word; of text, binary and decimal values the word is a number of a stored value.
+    Raises ``SchemaMismatch`` for nested types.
+    """
+
+    def __init__(self, schema: pa.Schema, words: int) -> None:
+        if len(schema) > _MOST:
+            raise ConfigurationError(f"keyed state has at most {_MOST} columns, got {len(schema)}")
+        self._columns = [self._column(field, i, words) for i, field in enumerate(schema)]
+        self._by_name = {column.name: column for column in self._columns}
+        self.stored = pa.schema([*[pa.field(f"word {i}", pa.int64()) for i in range(words)], *schema])
+        self.template: npt.NDArray[np.int64] = np.zeros(1 + words + len(schema), np.int64)
+        self.kernels = KEPT_KERNELS if any([column.kept is not None for column in self._columns]) else ()
+        self._words = words
+
+    @staticmethod
+    def _column(field: pa.Field, number: int, words: int) -> _Column:
+        word, flag = 1 + words + number, 2 << number
+        if is_word(field.type):
+            return _Column(field.name, field.type, word, flag, None)
+        if is_bytes(field.type):
+            return _Column(field.name, field.type, word, flag, KeptBytes(word, flag, field.type))
+        raise SchemaMismatch(
+            f"the column {field.name!r} of type {field.type} cannot be keyed state: expected a number, boolean, text, "
+            "binary, time or decimal column; keep lists as rows"
+        )
+
+    def attach(self, rows: RecordRows, readers: Readers) -> None:
+        self._rows = rows
+
+    def freeze(self) -> Store:
+        columns = [(column, None if column.kept is None else column.kept.values()) for column in self._columns]
+        count = self._words
+
+        def store(records: Rows) -> list[pa.Array]:
+            plain = [from_words(records[:, 1 + i].copy(), pa.int64()) for i in range(count)]
+            return [*plain, *[column.read(records, values) for column, values in columns]]
+
+        return store
+
+    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
+        for i in range(self._words):
+            records[:, 1 + i] = words(columns[i])
+        for column, array in zip(self._columns, columns[self._words :], strict=True):
+            bits, first = validity(array)
+            present = np.ones(len(array), bool)
+            if len(bits):
+                present = np.unpackbits(bits, bitorder="little", count=first + len(array))[first:].astype(bool)
+            records[:, 0] |= np.where(present, column.flag, 0)
+            if column.kept is None:
+                records[:, column.word] = words(array)
+            else:
+                column.kept.restore(records, array)
+
+    def forget(self, slots: Slots) -> None:
+        """Do nothing: a stored value that no record refers to is dropped when its memory is needed."""
+
+    def read(self, records: Rows, names: Sequence[str]) -> pa.RecordBatch:
+        """Return the columns ``names`` of copied ``records``; all columns for no names."""
+        columns = [self._known(name) for name in names] or self._columns
+        arrays = [c.read(records, None if c.kept is None else c.kept.values()) for c in columns]
+        schema = pa.schema([(column.name, column.dtype) for column in columns])
+        if not columns:
+            return pa.record_batch({"": pa.nulls(len(records))}).select([])
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def write(self, slots: Slots, batch: pa.RecordBatch) -> None:
+        """Write the columns of ``batch``, row i into the record of ``slots[i]``; of equal slots the last row counts."""
+        for name, array in zip(batch.schema.names, batch.columns, strict=True):
+            column = self._known(name)
+            if array.type != column.dtype:
+                raise SchemaMismatch(f"the state column {name!r} has type {column.dtype}, got {array.type}: cast it")
+            column.write(self._rows, slots, array)
+
+    def _known(self, name: str) -> _Column:
+        if name not in self._by_name:
+            raise SchemaMismatch(f"keyed state has no column {name!r}; it has {list(self._by_name)}")
+        return self._by_name[name]

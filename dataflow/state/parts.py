@@ -1,0 +1,132 @@
+"""The rows that keyed state writes to a checkpoint, and what a restore makes of them.
+
+A state is a log of rows: a *base* has every key, a *delta* the keys that were written or deleted since an earlier
+checkpoint. Each row begins with the key columns, so that a table can be split by key group, and ends with ``/live``:
+whether the key has a value, or is deleted. Of several rows of a key the last counts; in one delta deleted keys come
+before written ones, because a key may be deleted and come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array
+from dataflow.errors import CheckpointMismatch
+from dataflow.state.arrays import from_words
+from dataflow.state.changes import Delta
+from dataflow.state.columns import Store
+from dataflow.state.copy_on_write import CHUNK, FrozenRows, Reading, Rows
+from dataflow.state.hashing import hash_rows, key_groups
+from dataflow.state.index import Slots
+from dataflow.state.keyed import KnownKeys
+from dataflow.state.timers import DOMAIN, DUE, SEQUENCE, SLOT
+
+__all__ = ["LIVE", "STAMP", "check_columns", "is_base", "marked", "owned", "stored_keys", "stored_timers"]
+
+LIVE = "/live"
+STAMP = "/stamp"
+
+_PART = b"barrierflow.part"
+_BASE, _DELTA = b"base", b"delta"
+_SIGN = -(2**63)
+
+
+def marked(schema: pa.Schema, delta: Delta | None) -> pa.Schema:
+    """Return ``schema`` with a note of whether its rows are a base (``delta`` is None)."""
+    return schema.with_metadata({_PART: _BASE if delta is None else _DELTA})
+
+
+def is_base(table: pa.Table) -> bool:
+    """Return whether the rows of a stored table are a base."""
+    return (table.schema.metadata or {}).get(_PART) == _BASE
+
+
+def check_columns(found: pa.Schema, expected: pa.Schema) -> None:
+    """Raise CheckpointMismatch unless a stored table has the columns of this state."""
+    if found.names == expected.names and found.types == expected.types:
+        return
+    theirs = {name: str(type_) for name, type_ in zip(found.names, found.types, strict=True)}
+    ours = {name: str(type_) for name, type_ in zip(expected.names, expected.types, strict=True)}
+    only = {name: type_ for name, type_ in theirs.items() if ours.get(name) != type_}
+    missing = {name: type_ for name, type_ in ours.items() if theirs.get(name) != type_}
+    raise CheckpointMismatch(
+        f"the checkpoint's state has {only or 'the same columns in another order'} where this pipeline has "
+        f"{missing or 'others'}: restore it with the pipeline that wrote it, or start without it"
+    )
+
+
+def owned(table: pa.Table, keys: int, groups: range, max_groups: int) -> pa.Table:
+    """Return the rows of ``table`` whose key, the first ``keys`` columns, is in ``groups``, of ``max_groups``."""
+    if len(groups) == max_groups:
+        return table
+    hashes = [hash_rows(batch.columns[:keys]) for batch in table.to_batches()]
+    found = key_groups(np.concatenate([*hashes, np.empty(0, np.uint64)]), max_groups)
+    return table.filter(to_array((found >= groups.start) & (found < groups.stop)))
+
+
+def stored_keys(
+    frozen: FrozenRows,
+    delta: Delta | None,
+    known: KnownKeys,
+    store: Store,
+    schema: pa.Schema,
+    stamp: int,
+    held: Reading,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a checkpoint; ``stamp`` is the word of the stamps, 0 if there are none.
+
+    The generator keeps ``held`` until it ends or is dropped.
+    """
+
+    def rows(slots: Slots | range, records: Rows) -> pa.RecordBatch:
+        live = records[:, 0] < 0
+        if not live.all():
+            slots, records = np.asarray(slots, np.int32)[live], records[live]
+        records[:, 0] &= ~_SIGN
+        stamps = [from_words(records[:, stamp].copy(), pa.int64())] if stamp else []
+        columns = [*known.columns(slots), *store(records), *stamps, to_array(np.ones(len(records), np.bool_))]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    if delta is None:
+        start = 0
+        for records in frozen.chunks(CHUNK):
+            yield rows(range(start, start + len(records)), records)
+            start += len(records)
+        return
+    for slots in _chunked(delta.gone()):
+        nulls = [pa.nulls(len(slots), type_) for type_ in schema.types[len(known.schema) : -1]]
+        dead = to_array(np.zeros(len(slots), np.bool_))
+        yield pa.RecordBatch.from_arrays([*known.columns(slots), *nulls, dead], schema=schema)
+    for slots in _chunked(delta.slots()):
+        yield rows(slots, frozen.rows_of(slots))
+
+
+def stored_timers(
+    frozen: FrozenRows, delta: Delta | None, known: KnownKeys, schema: pa.Schema, held: Reading
+) -> Iterator[pa.RecordBatch]:
+    """Yield the timers of a checkpoint; in a delta, those that fired or were cancelled are not live."""
+
+    def rows(records: Rows) -> pa.RecordBatch:
+        numbers = [to_array(records[:, word].copy()) for word in (DUE, DOMAIN, SEQUENCE)]
+        live = to_array(records[:, 0] < 0)
+        slots = records[:, SLOT].astype(np.int32)
+        return pa.RecordBatch.from_arrays([*known.columns(slots), *numbers, live], schema=schema)
+
+    if delta is None:
+        for records in frozen.chunks(CHUNK):
+            yield rows(records[records[:, 0] < 0])
+        return
+    gone, written = np.unique(delta.gone()), delta.slots()
+    for slots in _chunked(gone.astype(np.int32)):
+        yield rows(frozen.rows_of(slots))
+    for slots in _chunked(written[~np.isin(written, gone)]):
+        records = frozen.rows_of(slots)
+        yield rows(records[records[:, 0] < 0])
+
+
+def _chunked(slots: Slots) -> Iterator[Slots]:
+    for start in range(0, len(slots), CHUNK):
+        yield slots[start : start + CHUNK]

@@ -1,0 +1,322 @@
+"""Keyed state against a model: a dict with the rules of visibility, timers and checkpoints, and random operations.
+
+Run more of it with ``pytest tests/state/test_keyed_state.py -m soak``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dataflow.state.keyed_state import KeyedState, Ttl
+from dataflow.state.timers import TimeDomain
+
+NAN = float("nan")
+KEYS: dict[str, list[tuple[pa.DataType, list[Any]]]] = {
+    "int": [(pa.int64(), [None, *range(60)])],
+    "float": [(pa.float64(), [None, NAN, 0.0, 1.5, -2.5, 1e300])],
+    "text": [(pa.string(), [None, "", *[f"key {i}" * (i % 7) for i in range(60)], "x" * 5000])],
+    "dictionary": [(pa.dictionary(pa.int32(), pa.string()), [None, *[f"k{i}" for i in range(40)]])],
+    "two": [(pa.string(), [None, "", "a", "b", "c" * 30]), (pa.int32(), [None, *range(12)])],
+    "two dictionaries": [
+        (pa.dictionary(pa.int8(), pa.string()), [None, "p", "q", "r"]),
+        (pa.dictionary(pa.int32(), pa.large_string()), [None, *[f"w{i}" for i in range(12)]]),
+    ],
+}
+COLUMNS = pa.schema({"n": pa.int64(), "f": pa.float32(), "t": pa.string(), "b": pa.bool_()})
+DOMAINS = (TimeDomain.EVENT, TimeDomain.CLOCK)
+GROUPS = 8
+
+Key = tuple[Any, ...]
+
+
+def canonical(key: Sequence[Any]) -> Key:
+    return tuple("nan" if value != value else value for value in key)
+
+
+def array(type_: pa.DataType, values: Sequence[Any]) -> pa.Array:
+    if pa.types.is_dictionary(type_):
+        return pa.array(values, type_.value_type).dictionary_encode().cast(type_)
+    return pa.array(values, type_)
+
+
+@dataclass
+class Model:
+    """What keyed state holds, by the rules alone."""
+
+    ttl: int | None
+    values: dict[Key, dict[str, Any]] = field(default_factory=dict)
+    stamps: dict[Key, int] = field(default_factory=dict)
+    timers: dict[tuple[Key, int, TimeDomain], int] = field(default_factory=dict)
+    registered: int = 0
+
+    def is_visible(self, key: Key, now: int) -> bool:
+        return key in self.values and (self.ttl is None or now < self.stamps[key] + self.ttl)
+
+    def write(self, key: Key, row: Mapping[str, Any], now: int, stamp: int) -> bool:
+        fresh = not self.is_visible(key, now)
+        if fresh:
+            self.values[key], self.stamps[key] = dict.fromkeys(COLUMNS.names), stamp
+        self.values[key].update(row)
+        self.stamps[key] = max(self.stamps[key], stamp)
+        return fresh
+
+    def delete(self, key: Key) -> None:
+        self.values.pop(key, None)
+        self.timers = {timer: n for timer, n in self.timers.items() if timer[0] != key}
+
+    def set_timer(self, key: Key, due: int, domain: TimeDomain) -> None:
+        if (key, due, domain) not in self.timers:
+            self.timers[key, due, domain] = self.registered
+            self.registered += 1
+
+    def fire(self, upto: int, domain: TimeDomain, limit: int) -> list[tuple[int, Key]]:
+        due = [(timer[1], n, timer) for timer, n in self.timers.items() if timer[2] is domain and timer[1] <= upto]
+        chosen = sorted(due, key=lambda entry: entry[:2])[:limit]
+        for _, _, timer in chosen:
+            del self.timers[timer]
+        return [(due, timer[0]) for due, _, timer in chosen]
+
+    def visible(self, now: int) -> dict[Key, tuple[int, dict[str, Any]]]:
+        return {key: (self.stamps[key], self.values[key]) for key in self.values if self.is_visible(key, now)}
+
+
+@dataclass
+class Stored:
+    """A checkpoint of a run: what was written of it, the one it stands on, and what the model held."""
+
+    number: int
+    since: int | None
+    readers: dict[str, pa.RecordBatchReader]
+    model: Model
+    now: int
+    tables: dict[str, pa.Table] | None = None
+
+    def read(self) -> dict[str, pa.Table]:
+        if self.tables is None:
+            self.tables = {name: reader.read_all() for name, reader in self.readers.items()}
+            self.readers = {}
+        return self.tables
+
+
+class Run:
+    """One state, its model, its checkpoints, and random operations on all of them."""
+
+    def __init__(self, kind: str, ttl: int | None, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.types = [type_ for type_, _ in KEYS[kind]]
+        self.pools = [pool for _, pool in KEYS[kind]]
+        self.schema = pa.schema([(f"k{i}", type_) for i, type_ in enumerate(self.types)])
+        self.ttl = ttl
+        self.state = self.new()
+        self.model = Model(ttl)
+        self.watermark = 0
+        self.number = 0
+        self.stored: dict[int, Stored] = {}
+        self.durable: list[int] = []
+
+    def new(self) -> KeyedState:
+        return KeyedState(self.schema, COLUMNS, ttl=None if self.ttl is None else Ttl(self.ttl))
+
+    def keys(self, rows: int) -> tuple[list[pa.Array], list[Key]]:
+        picked = [[self.rng.choice(pool) for pool in self.pools] for _ in range(rows)]
+        columns = [array(type_, [row[i] for row in picked]) for i, type_ in enumerate(self.types)]
+        return columns, [canonical(row) for row in picked]
+
+    def key_list(self, columns: Sequence[pa.Array]) -> list[Key]:
+        return [canonical(row) for row in zip(*[column.to_pylist() for column in columns], strict=True)]
+
+    def row(self) -> dict[str, Any]:
+        text = self.rng.choice([None, "", "short", "l" * self.rng.randrange(400)])
+        return {"n": self.rng.choice([None, 1, -(2**63)]), "f": self.rng.choice([None, 0.5]), "t": text, "b": True}
+
+    # --- operations
+
+    def write(self) -> None:
+        rows = self.rng.choice([0, 1, 1, 3, 20, 200])
+        columns, keys = self.keys(rows)
+        times = np.array([self.watermark + self.rng.randrange(-15, 15) for _ in keys], np.int64)
+        now = np.maximum(times, self.watermark)
+        slots, fresh = self.state.insert(columns, now, times)
+        slots = slots.copy()
+        values = [self.row() for _ in keys]
+        names = self.rng.sample(COLUMNS.names, self.rng.randrange(5))
+        expected = []
+        for key, at, stamp in zip(keys, now.tolist(), times.tolist(), strict=True):
+            expected.append(self.model.write(key, {}, at, stamp))
+        assert fresh.tolist() == expected
+        for key, row in zip(keys, values, strict=True):
+            self.model.values[key].update({name: row[name] for name in names})
+        arrays = [pa.array([row[name] for row in values], COLUMNS.field(name).type) for name in names]
+        if names:
+            self.state.write(slots, pa.RecordBatch.from_arrays(arrays, names=names))
+
+    def find(self) -> None:
+        columns, keys = self.keys(20)
+        slots = self.state.find(columns, self.watermark)
+        visible = self.model.visible(self.watermark)
+        assert [slot >= 0 for slot in slots.tolist()] == [key in visible for key in keys]
+        nothing = dict.fromkeys(COLUMNS.names)
+        expected = [visible[key][1] if key in visible else nothing for key in keys]
+        assert self.state.read(slots).to_pylist() == expected
+        assert self.state.read(slots, "t", "n").schema.names == ["t", "n"]
+
+    def touch(self) -> None:
+        columns, keys = self.keys(5)
+        slots = self.state.find(columns, self.watermark)
+        found = slots >= 0
+        assert not self.state.touch(slots[found], self.watermark, self.watermark).any()
+        for key, known in zip(keys, found.tolist(), strict=True):
+            if known:
+                self.model.write(key, {}, self.watermark, self.watermark)
+
+    def delete(self) -> None:
+        columns, keys = self.keys(self.rng.choice([0, 1, 30]))
+        slots = self.state.find(columns, self.watermark)
+        self.state.delete(slots[slots >= 0])
+        for key, slot in zip(keys, slots.tolist(), strict=True):
+            if slot >= 0:
+                self.model.delete(key)
+
+    def timers(self) -> None:
+        columns, keys = self.keys(self.rng.choice([1, 10]))
+        slots = self.state.find(columns, self.watermark)
+        dues = np.array([self.watermark + self.rng.randrange(-3, 60) for _ in keys], np.int64)
+        domain, mine = self.rng.choice(DOMAINS), slots >= 0
+        cancel = self.rng.random() < 0.3
+        if cancel:
+            self.state.cancel_timers(slots[mine], dues[mine], domain)
+        else:
+            self.state.set_timers(slots[mine], dues[mine], domain)
+        for key, due, known in zip(keys, dues.tolist(), mine.tolist(), strict=True):
+            if known and cancel:
+                self.model.timers.pop((key, due, domain), None)
+            elif known:
+                self.model.set_timer(key, due, domain)
+
+    def due(self) -> None:
+        domain, limit = self.rng.choice(DOMAINS), self.rng.choice([1, 3, 1000])
+        earliest = min([due for _, due, kind in self.model.timers if kind is domain], default=None)
+        assert self.state.next_due(domain) == earliest
+        dues, slots = self.state.due(self.watermark, domain, limit)
+        fired = list(zip(dues.tolist(), self.key_list(self.state.keys(slots)), strict=True))
+        assert fired == self.model.fire(self.watermark, domain, limit)
+        visible = self.model.visible(self.watermark)
+        assert self.state.visible(slots, self.watermark).tolist() == [key in visible for _, key in fired]
+
+    def expire(self) -> None:
+        self.state.expire(self.watermark, self.rng.choice([1, 50, 10_000]))
+
+    def advance(self) -> None:
+        self.watermark += self.rng.choice([0, 1, 5, 40])
+
+    def checkpoint(self) -> None:
+        self.number += self.rng.randrange(1, 3)
+        since = self.durable[-1] if self.durable and self.rng.random() < 0.8 else None
+        readers = dict(self.state.freeze(self.number, since))
+        stored = Stored(self.number, since, readers, deepcopy(self.model), self.watermark)
+        if self.rng.random() < 0.8:
+            self.stored[self.number] = stored  # else: aborted at once, its readers dropped
+        if self.rng.random() < 0.4:
+            stored.read()
+
+    def settle(self) -> None:
+        """One of the checkpoints under way is written and becomes durable, or fails."""
+        waiting = [n for n in self.stored if n not in self.durable]
+        if waiting:
+            number = self.rng.choice(waiting)
+            if self.rng.random() < 0.3 or number < max(self.durable, default=0):
+                del self.stored[number]
+                return
+            self.stored[number].read()
+            self.durable.append(number)
+            self.state.durable(number)
+
+    def restart(self) -> None:
+        """Continue from the newest durable checkpoint; the state passes through one to three subtasks."""
+        self.stored = {n: stored for n, stored in self.stored.items() if n in self.durable}
+        if not self.durable:
+            self.state, self.model = self.new(), Model(self.ttl)
+            return
+        newest = self.stored[self.durable[-1]]
+        chain = [newest]
+        while chain[0].since is not None:
+            chain.insert(0, self.stored[chain[0].since])
+        parts = [stored.read() for stored in chain]
+        self.model, self.watermark = deepcopy(newest.model), newest.now
+        groups = sorted(self.rng.sample(range(1, GROUPS), self.rng.choice([0, 1, 2])))
+        pieces = [range(low, high) for low, high in zip([0, *groups], [*groups, GROUPS], strict=True)]
+        found: dict[Key, tuple[int, dict[str, Any]]] = {}
+        count = 0
+        for piece in pieces:
+            self.state = self.new()
+            self.state.restore(parts, piece, GROUPS)
+            self.state.validate()
+            mine = self.contents()
+            assert not found.keys() & mine.keys()
+            found.update(mine)
+            count += len(mine)
+        assert found == self.model.visible(self.watermark)
+        self.state = self.new()
+        self.state.restore(parts)
+
+    def contents(self) -> dict[Key, tuple[int, dict[str, Any]]]:
+        """What a reader of the state sees at the watermark."""
+        slots = self.state.slots
+        slots = slots[self.state.visible(slots, self.watermark)]
+        keys = self.key_list(self.state.keys(slots))
+        rows = self.state.read(slots).to_pylist()
+        stamps = [0] * len(slots) if self.ttl is None else self.state.records[slots, -1].tolist()
+        if self.ttl is None:
+            stamps = [self.model.stamps[key] for key in keys]
+        return {key: (stamp, row) for key, stamp, row in zip(keys, stamps, rows, strict=True)}
+
+    def check(self) -> None:
+        self.state.validate()
+        assert self.contents() == self.model.visible(self.watermark)
+
+
+OPERATIONS = {
+    Run.write: 8,
+    Run.find: 2,
+    Run.touch: 2,
+    Run.delete: 2,
+    Run.timers: 3,
+    Run.due: 2,
+    Run.expire: 3,
+    Run.advance: 3,
+    Run.checkpoint: 2,
+    Run.settle: 2,
+    Run.restart: 0.3,
+}
+
+
+def run(kind: str, ttl: int | None, seed: int, steps: int) -> Run:
+    made = Run(kind, ttl, seed)
+    for _ in range(steps):
+        operation = made.rng.choices(list(OPERATIONS), list(OPERATIONS.values()))[0]
+        operation(made)
+        made.check()
+    return made
+
+
+@pytest.mark.parametrize("ttl", [None, 30])
+@pytest.mark.parametrize("kind", KEYS)
+def test_random_operations_agree_with_the_model(kind: str, ttl: int | None) -> None:
+    for seed in range(3):
+        run(kind, ttl, seed, 120)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("ttl", [None, 5, 30])
+@pytest.mark.parametrize("kind", KEYS)
+def test_many_random_operations_agree_with_the_model(kind: str, ttl: int | None) -> None:
+    for seed in range(100, 200):
+        run(kind, ttl, seed, 300)
