@@ -145,7 +145,7 @@ def seek_words(words: Any, bits: Any, offset: Any, table: Any, shift: Any, null:
 
 
 @kernel(types.int64(RI32, RI64, PAIRS, types.uint64, WI64))
-def remove_words(slots: Any, keys: Any, table: Any, shift: Any, state: Any) -> None:
+def remove_words(slots: Any, keys: Any, table: Any, shift: Any, state: Any) -> Any:
     """Remove the keys of ``slots``, each once; return the number of slots whose key is not in the table."""
     missing = 0
     mask = types.uint64(table.shape[0] - 1)
