@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count as counter
 from itertools import cycle
 from typing import Any
 
@@ -27,7 +28,7 @@ from dataflow.clock import ManualClock
 from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.expressions import col, count
 from dataflow.planning.specs import Emit
-from dataflow.state.codec import decode, encode
+from dataflow.runtime.task.parts import TaskState, frozen
 from operators.aggregation.aggregate import AggregateOperator
 
 SCHEMA = pa.schema({"key": pa.int64(), "price": pa.int64()})
@@ -54,7 +55,7 @@ class State:
         context = OperatorContext(
             "bench", 0, 1, (SCHEMA,), OUTPUT, range(128), 128, None, ManualClock(), lambda due: None
         )
-        self.keys, self.rows = keys, 0
+        self.keys, self.rows, self.checkpoints = keys, 0, counter(1)
         self.operator = AggregateOperator(context, ["key"], AGGREGATIONS, Emit.FINAL)
         for start in range(0, keys, batch_rows):
             self.process(np.arange(start, min(start + batch_rows, keys)))
@@ -75,7 +76,8 @@ class State:
     def while_written(self, snapshot: Snapshot) -> tuple[list[Spent], pa.Buffer]:
         """The times of ``process`` calls until another thread has written ``snapshot``, and what it wrote."""
         parts: list[pa.Buffer] = []
-        writer = threading.Thread(target=lambda: parts.append(encode(snapshot.values, snapshot.tables)))
+        state = TaskState("bench[0]", operators={"bench": snapshot})
+        writer = threading.Thread(target=lambda: parts.append(state.encode("rows")))
         writer.start()
         times = []
         for keys in cycle(self.batches):
@@ -87,12 +89,13 @@ class State:
 
 
 def copy_on_write(state: State) -> Snapshot:
-    return state.operator.snapshot()
+    return frozen(state.operator.snapshot(), next(state.checkpoints))
 
 
 def columns_copied(state: State) -> Snapshot:
-    snapshot = state.operator.snapshot()
-    return Snapshot(snapshot.values, {name: reader.read_all() for name, reader in snapshot.tables.items()})
+    snapshot: Any = copy_on_write(state)
+    parts = [{name: reader.read_all() for name, reader in part.items()} for part in snapshot.logs["state"]]
+    return Snapshot(snapshot.values, logs={"state": parts})
 
 
 @dataclass
@@ -174,9 +177,10 @@ def bench_snapshot(benchmark: Any, take: Callable[[State], Snapshot], states: di
         figures.meanwhile.append(float(np.median([wall for wall, _ in times])))
         figures.longest.append(max(wall for wall, _ in times))
         figures.most_work.append(max(work for _, work in times))
-        records = decode(part)[1]["records"]
+        held: Any = TaskState.decode(part).operators["bench"].logs["state"]
+        records = held[0]["keys"]
         assert (records.num_rows, pc.sum(records["count.count"]).as_py()) == (keys, rows)
-        del records, part, snapshot
+        del records, part, snapshot, held
     benchmark.pedantic(timed, rounds=rounds)
     benchmark.extra_info.update(vars(figures))
     report[take.__name__] = figures

@@ -23,6 +23,7 @@ from dataflow.planning.checks import (
     key_type_error,
 )
 from dataflow.planning.specs import Aggregate, Emit, WindowAggregate
+from dataflow.state.ttl import Ttl
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,6 +80,8 @@ class KeyedStream(Stream):
         *aggregations: Aggregation | Latest | Mapping[str, Aggregation],
         emit: str | Emit | None = None,
         every: Duration | None = None,
+        ttl: Duration | None = None,
+        ttl_from: str = "write",
         name: str | None = None,
         parallelism: int | None = None,
         **named: Aggregation,
@@ -91,32 +94,49 @@ class KeyedStream(Stream):
             emit: ``"updates"``: one row per key touched by a batch (a changelog: the last row of a key counts, see
                 `changes`); ``"final"``: one row per key at the end. Default: final for bounded input, else updates.
             every: with updates, the least time between two emissions. None: after each batch.
+            ttl: with updates, how long a key is kept after its last row, so that state does not grow for ever. A row
+                finds its key if the greater of its event time and the watermark is below the key's latest event time
+                plus ``ttl``; else the key starts anew. Without event time the clock at the start of a batch counts.
+                Expiry emits nothing. None: keys are kept until the end.
+            ttl_from: what keeps a key: ``"write"`` or ``"access"``; for aggregates both mean any row of the key.
             name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
             parallelism: how many subtasks the operator has; None: as many as the run says.
             named: aggregates under new names.
 
         Raises:
-            GraphError: no aggregate is given, a value is not an aggregate, two columns have one name, or this stream
-                holds updates.
-            ConfigurationError: ``emit`` is unknown, or ``every`` is zero or given with ``emit="final"``.
+            GraphError: no aggregate is given, a value is not an aggregate, two columns have one name, this stream
+                holds updates, or ``ttl`` is given with ``emit="final"``.
+            ConfigurationError: ``emit`` or ``ttl_from`` is unknown, ``every`` or ``ttl`` is zero, or ``every`` is given
+                with ``emit="final"``.
             SchemaMismatch: an aggregate cannot take its column's type.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]}), batch_rows=1))
         >>> rows.key_by("k").agg(op.count().alias("n"), emit="updates").collect()["n"].to_pylist()
         [1, 2, 1]
+
+        A key that comes back after its time to live starts anew:
+
+        >>> table = pa.table({"k": ["a"] * 3, "at": pa.array([1, 2, 62], pa.timestamp("s"))})
+        >>> rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=1)).with_watermark("at")
+        >>> rows.key_by("k").agg(op.count().alias("n"), emit="updates", ttl="60s").collect()["n"].to_pylist()
+        [1, 2, 1]
         """
         import pyarrow as pa
 
-        check_options("agg", self.schema, name=name, parallelism=parallelism, emit=emit, every=every)
+        given = {"emit": emit, "every": every, "ttl": ttl, "ttl_from": None if ttl_from == "write" else ttl_from}
+        check_options("agg", self.schema, name=name, parallelism=parallelism, **given)
         computed = self._aggregations(aggregations, named)
         check_distinct([*self.keys, *(a.name for a in computed)], "agg")
-        chosen, because = choose_emit(emit, every, self._pipeline.graph.upstream(self._node))
+        chosen, because = choose_emit(emit, every, ttl, self._pipeline.graph.upstream(self._node))
         fields = [*self._key_fields(), *self._fields_of(computed)]
         spacing = None if every is None else microseconds(every, "agg(every=)")
         if spacing == 0:
             raise ConfigurationError("agg(every=) must be above zero; leave it out to emit after each batch")
-        spec = Aggregate(self.keys, tuple(computed), chosen, spacing, because)
+        kept = _ttl(ttl, ttl_from)
+        spec = Aggregate(
+            self.keys, tuple(computed), chosen, spacing, because, kept, self._time if kept is not None else None
+        )
         return self._then(spec, pa.schema(fields), "agg", name, parallelism)
 
     def _aggregations(
@@ -258,3 +278,17 @@ class WindowedStream:
         schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(computed)])
         time = EventTime("window_end", exclusive=True)
         return stream._then(spec, schema, "window", name, parallelism, sides={LATE: stream.schema}, time=time)
+
+
+def _ttl(ttl: Duration | None, ttl_from: str) -> Ttl | None:
+    """Return the time to live that was asked for. Raises: ConfigurationError."""
+    if ttl_from not in ("write", "access"):
+        raise ConfigurationError(f"agg(ttl_from=) must be 'write' or 'access', got {ttl_from!r}")
+    if ttl is None:
+        if ttl_from != "write":
+            raise ConfigurationError("agg(ttl_from=) needs a ttl, such as ttl='1h'")
+        return None
+    length = microseconds(ttl, "agg(ttl=)")
+    if length == 0:
+        raise ConfigurationError("agg(ttl=) must be above zero; leave it out to keep every key")
+    return Ttl(length, access=ttl_from == "access")

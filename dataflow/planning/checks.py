@@ -93,20 +93,27 @@ def side_schemas(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
     return {tag: schema_or_default(schema, main, f"apply(sides=) of {tag!r}") for tag, schema in sides.items()}
 
 
-def choose_emit(emit: str | Emit | None, every: Duration | None, upstream: Graph) -> tuple[Emit, str]:
+def choose_emit(
+    emit: str | Emit | None, every: Duration | None, ttl: Duration | None, upstream: Graph
+) -> tuple[Emit, str]:
     """Return when an aggregate emits, and the reason if updates are the default.
 
     ``upstream`` has every operator that the aggregate depends on. The default is final if all its sources have an end.
 
-    Raises: ConfigurationError if ``emit`` is unknown, or final with an ``every``.
+    Raises: ConfigurationError if ``emit`` is unknown, or final with an ``every``; GraphError if it is final with a
+        ``ttl``.
     """
     if emit is not None:
         chosen = _emit(emit)
         if chosen is Emit.FINAL and every is not None:
             raise ConfigurationError("agg(every=) needs emit='updates', got emit='final'; leave one of them out")
+        if chosen is Emit.FINAL and ttl is not None:
+            raise GraphError(
+                "agg(ttl=) needs emit='updates', got emit='final': a group that expires has no result at the end"
+            )
         return chosen, ""
-    if every is not None:
-        return Emit.UPDATES, "every= is given"
+    if every is not None or ttl is not None:
+        return Emit.UPDATES, f"{'every' if every is not None else 'ttl'}= is given"
     for node in upstream:
         if isinstance(node.spec, Read) and not node.spec.source.bounded:
             return Emit.UPDATES, f"source {node.name!r} ({_kind(node.spec.source)}) has no end"

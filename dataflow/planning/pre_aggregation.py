@@ -53,7 +53,7 @@ def _is_worth(
     graph: Graph, node: Node, spec: Grouped, parallelism: int, chosen: Callable[[Node, pa.Schema], bool]
 ) -> bool:
     """Return whether a ``Combine`` before ``node`` is possible and reduces work."""
-    if len(node.inputs) != 1:
+    if len(node.inputs) != 1 or not spec.takes_records:
         return False
     (edge,) = node.inputs
     widths = [n.parallelism or parallelism for n in (graph.nodes[edge.source], node)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from dataflow.clock import exact_duration_text
 from dataflow.contracts.operator import OperatorFactory
 from dataflow.contracts.row_errors import OnError
 from dataflow.contracts.sink import Sink
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dataflow.expressions import Aggregation, Expr
+    from dataflow.state.ttl import Ttl
 
 __all__ = [
     "Aggregate",
@@ -237,6 +239,7 @@ class Grouped(Spec, ABC):
     Attributes:
         windowed: whether there is a row for each key and window.
         folds_alone: whether folding before the operator pays even if it has one subtask, so that no rows move.
+        takes_records: whether rows may be folded per key before they reach the operator.
     """
 
     is_users = False
@@ -244,6 +247,10 @@ class Grouped(Spec, ABC):
     keeps_batches = False
     windowed: bool = False
     folds_alone: bool = False
+
+    @property
+    def takes_records(self) -> bool:
+        return True
 
     keys: tuple[str, ...]
     aggregations: tuple[Aggregation, ...]
@@ -277,7 +284,8 @@ class Aggregate(Grouped):
     """Computes aggregates per key. ``every`` (microseconds) limits how often updates are emitted; None: after each
     batch.
 
-    ``because`` is the reason why updates are the default, for messages; empty if ``emit`` was given.
+    ``because`` is the reason why updates are the default, for messages; empty if ``emit`` was given. A group expires
+    ``ttl`` after its last row, by the event time in ``time``, or by the clock if it is None.
     """
 
     keys: tuple[str, ...]
@@ -285,6 +293,8 @@ class Aggregate(Grouped):
     emit: Emit
     every: int | None
     because: str = field(default="", compare=False)
+    ttl: Ttl | None = None
+    time: EventTime | None = None
 
     @property
     def update_keys(self) -> tuple[str, ...]:
@@ -295,21 +305,27 @@ class Aggregate(Grouped):
         return self.keys
 
     @property
+    def takes_records(self) -> bool:
+        return self.ttl is None
+
+    @property
     def sees_batches(self) -> bool:  # type: ignore[override]
         return self.emit is Emit.UPDATES and self.every is None
 
     def arguments(self) -> tuple[Any, ...]:
-        return self.keys, self.aggregations, self.emit, self.every
+        return self.keys, self.aggregations, self.emit, self.every, self.ttl, self.time
 
     def detail(self) -> dict[str, Json]:
+        ttl: dict[str, Json] = {} if self.ttl is None else {"ttl": exact_duration_text(self.ttl.length)}
         return {
             "keys": list(self.keys),
             "aggregations": [str(a) for a in self.aggregations],
             "emit": self.emit.value,
+            **ttl,
         }
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
-        return {*self.keys, *self._aggregated()}
+        return {*self.keys, *self._aggregated(), *([self.time.column] if self.time is not None else [])}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ first written after a snapshot (``dataflow.state.copy_on_write``), and listed fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -27,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.errors import CheckpointDamaged, ConfigurationError
+from dataflow.errors import CheckpointDamaged
 from dataflow.state.arrays import words
 from dataflow.state.changes import Changes
 from dataflow.state.columns import RecordColumns, WordColumns
@@ -36,6 +35,7 @@ from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
 from dataflow.state.parts import LIVE, STAMP, check_columns, is_base, marked, owned, stored_keys, stored_timers
 from dataflow.state.timers import TimeDomain, Timers
+from dataflow.state.ttl import Ttl
 
 __all__ = ["KeyedState", "Times", "Ttl"]
 
@@ -47,28 +47,6 @@ _HELD = 1
 _FEW = 1 << 16
 """Removed slots that may always wait for a checkpoint."""
 _DOMAINS = (TimeDomain.EVENT, TimeDomain.CLOCK)
-
-
-@dataclass(frozen=True, slots=True)
-class Ttl:
-    """How long a value is visible after its key was last written: while the time is below stamp + ``length``.
-
-    Args:
-        length: microseconds, above zero.
-        access: whether reading a value counts as well as writing it.
-
-    Raises: ConfigurationError for a length of zero or less.
-
-    >>> Ttl(3_600_000_000)
-    Ttl(length=3600000000, access=False)
-    """
-
-    length: int
-    access: bool = False
-
-    def __post_init__(self) -> None:
-        if self.length <= 0:
-            raise ConfigurationError(f"a ttl must be above zero, got {self.length} us: leave it out to keep all")
 
 
 class KeyedState:
@@ -122,9 +100,6 @@ class KeyedState:
         self._fired: Slots = np.empty(0, np.int32)  # whose last timer may have fired
         self._sweep = 0
         schema = pa.schema([*self._index.schema, *self._columns.stored])
-        clash = [name for name in schema.names if schema.names.count(name) > 1 or name in (STAMP, LIVE)]
-        if clash:
-            raise ConfigurationError(f"keyed state has columns of one name, or a reserved name: {sorted(set(clash))}")
         stamp = [] if ttl is None else [pa.field(STAMP, pa.int64())]
         live = pa.field(LIVE, pa.bool_())
         self._stored = pa.schema([*schema, *stamp, live])
@@ -152,6 +127,11 @@ class KeyedState:
     def slots(self) -> Slots:
         """The slots of all keys with a value, in ascending order, expired ones that are not removed yet included."""
         return np.flatnonzero(self.records[:, 0] < 0).astype(np.int32)
+
+    @property
+    def stored(self) -> pa.Schema:
+        """The columns of a checkpoint: the key's, the state's, and whether the key has a value."""
+        return self._stored
 
     @property
     def records(self) -> npt.NDArray[np.int64]:
@@ -219,7 +199,7 @@ class KeyedState:
             self._changes.note_new(slots[rows], len(self._rows.rows))
         if self._ttl is not None or self._timers is not None:
             return slots, self.touch(slots, now, stamps)
-        self._change(slots)
+        self.change(slots)
         fresh = np.zeros(len(slots), np.bool_)
         if len(rows):
             fresh[rows] = True
@@ -238,7 +218,7 @@ class KeyedState:
         """
         from dataflow.state.kernels.keyed import stamp_rows
 
-        self._change(slots)
+        self.change(slots)
         fresh = np.empty(len(slots), np.bool_)
         expired = np.empty(len(slots), np.int32)
         count = stamp_rows(
@@ -247,6 +227,17 @@ class KeyedState:
         if count:
             self._reset(np.unique(expired[:count]), kept=_LIVE | _HELD)
         return fresh
+
+    def change(self, slots: Slots) -> None:
+        """Prepare records of ``slots`` for a change by their owner that is no write of the key.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), words=1)
+        >>> slots, fresh = state.insert([pa.array([1])])
+        >>> state.change(slots)
+        >>> state.records[slots, 1] = 5
+        """
+        self._rows.save(slots)
+        self._changes.note(slots, len(self._rows.rows))
 
     def delete(self, slots: Slots) -> None:
         """Remove the keys of ``slots``, with their values and timers.
@@ -261,7 +252,7 @@ class KeyedState:
         if len(slots):
             if self._timers is not None:
                 self._timers.cancel_all(slots)
-            self._change(slots)
+            self.change(slots)
             self._reset(slots, kept=0)
             self._drop_keys(slots)
 
@@ -406,7 +397,7 @@ class KeyedState:
         found = np.empty(stop - start, np.int32)
         expired = found[: find_expired(self._rows.rows, start, stop, self._stamp, self._length, now, found)]
         if len(expired):
-            self._change(expired)
+            self.change(expired)
             self._reset(expired, kept=0)
             idle = expired if self._timers is None else expired[~self._timers.pending(expired)]
             self._drop_keys(idle)
@@ -441,14 +432,14 @@ class KeyedState:
         delta = self._changes.close(checkpoint, since, len(self._rows.rows))
         known, reading = self._index.known(), self._readers.begin()
         frozen = self._rows.freeze(len(self._index), None if delta is None else delta.chosen)
-        schema, store = marked(self._stored, delta), self._columns.freeze()
+        schema, store = marked(self._stored, base=delta is None), self._columns.freeze()
         rows = stored_keys(frozen, delta, known, store, schema, self._stamp, reading)
         tables = {"keys": pa.RecordBatchReader.from_batches(schema, rows)}
         if self._timers is not None:
             records, changes = self._timers.records, self._timers.changes
             delta = changes.close(checkpoint, None if delta is None else since, len(records.rows))
             frozen = records.freeze(self._timers.count, None if delta is None else delta.chosen)
-            schema = marked(self._stored_timers, delta)
+            schema = marked(self._stored_timers, base=delta is None)
             timers = stored_timers(frozen, delta, known, schema, reading)
             tables["timers"] = pa.RecordBatchReader.from_batches(schema, timers)
         return tables
@@ -484,10 +475,10 @@ class KeyedState:
         count = len(self._index.schema)
         for part in chain[bases[-1] :] if bases else []:
             if "keys" in part:
-                check_columns(part["keys"].schema, self._stored)
+                check_columns(part["keys"], self._stored)
                 self._restore_keys(owned(part["keys"], count, mine, max_groups))
             if "timers" in part:
-                check_columns(part["timers"].schema, self._stored_timers)
+                check_columns(part["timers"], self._stored_timers)
                 self._restore_timers(owned(part["timers"], count, mine, max_groups))
         self._drop_fired()
         self._changes.begin(len(self._rows.rows))
@@ -499,7 +490,7 @@ class KeyedState:
         empty, count = not len(self._index), len(self._index.schema)
         written, distinct = 0, [np.empty(0, np.int32)]
         for batch in table.to_batches():
-            live = to_numbers(batch.column(LIVE))
+            live = to_numbers(batch.columns[-1])
             if not live.all():
                 gone = self._index.find(batch.filter(to_array(~live)).columns[:count])
                 self.delete(gone[gone >= 0])
@@ -518,6 +509,8 @@ class KeyedState:
 
     def _restore_records(self, slots: Slots, columns: list[pa.Array], *, empty: bool) -> None:
         """Write the columns of a batch into the records of ``slots``; the state was ``empty`` before its part."""
+        if self._stamp and columns[-1].null_count:
+            raise CheckpointDamaged(f"{columns[-1].null_count} keys have no stamp")
         stamps = [words(columns.pop())] if self._stamp else []
         first, last = int(slots[0]), int(slots[-1])
         in_order = empty and last - first == len(slots) - 1
@@ -538,10 +531,9 @@ class KeyedState:
         if is_base(table) or self._timers is None:
             self._timers = Timers(self._readers)
         count = len(self._index.schema)
-        table = table.take(to_array(np.argsort(to_numbers(table["sequence"].combine_chunks()), kind="stable")))
+        table = table.take(to_array(np.argsort(to_numbers(table.column(count + 2).combine_chunks()), kind="stable")))
         for batch in table.to_batches():
-            live = to_numbers(batch.column(LIVE))
-            dues, domains = to_numbers(batch.column("due")), to_numbers(batch.column("domain"))
+            dues, domains, _, live = [to_numbers(column) for column in batch.columns[count:]]
             gone = self._index.find(batch.columns[:count])
             for number, domain in enumerate(_DOMAINS):
                 mine = (domains == number) & ~live & (gone >= 0)
@@ -581,10 +573,6 @@ class KeyedState:
             raise TypeError(f"the columns of this state are read by {type(self._columns).__name__}")
         return self._columns
 
-    def _change(self, slots: Slots) -> None:
-        self._rows.save(slots)
-        self._changes.note(slots, len(self._rows.rows))
-
     def _reset(self, slots: Slots, kept: int) -> None:
         from dataflow.state.kernels.keyed import reset_records
 
@@ -609,7 +597,7 @@ class KeyedState:
         if len(slots):
             bare = slots[(self._rows.rows[slots, 0] >= 0) & ~self._timers.pending(slots)]
             if len(bare):
-                self._change(bare)
+                self.change(bare)
                 self._drop_keys(bare)
 
     def _drop_fired(self) -> None:

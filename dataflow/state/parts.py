@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.errors import CheckpointMismatch
+from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.state.arrays import from_words
 from dataflow.state.changes import Delta
 from dataflow.state.columns import Store
@@ -34,9 +34,9 @@ _BASE, _DELTA = b"base", b"delta"
 _SIGN = -(2**63)
 
 
-def marked(schema: pa.Schema, delta: Delta | None) -> pa.Schema:
-    """Return ``schema`` with a note of whether its rows are a base (``delta`` is None)."""
-    return schema.with_metadata({_PART: _BASE if delta is None else _DELTA})
+def marked(schema: pa.Schema, *, base: bool) -> pa.Schema:
+    """Return ``schema`` with a note of whether its rows are a base or a delta."""
+    return schema.with_metadata({_PART: _BASE if base else _DELTA})
 
 
 def is_base(table: pa.Table) -> bool:
@@ -44,9 +44,12 @@ def is_base(table: pa.Table) -> bool:
     return (table.schema.metadata or {}).get(_PART) == _BASE
 
 
-def check_columns(found: pa.Schema, expected: pa.Schema) -> None:
-    """Raise CheckpointMismatch unless a stored table has the columns of this state."""
-    if found.names == expected.names and found.types == expected.types:
+def check_columns(table: pa.Table, expected: pa.Schema) -> None:
+    """Raise CheckpointMismatch for a stored table of other columns, CheckpointDamaged if ``/live`` is ever null."""
+    found = table.schema
+    if found.types == expected.types:  # names may differ: those of records are for people
+        if table.num_columns and table.column(table.num_columns - 1).null_count:
+            raise CheckpointDamaged(f"it is unknown of some rows whether their keys are live: {LIVE} is null")
         return
     theirs = {name: str(type_) for name, type_ in zip(found.names, found.types, strict=True)}
     ours = {name: str(type_) for name, type_ in zip(expected.names, expected.types, strict=True)}

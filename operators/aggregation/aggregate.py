@@ -10,10 +10,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
+from dataflow.clock import exact_duration_text
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.source import Json
+from dataflow.contracts.windows import EventTime
 from dataflow.errors import (
     OTHER_PIPELINE,
     CheckpointDamaged,
@@ -24,19 +28,26 @@ from dataflow.errors import (
 )
 from dataflow.expressions import Aggregation
 from dataflow.planning.specs import Emit
+from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
-from dataflow.state.keyed import KeyIndex, index_kernels
-from operators.aggregation.ownership import owned_rows
+from dataflow.state.keyed_state import KeyedState, Ttl
+from dataflow.untrusted import parsed
 from operators.aggregation.partials import RECORD, is_partial
 from operators.aggregation.records import Records, SumOverflow
+from operators.aggregation.restoring import first_format, restoring
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.sums import overflow_of
+from operators.aggregation.window_times import row_times
 
 __all__ = ["AggregateOperator"]
 
 CHUNK = 65_536
 """The largest batch, in rows, of an emission that is split into several batches."""
+
+_LEAST = -(2**63)
+_SWEPT, _SWEPT_A_ROW, _SWEPT_AT_ONCE = 1024, 2, 8192
+"""Slots that are searched for expired values: after a batch, for each of its rows, and at a watermark."""
 
 
 class AggregateOperator(Operator):
@@ -62,6 +73,8 @@ class AggregateOperator(Operator):
         aggregations: Sequence[Aggregation],
         emit: Emit,
         every: int | None = None,
+        ttl: Ttl | None = None,
+        time: EventTime | None = None,
     ) -> None:
         if every is not None and (emit is Emit.FINAL or every <= 0):
             raise ConfigurationError(f"{context.name}: every={every} us needs Emit.UPDATES and a positive interval")
@@ -72,23 +85,26 @@ class AggregateOperator(Operator):
         self._context = context
         self._emit = emit
         self._every = every
+        self._ttl = ttl
+        self._time = time if ttl is not None else None
+        self._now = _LEAST  # the watermark, or without event time the latest time of the clock
         self._timer_set = False
         self._aggregations = list(aggregations)
         self._keys = list(keys)
         self._key_schema = key_schema(context.output_schema, keys)
         self._start()
         self._check_output()
-        if context.restored is not None and context.restored.tables:
+        if context.restored is not None and context.restored.values:
             self._restore(context.restored)
 
     def _start(self) -> None:
         """Begin with empty state."""
-        self._index = KeyIndex(self._key_schema)
         self._records = Records(self._aggregations, self._context.input_schemas[0], self._context.name)
+        self._state = KeyedState(self._key_schema, self._records, ttl=self._ttl)
 
     @property
     def kernels(self) -> Sequence[str]:
-        return *index_kernels(self._key_schema), *self._records.kernels
+        return self._state.kernels
 
     def open(self) -> None:
         if len(self._records.touched):
@@ -101,20 +117,47 @@ class AggregateOperator(Operator):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if not batch.num_rows:
             return
-        slots = self._index.slots([batch.column(key) for key in self._keys])
+        keys = [batch.column(key) for key in self._keys]
+        if self._ttl is None:
+            slots, _ = self._state.insert(keys)
+        else:
+            times = self._times(batch)
+            slots, fresh = self._state.insert(keys, np.maximum(times, self._now), times)
+            batch, slots = _since_last_start(batch, slots, fresh)
         try:
             if is_partial(batch.schema):
-                self._records.merge(batch.column(RECORD), slots, len(self._index))
+                self._records.merge(batch.column(RECORD), slots)
             else:
-                self._records.fold(batch, slots, len(self._index))
+                self._records.fold(batch, slots)
         except SumOverflow as error:
-            key = self._index.keys(slots[error.row : error.row + 1])
+            key = self._state.keys(slots[error.row : error.row + 1])
             raise overflow_of(self._context.name, error, key, self._key_schema) from error
         if self._every is not None:
             self._set_timer()
         elif self._emit is Emit.UPDATES:
             out.emit(self._rows(self._records.touched))
             self._records.forget_touched()
+        if self._ttl is not None:
+            self._state.expire(self._now, _SWEPT + _SWEPT_A_ROW * len(slots))
+
+    def advance(self, watermark: int, out: Out) -> None:
+        if self._time is not None:
+            self._now = watermark
+            if watermark < MAX_WATERMARK:  # at the end of the input the state is of no use
+                self._state.expire(watermark, _SWEPT_AT_ONCE)
+
+    def _times(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """Return the time at which each row writes its key: its event time, or else the clock's, for all of them."""
+        if self._time is None:
+            self._now = max(self._now, int(self._context.clock.wall() * 1_000_000))
+            return np.full(1, self._now, np.int64)
+        times = batch.column(self._time.column)
+        if times.null_count:
+            raise ValueError(
+                f"{self._context.name}: {times.null_count} event times are null in {self._time.column!r}; filter such "
+                "rows out, or give on_error= to with_watermark"
+            )
+        return row_times(times, self._time.back)
 
     def timer(self, due: int, out: Out) -> Iterator[None] | None:
         self._timer_set = False
@@ -126,15 +169,10 @@ class AggregateOperator(Operator):
         return self._emit_touched(out) if len(self._records.touched) else None
 
     def snapshot(self) -> Snapshot:
-        if not len(self._index):
-            return Snapshot()
-        return Snapshot(
-            values={"aggregations": self._described()},
-            tables={
-                "records": self._records.snapshot(len(self._index)),  # read first: folds must save rows until then
-                "keys": self._index.snapshot(),
-            },
-        )
+        values: dict[str, Json] = {"aggregations": self._described()}
+        if self._ttl is not None:
+            values["now"] = self._now
+        return Snapshot(values, logs={"state": self._state})
 
     def _restore(self, restored: Snapshot) -> None:
         aggregations = restored.values.get("aggregations")
@@ -143,41 +181,39 @@ class AggregateOperator(Operator):
                 f"{self._context.name}: the checkpoint holds the aggregates {aggregations}, "
                 f"the pipeline {self._described()}; {OTHER_PIPELINE}"
             )
-        keys, records = restored.tables["keys"], restored.tables["records"]
-        if keys.num_rows != records.num_rows:
-            raise CheckpointDamaged(
-                f"{self._context.name}: the checkpoint is damaged: {keys.num_rows} keys, {records.num_rows} records"
-            )
-        if keys.schema.types != self._key_schema.types:
-            raise CheckpointMismatch(
-                f"{self._context.name}: the checkpoint's keys are {keys.schema.types}, the pipeline's "
-                f"{self._key_schema.types}; {OTHER_PIPELINE}"
-            )
-        mine = owned_rows(keys, self._context)
-        if not mine.all():
-            keys, records = keys.filter(to_array(mine)), records.filter(to_array(mine))
-        self._index.restore(keys)
-        self._records.restore(records)
+        parts: Any = restored.logs.get("state", ())
+        if restored.tables:
+            parts = [first_format(restored.tables["keys"], restored.tables["records"], self._context.name)]
+        elif not parts:
+            raise CheckpointDamaged(f"{self._context.name}: the checkpoint has no table of its keys")
+        self._now = parsed(int, restored.values.get("now", _LEAST), f"{self._context.name}: the time of its state")
+        with restoring(self._context.name):
+            self._state.restore(parts, self._context.key_groups, self._context.max_key_groups)
 
     def _described(self) -> list[str]:
-        return [aggregation.fingerprint() for aggregation in self._aggregations]
+        described = [aggregation.fingerprint() for aggregation in self._aggregations]
+        if self._ttl is not None:
+            by = "the clock" if self._time is None else repr(self._time.column)
+            described.insert(0, f"ttl {exact_duration_text(self._ttl.length)} by {by}")
+        return described
 
     def _rows(self, slots: Slots) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(
-            [*self._index.keys(slots), *self._records.read(slots)], schema=self._context.output_schema
+            [*self._state.keys(slots), *self._records.read(slots)], schema=self._context.output_schema
         )
 
     def _emit_touched(self, out: Out) -> Iterator[None]:
         touched = self._records.touched.copy()
+        self._state.change(touched)
         self._records.forget_touched()
         for start in range(0, len(touched), CHUNK):
             out.emit(self._rows(touched[start : start + CHUNK]))
             yield
 
     def _emit_all(self, out: Out) -> Iterator[None]:
-        for start in range(0, len(self._index), CHUNK):
-            slots = np.arange(start, min(start + CHUNK, len(self._index)), dtype=np.int32)
-            out.emit(self._rows(slots))
+        slots = self._state.slots
+        for start in range(0, len(slots), CHUNK):
+            out.emit(self._rows(slots[start : start + CHUNK]))
             yield
         self._start()
 
@@ -193,3 +229,19 @@ class AggregateOperator(Operator):
                 f"{self._context.name}: keys and aggregates have the types {[str(t) for t in expected]}, but the "
                 f"output schema has {[str(t) for t in self._context.output_schema.types]}"
             )
+
+
+def _since_last_start(
+    batch: pa.RecordBatch, slots: Slots, fresh: npt.NDArray[np.bool_]
+) -> tuple[pa.RecordBatch, Slots]:
+    """Return the rows that count for the values of their keys: not those before a row that found its key expired."""
+    from operators.kernels.lives import mark_lasting
+
+    starts = np.flatnonzero(fresh)
+    if not len(starts):
+        return batch, slots
+    lasting = np.empty(len(slots), np.bool_)
+    last = np.full(int(slots.max()) + 1, -1, np.int32)
+    if mark_lasting(slots, fresh, last, lasting) == len(slots):
+        return batch, slots
+    return batch.filter(to_array(lasting)), slots[lasting]

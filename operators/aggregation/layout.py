@@ -14,7 +14,8 @@ import pyarrow as pa
 from dataflow.errors import ConfigurationError
 from dataflow.expressions import AggregateKind, Aggregation, Expr, compile_expression
 from dataflow.expressions.coercion import value_type
-from dataflow.state.arrays import fresh_words, from_words, is_word, plain, words
+from dataflow.state.arrays import fresh_words, from_words, is_word, plain
+from dataflow.state.index import Slots
 from operators.aggregation.passes import Field, Program, program
 from operators.kernels.instructions import COUNT, EXTREME, KEEP, SUM, SUM_FLOAT, SUM_UNSIGNED
 from operators.steps.choice import Choice, ChosenColumn, ValuePlace
@@ -23,13 +24,13 @@ from operators.steps.decimals import DecimalSum
 from operators.steps.distinct import CountDistinct
 from operators.steps.extreme import BytesExtreme
 from operators.steps.moments import StandardDeviation, Variance
-from operators.steps.step import Fold, Rows, Step, StepPlace, Store, read_word, seen
+from operators.steps.step import Fold, Rows, Step, StepPlace, Store, read_word, seen, stored_words
 
 __all__ = ["Argument", "RecordLayout"]
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 _INFINITY = 0x7FF0000000000000
-_RECORD_KERNELS = ("operators.kernels.aggregate", "dataflow.state.kernels.copy_on_write")
+_RECORD_KERNELS = ("operators.kernels.aggregate", "dataflow.state.kernels.keyed")
 _MAX_FLAGS = 62
 
 Argument = Callable[[pa.RecordBatch], pa.Array]
@@ -67,12 +68,12 @@ class WordColumn:
 
     def freeze(self) -> Store:
         """Return a function that makes these columns from frozen records."""
-        return lambda records, start: [read_word(records, field.word, _stored_type(field)) for field in self.fields]
+        return lambda records: [read_word(records, field.word, _stored_type(field)) for field in self.fields]
 
-    def restore(self, records: Rows, columns: Sequence[pa.Array]) -> None:
+    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         """Restore the columns that ``freeze`` stored."""
         for field, column in zip(self.fields, columns, strict=True):
-            records[:, field.word] = words(column)
+            records[:, field.word] = stored_words(column, field.name)
 
 
 class RecordLayout:

@@ -27,17 +27,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataflow.errors import CheckpointMismatch
 from dataflow.expressions import Aggregation
 from dataflow.state.arrays import fresh_words, is_word, validity, words
-from dataflow.state.copy_on_write import CHUNK, CopyOnWriteRows, FrozenRows
+from dataflow.state.columns import Store
+from dataflow.state.copy_on_write import Readers, RecordRows, Rows
 from dataflow.state.index import Slots
 from operators.aggregation.layout import RecordLayout
-from operators.steps.step import Fold, Step, Store, Sum128Overflow, read_word
+from operators.steps.step import Fold, Step, Sum128Overflow, read_word, stored_words
 
 __all__ = ["Records", "SumOverflow", "is_mergeable", "partial_type"]
-
-_FIRST = 512
 
 
 class SumOverflow(OverflowError):
@@ -66,7 +64,7 @@ def is_mergeable(aggregations: Sequence[Aggregation], schema: pa.Schema) -> bool
 
 
 class Records:
-    """One record a slot for ``aggregations`` over rows of ``schema``.
+    """One record a slot for ``aggregations`` over rows of ``schema``: the columns of keyed state, or a table by itself.
 
     Slots that a fold or a merge touched are listed in ``touched`` until ``forget_touched`` or ``clear``. Raises
     ``SchemaMismatch`` for arguments that cannot be aggregated: see ``Aggregation.dtype``.
@@ -75,12 +73,22 @@ class Records:
     def __init__(self, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str) -> None:
         self._layout = RecordLayout(aggregations, schema, where)
         self._where = where
-        stored = [field for column in self._layout.columns for field in column.stored()]
-        self._stored = pa.schema([pa.field("flags", pa.int64()), *stored])
-        self._records = CopyOnWriteRows(self._allocate(_FIRST))
-        self._scratch = np.empty((0, self._layout.width), np.int64)
-        self._touched: Slots = np.empty(_FIRST + 1, np.int32)
+        columns = [field for column in self._layout.columns for field in column.stored()]
+        self.stored = pa.schema([pa.field("flags", pa.int64()), *columns])
+        self._touched: Slots = np.empty(0, np.int32)
         self._touches = 0
+        self.attach(RecordRows(self.template), Readers())
+
+    def attach(self, rows: RecordRows, readers: Readers) -> None:
+        """Hold the records in ``rows``, whose further words are not touched."""
+        self._records = rows
+        self._readers = readers
+        self._scratch = np.empty((0, rows.rows.shape[1]), np.int64)
+
+    @property
+    def template(self) -> npt.NDArray[np.int64]:
+        """A record without rows."""
+        return self._layout.template
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -103,10 +111,9 @@ class Records:
         return self._touched[: self._touches]
 
     def forget_touched(self) -> None:
-        """Begin a new list of touched slots."""
+        """Begin a new list of touched slots. Keyed state must know before that their records change."""
         from operators.kernels.aggregate import clear_touched
 
-        self._records.save(self.touched)
         clear_touched(self._records.rows, self.touched)
         self._touches = 0
 
@@ -116,15 +123,16 @@ class Records:
         If ``forget_touched`` was never called, all records are empty again, at a cost by used slots only. Only for
         records that are ``mergeable``.
         """
-        from operators.kernels.merging import reset_records
+        from dataflow.state.kernels.keyed import reset_records
 
         assert self.mergeable, "these records are more than their words"
-        self._records.save(self.touched)
-        reset_records(self._records.rows, self.touched, self._layout.template)
+        reset_records(self._records.rows, self.touched, self.template, self._layout.width, 0)
         self._touches = 0
 
-    def fold(self, batch: pa.RecordBatch, slots: Slots, known: int) -> None:
+    def fold(self, batch: pa.RecordBatch, slots: Slots, known: int = 0) -> None:
         """Fold row i of ``batch`` into the record of ``slots[i]``; all slots are below ``known``.
+
+        Keyed state has made room for them, so ``known`` is for records by themselves.
 
         Raises ``SumOverflow``; the batch is then partly folded, so the records must not be used again.
         """
@@ -145,7 +153,6 @@ class Records:
         self._make_room(known)
         values = [_NO_WORDS, *[_argument_words(array) for array in arguments]]
         bits = [_NOT_NULL, *[validity(array) for array in arguments]]
-        self._records.save(slots)
         for program, reads in self._layout.program(tuple([len(bitmap) > 0 for bitmap, _ in bits])):
             self._touches, row, word = fold(
                 self._records.rows,
@@ -176,10 +183,10 @@ class Records:
         memory = fresh_words(len(slots) * self._layout.width)
         records = memory.reshape(len(slots), self._layout.width)
         gather_records(self._records.rows, slots, records)
-        records[:, 0] &= ~1  # clear the bit "touched", which is local
+        records[:, 0] &= ~(_LIVE | 1)  # clear the bits "has a value" and "touched", which are local
         return pa.Array.from_buffers(self._layout.partial_type, len(slots), [None, pa.py_buffer(memory)])
 
-    def merge(self, partials: pa.Array, slots: Slots, known: int) -> None:
+    def merge(self, partials: pa.Array, slots: Slots, known: int = 0) -> None:
         """Fold record i of ``partials`` into the record of ``slots[i]``, as if its rows came now.
 
         Slots are below ``known``.
@@ -195,7 +202,6 @@ class Records:
         assert len(partials) == len(slots), f"{len(partials)} records for {len(slots)} slots"
         assert partials.null_count == 0, f"{partials.null_count} of {len(partials)} records are null"
         self._make_room(known)
-        self._records.save(slots)
         others = _records_of(partials, self._layout.width)
         for step in self._layout.steps:
             with _named(step):
@@ -222,60 +228,46 @@ class Records:
         always = int(np.bitwise_and.reduce(records[:, 0])) if len(slots) else 0
         return [column.read(records, always) for column in self._layout.columns]
 
-    def snapshot(self, known: int) -> pa.RecordBatchReader:
-        """Return a reader of the first ``known`` records as of now, a column each word, to be read on any thread.
+    def freeze(self) -> Store:
+        """Return a function that makes the columns ``stored`` from records frozen now, one row a record."""
+        stores = [column.freeze() for column in self._layout.columns]
 
-        Row i belongs to slot i. No row refers to another, so rows can be dropped, and tables of several subtasks
-        concatenated.
-        """
-        frozen, stores = self._records.freeze(known), [column.freeze() for column in self._layout.columns]
-        return pa.RecordBatchReader.from_batches(self._stored, _stored(frozen, self._stored, stores))
+        def store(records: Rows) -> list[pa.Array]:
+            return [read_word(records, 0, pa.int64()), *[array for made in stores for array in made(records)]]
 
-    def restore(self, table: pa.Table) -> None:
-        """Restore the records of a snapshot; record i belongs to slot i. Touched slots are listed in slot order.
+        return store
 
-        Raises ``CheckpointMismatch`` for a snapshot of other columns.
-        """
-        _check_stored(table.schema, self._stored, self._where)
-        if not table.num_rows:
-            return
-        self._make_room(table.num_rows)
-        records = self._records.rows[: table.num_rows]
-        columns = [pa.concat_arrays(column.chunks) for column in table.columns]
-        records[:, 0] = words(columns.pop(0))
+    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
+        """Restore the columns that ``freeze`` made into empty ``records``; row i is of ``slots[i]``."""
+        flags, *rest = columns
+        records[:, 0] = stored_words(flags, "flags") & ~_LIVE
         for column in self._layout.columns:
             count = len(column.stored())
-            column.restore(records, columns[:count])
-            del columns[:count]
-        touched = np.flatnonzero(records[:, 0] & 1)
-        self._touched[: len(touched)] = touched
-        self._touches = len(touched)
+            column.restore(records, slots, rest[:count])
+            del rest[:count]
+        self._make_touched()
+        touched = slots[records[:, 0] & 1 == 1]
+        self._touched[self._touches : self._touches + len(touched)] = touched
+        self._touches += len(touched)
+
+    def forget(self, slots: Slots) -> None:
+        """Free what the records of ``slots`` refer to."""
+        for step in self._layout.steps:
+            step.forget(self._records.rows, slots, self._readers)
 
     def _make_room(self, known: int) -> None:
-        held = len(self._records.rows)
-        if known >= held:  # one more than needed: the kernel writes to the last record
-            grown = self._allocate(max(known + 1, 2 * held))
-            grown[: held - 1] = self._records.rows[:-1]
-            self._records.replace(grown)
-            touched = np.empty(len(grown) + 1, np.int32)
+        self._records.grow(known)
+        self._make_touched()
+
+    def _make_touched(self) -> None:
+        """Make room to list every slot: the kernel writes one entry more."""
+        if len(self._touched) <= len(self._records.rows):
+            touched = np.empty(len(self._records.rows) + 1, np.int32)
             touched[: self._touches] = self.touched
             self._touched = touched
 
-    def _allocate(self, capacity: int) -> npt.NDArray[np.int64]:
-        """Return new records, aligned to a cache line."""
-        width = self._layout.width
-        memory = fresh_words(capacity * width + 8)
-        skip = -memory.ctypes.data % 64 // 8
-        records = memory[skip : skip + capacity * width].reshape(capacity, width)
-        filled = min(64, capacity)
-        records[:filled] = self._layout.template
-        while filled < capacity:  # double the filled part: numpy broadcasts one short row slowly
-            more = min(filled, capacity - filled)
-            records[filled : filled + more] = records[:more]
-            filled += more
-        return records
 
-
+_LIVE = -(2**63)
 _NO_WORDS = np.empty(0, np.int64)
 _NOT_NULL = (np.empty(0, np.uint8), 0)
 
@@ -295,28 +287,6 @@ def _named(step: Fold) -> Iterator[None]:
     except Sum128Overflow as error:
         assert isinstance(step, Step), f"{step.name} sums no decimals"
         raise SumOverflow(error.row, step.name, str(step.dtype)) from None
-
-
-def _stored(frozen: FrozenRows, schema: pa.Schema, stores: Sequence[Store]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a snapshot; runs on the thread that writes it."""
-    start = 0
-    for records in frozen.chunks(CHUNK):
-        columns = [read_word(records, 0, pa.int64()), *(array for store in stores for array in store(records, start))]
-        start += len(records)
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _check_stored(found: pa.Schema, expected: pa.Schema, where: str) -> None:
-    if found.types != expected.types:
-        differing = [
-            f"{theirs.name}: {theirs.type} instead of {ours.name}: {ours.type}"
-            for theirs, ours in zip(found, expected, strict=False)
-            if theirs.type != ours.type
-        ]
-        raise CheckpointMismatch(
-            f"{where}: the checkpoint's records have {len(found)} columns, this version's {len(expected)}; "
-            f"other types: {differing}; this state cannot be restored: start without it, or with the previous version"
-        )
 
 
 def _widest(array: pa.Array) -> int:

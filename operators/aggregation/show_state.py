@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +16,11 @@ import pyarrow as pa
 from dataflow.arrow_values import to_numbers
 from dataflow.contracts.operator import Snapshot
 from dataflow.planning.specs import Aggregate, Grouped, WindowAggregate
+from dataflow.state.index import Slots
+from dataflow.state.keyed_state import KeyedState
 from operators.aggregation.partials import RECORD, WINDOW, folded_columns
 from operators.aggregation.records import Records
+from operators.aggregation.restoring import first_format
 from operators.aggregation.window_times import edges
 
 __all__ = ["rows_of_partials", "shown_state"]
@@ -50,14 +54,21 @@ def shown_state(spec: Grouped, state: Snapshot, taken: pa.Schema, made: pa.Schem
 
 def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snapshot) -> pa.Table:
     """One row for each key (and window) that the aggregate holds; ``taken`` and ``made`` are its rows' columns."""
-    if not state.tables:
+    parts: Any = state.logs.get("state", ())
+    if state.tables:
+        keys, stored = state.tables["keys"], state.tables["records"]
+        assert isinstance(keys, pa.Table), "the state of a checkpoint is read, not being written"
+        assert isinstance(stored, pa.Table), "the state of a checkpoint is read, not being written"
+        parts = [first_format(keys, stored, "state")]
+    if not parts:
         return made.empty_table()
-    keys, stored = state.tables["keys"], state.tables["records"]
-    assert isinstance(keys, pa.Table), "the state of a checkpoint is read, not being written"
-    records = _records(spec, taken)
-    records.restore(stored)
-    columns = [keys.column(name).combine_chunks() for name in spec.keys]
-    return _rows(spec, made, columns, _numbers(keys), records, keys.num_rows)
+    records, ttl = _records(spec, taken), spec.ttl if isinstance(spec, Aggregate) else None
+    count = len(spec.keys) + isinstance(spec, WindowAggregate)
+    held = KeyedState(pa.schema(list(parts[0]["keys"].schema)[:count]), records, ttl=ttl)
+    held.restore(parts)
+    slots = held.slots
+    keys = pa.RecordBatch.from_arrays(held.keys(slots), [*spec.keys, WINDOW][:count])
+    return _rows(spec, made, keys.columns[: len(spec.keys)], _numbers(keys), records, slots)
 
 
 def rows_of_partials(spec: Grouped, taken: pa.Schema, made: pa.Schema, batch: pa.RecordBatch) -> pa.Table:
@@ -65,7 +76,7 @@ def rows_of_partials(spec: Grouped, taken: pa.Schema, made: pa.Schema, batch: pa
     records, count = _records(spec, taken), batch.num_rows
     records.merge(batch.column(RECORD), np.arange(count, dtype=np.int32), count)
     columns = [batch.column(name) for name in spec.keys]
-    return _rows(spec, made, columns, _numbers(batch), records, count)
+    return _rows(spec, made, columns, _numbers(batch), records, np.arange(count, dtype=np.int32))
 
 
 def _records(spec: Grouped, taken: pa.Schema) -> Records:
@@ -84,12 +95,12 @@ def _rows(
     keys: Sequence[pa.Array],
     numbers: np.ndarray | None,
     records: Records,
-    count: int,
+    slots: Slots,
 ) -> pa.Table:
     bounds: list[pa.Array] = []
     if isinstance(spec, WindowAggregate):
         assert numbers is not None, f"rows of windows without {WINDOW}"
         kind, starts = made.field("window_start").type, numbers * spec.window.size + spec.window.offset
         bounds = [edges(starts, kind), edges(starts + spec.window.size, kind)]
-    values = records.read(np.arange(count, dtype=np.int32))
+    values = records.read(slots)
     return pa.Table.from_arrays([*keys, *bounds, *values], schema=made)

@@ -12,7 +12,7 @@ from dataflow.contracts.windows import Tumbling
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.arrays import words
 
-__all__ = ["Numbers", "edges", "latest", "window_numbers"]
+__all__ = ["Numbers", "edges", "latest", "row_times", "window_numbers"]
 
 Numbers = npt.NDArray[np.int64]
 """Window numbers."""
@@ -31,6 +31,20 @@ def latest(times: pa.Array) -> int:
 
 def _microseconds(time: int, unit: str) -> int:
     return time * 1_000_000 // _PER_SECOND[unit]
+
+
+def row_times(times: pa.Array, back: int = 0) -> npt.NDArray[np.int64]:
+    """Return each of ``times`` (no nulls) minus ``back``, in its unit, as microseconds, rounded down.
+
+    Raises: OverflowError if one does not fit into 64 bits.
+
+    >>> row_times(pa.array([-1500, 2000], pa.timestamp("ns"))).tolist()
+    [-2, 2]
+    """
+    per_second = _PER_SECOND[times.type.unit]
+    if per_second < 1_000_000:
+        return words(_finer(times)) - back * (1_000_000 // per_second)
+    return (words(times) - back) // (per_second // 1_000_000)
 
 
 def window_numbers(times: pa.Array, window: Tumbling, back: int = 0) -> tuple[Numbers, int, int]:

@@ -147,7 +147,7 @@ def gather_records(records: Any, slots: Any, out: Any) -> None:
     """Copy the record of each slot to ``out``: the only random pass; columns are then read by a stride."""
     for i in range(slots.size):
         slot = types.uint64(slots[i])
-        for word in range(records.shape[1]):
+        for word in range(out.shape[1]):
             out[i, word] = records[slot, word]
 
 

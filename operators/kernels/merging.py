@@ -13,7 +13,7 @@ from dataflow.kernel_cache.decorator import kernel
 from dataflow.state.kernels.words import READ_RECORDS, RECORDS, RI32, RI64, WI32, prefetch
 from operators.kernels.instructions import COUNT, EXTREME, SUM, SUM_FLOAT, SUM_UNSIGNED
 
-__all__ = ["merge_records", "reset_records"]
+__all__ = ["merge_records"]
 
 AHEAD = 16
 
@@ -59,12 +59,3 @@ def merge_records(records: Any, slots: Any, partials: Any, operations: Any, touc
                     return count, i, w
                 records[slot, word] = total
     return count, -1, -1
-
-
-@kernel(types.void(RECORDS, RI32, RI64))
-def reset_records(records: Any, slots: Any, template: Any) -> None:
-    """Reset the record of each slot to that of a key without rows."""
-    for i in range(slots.size):
-        slot = types.uint64(slots[i])
-        for word in range(records.shape[1]):
-            records[slot, word] = template[word]

@@ -108,13 +108,13 @@ class ChosenColumn:
         """Return a function that makes these columns from frozen records."""
         values = self._kept_values()
 
-        def store(records: Rows, start: int) -> list[pa.Array]:
+        def store(records: Rows) -> list[pa.Array]:
             order = [] if self._order is None else [self._order.read(records)]
             return [*order, self._values(records, self._bit.bitmap(records), values)]
 
         return store
 
-    def restore(self, records: Rows, columns: Sequence[pa.Array]) -> None:
+    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         """Restore the columns that ``freeze`` stored."""
         *order, values = columns
         if self._order is not None:

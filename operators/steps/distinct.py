@@ -1,7 +1,7 @@
-"""The exact number of different values of a key: a set of pairs of slot and value, and a counter in the record.
+"""The exact number of different values of a key: a set of pairs of slot and value, and two words in the record.
 
-A snapshot has the values themselves, one list a record. Pairs are never removed, so a snapshot's set is the first n
-pairs, and any thread can read it while more are added.
+A snapshot has the values themselves, one list a record. The pairs of a record are a linked list that begins in the
+record, so a snapshot costs what its records hold, and the pairs of a key that is deleted are freed.
 """
 
 from __future__ import annotations
@@ -15,77 +15,99 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged
 from dataflow.state.arrays import canonical_words, from_words, is_word
-from dataflow.state.copy_on_write import CopyOnWriteRows
+from dataflow.state.columns import Store
+from dataflow.state.copy_on_write import CopyOnWriteRows, Readers, Rows
 from dataflow.state.index import Slots, WideSlotIndex
-from dataflow.state.interning import InternedValues, Interner
-from operators.steps.step import Rows, Step, StepPlace, Store, read_word
+from dataflow.state.interning import Interner
+from operators.steps.step import Step, StepPlace, read_word
 
 __all__ = ["CountDistinct"]
 
 
 class CountDistinct(Step):
-    """The number of different values; one word a record."""
+    """The number of different values; the words of a record are this number and its newest pair, or -1."""
 
-    initial = (0,)
+    initial = (0, -1)
     mergeable = False
     kernels: tuple[str, ...] = ("operators.kernels.distinct", "dataflow.state.kernels.index")
 
     def __init__(self, place: StepPlace) -> None:
         super().__init__(place)
         (self._type,) = place.types
-        self._interner = None if is_word(self._type) else Interner()
+        self._interner = None if is_word(self._type) else Interner(counted=True)
         if self._interner is not None:
             self.kernels = (*self.kernels, "dataflow.state.kernels.interning")
         self._pairs = WideSlotIndex(2)
+        self._before: Slots = np.empty(512, np.int32)
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
-        from operators.kernels.distinct import count_new
-
         (array,) = inputs
         if array.null_count:
             present = array.is_valid()
             slots, array = slots[to_numbers(present)], array.filter(present)
+        self._add(rows.rows, slots, slots, array)
+
+    def _add(self, records: Rows, places: Slots, slots: Slots, values: pa.Array) -> None:
+        """Add value i, not null, to the set of ``slots[i]``, whose words are in record ``places[i]``."""
+        from operators.kernels.distinct import link_pairs
+
         pairs = np.empty((2, len(slots)), np.int64)
         pairs[0] = slots
-        pairs[1] = canonical_words(array) if self._interner is None else self._interner.codes(array)
-        known = len(self._pairs)
-        count_new(rows.rows, slots, self._pairs.lookup(pairs), known, self.place.word)
+        pairs[1] = canonical_words(values) if self._interner is None else self._interner.codes(values)
+        numbers, new = self._pairs.lookup(pairs), self._pairs.fresh
+        if len(self._pairs) > len(self._before):
+            before = np.empty(2 * len(self._pairs), np.int32)
+            before[: len(self._before)] = self._before
+            self._before = before
+        link_pairs(records, places, numbers, new, self._before, self.place.word)
+        if self._interner is not None:
+            self._interner.hold(pairs[1, new])
 
     def read(self, records: Rows, always: int) -> pa.Array:
         return read_word(records, self.place.word, pa.int64())
+
+    def forget(self, records: Rows, slots: Slots, readers: Readers) -> None:
+        numbers, _ = _listed(records[slots], self.place.word, self._before)
+        if len(numbers):
+            self._pairs.remove(numbers)
+            readers.defer(lambda: self._release(numbers))
+
+    def _release(self, numbers: Slots) -> None:
+        if self._interner is not None:
+            self._interner.drop(self._pairs.words[numbers, 1])
+        self._pairs.release(numbers)
 
     def stored(self) -> list[pa.Field]:
         return [pa.field(f"{self.name}.values", pa.large_list(self._type))]
 
     def freeze(self) -> Store:
-        values = None if self._interner is None else self._interner.values()
-        return _Lists(self._pairs.words, values, self._type).of
+        interned = None if self._interner is None else self._interner.values()
+        pairs, before, word, type_ = self._pairs.words, self._before, self.place.word, self._type
 
-    def restore(self, records: Rows, columns: Sequence[pa.Array]) -> None:
+        def lists(records: Rows) -> list[pa.Array]:
+            numbers, ends = _listed(records, word, before)
+            words = pairs[numbers, 1]
+            values = from_words(words, type_) if interned is None else interned.of(words, type_)
+            return [pa.LargeListArray.from_arrays(to_array(ends), values)]
+
+        return lists
+
+    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         (lists,) = columns
         if lists.null_count:  # the offsets of null lists are arbitrary
             raise CheckpointDamaged(f"{self.name}: {lists.null_count} lists of values in the checkpoint are null")
-        lengths = np.diff(to_numbers(lists.offsets))
-        slots = np.repeat(np.arange(len(records), dtype=np.int32), lengths)
-        self.fold(CopyOnWriteRows(records), slots, [lists.flatten()])
+        values = lists.flatten()
+        if values.null_count:
+            raise CheckpointDamaged(f"{self.name}: {values.null_count} values in the checkpoint are null")
+        places = np.repeat(np.arange(len(records), dtype=np.int32), np.diff(to_numbers(lists.offsets)))
+        self._add(records, places, slots[places], values)
 
 
-class _Lists:
-    """The pairs of a snapshot as lists, in the order of slots; sorted when the first chunk is read."""
+def _listed(records: Rows, word: int, before: Slots) -> tuple[Slots, npt.NDArray[np.int64]]:
+    """Return the pairs of all ``records``, and the end of each record's pairs after a leading zero."""
+    from operators.kernels.distinct import list_pairs
 
-    def __init__(self, pairs: npt.NDArray[np.int64], values: InternedValues | None, type_: pa.DataType) -> None:
-        self._pairs = pairs
-        self._values = values
-        self._type = type_
-        self._order: npt.NDArray[np.int64] | None = None
-
-    def of(self, records: Rows, start: int) -> list[pa.Array]:
-        """Return the lists of the records from slot ``start`` on."""
-        if self._order is None:
-            self._order = np.argsort(self._pairs[:, 0], kind="stable")
-            self._ends = np.cumsum(np.bincount(self._pairs[:, 0], minlength=1))
-        slots = np.arange(start - 1, start + len(records))
-        ends = np.append(self._ends, 0)[np.minimum(slots, len(self._ends) - 1)]  # of slot -1: 0
-        words = self._pairs[self._order[ends[0] : ends[-1]], 1]
-        flat = from_words(words, self._type) if self._values is None else self._values.of(words, self._type)
-        return [pa.LargeListArray.from_arrays(to_array(ends - ends[0]), flat)]
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(records[:, word])])
+    numbers = np.empty(int(ends[-1]), np.int32)
+    list_pairs(records, word, before, ends[1:], numbers)
+    return numbers, ends

@@ -47,7 +47,7 @@ class BytesExtreme(Step):
 
     def freeze(self) -> Store:
         values, flag = self._kept.values(), self.place.flag
-        return lambda records, start: [values.read(records, seen(flag, records))]
+        return lambda records: [values.read(records, seen(flag, records))]
 
-    def restore(self, records: Rows, columns: Sequence[pa.Array]) -> None:
+    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         self._kept.restore(records, columns[0])

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dataflow.errors import CheckpointDamaged
 from dataflow.state.arrays import Bits, fresh_words, from_words, words
-from dataflow.state.copy_on_write import CopyOnWriteRows
+from dataflow.state.columns import Store
+from dataflow.state.copy_on_write import CopyOnWriteRows, Readers, Rows
 from dataflow.state.index import Slots
 
-__all__ = ["Fold", "StepPlace", "Rows", "Step", "Store", "Sum128Overflow", "read_word", "seen"]
-
-Rows = npt.NDArray[np.int64]
-
-Store = Callable[[Rows, int], list[pa.Array]]
-"""A function of a chunk of frozen records and its first slot: returns its columns of a snapshot, on any thread."""
+__all__ = ["Fold", "StepPlace", "Rows", "Step", "Store", "Sum128Overflow", "read_word", "seen", "stored_words"]
 
 NOT_NULL: Bits = (np.empty(0, np.uint8), 0)
 
@@ -69,6 +66,12 @@ class Fold(ABC):
         """Fold row i of ``partials`` into the record of ``slots[i]``, before flags are merged."""
         raise NotImplementedError(f"{type(self).__name__} does not merge")
 
+    def forget(self, records: Rows, slots: Slots, readers: Readers) -> None:
+        """Free what the records of ``slots``, each once, refer to; by default, nothing.
+
+        Use ``readers.defer`` for what a snapshot may still read.
+        """
+
 
 class Step(Fold):
     """One aggregate: a fold and its result column. Its words of a record begin at ``place.word``."""
@@ -95,13 +98,20 @@ class Step(Fold):
         """Return a function that makes these columns from records frozen now; later changes do not affect it."""
         return self._store_words
 
-    def restore(self, records: Rows, columns: Sequence[pa.Array]) -> None:
-        """Restore the columns that ``freeze`` stored; the flags of ``records`` are already restored."""
+    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
+        """Restore the columns that ``freeze`` stored; row i belongs to ``slots[i]``. Flags are already restored."""
         for i, column in enumerate(columns):
-            records[:, self.place.word + i] = words(column)
+            records[:, self.place.word + i] = stored_words(column, self.name)
 
-    def _store_words(self, records: Rows, start: int) -> list[pa.Array]:
+    def _store_words(self, records: Rows) -> list[pa.Array]:
         return [read_word(records, self.place.word + i, pa.int64()) for i in range(len(self.initial))]
+
+
+def stored_words(column: pa.Array, name: str) -> npt.NDArray[np.int64]:
+    """Return the words of a column of a checkpoint. Raises: CheckpointDamaged if one is null."""
+    if column.null_count:
+        raise CheckpointDamaged(f"{name}: {column.null_count} of {len(column)} stored numbers are null")
+    return words(column)
 
 
 def read_word(records: Rows, word: int, type_: pa.DataType) -> pa.Array:

@@ -9,8 +9,7 @@ same watermark as with updates, each window is emitted once, when it accepts no 
 for a window downstream.
 
 State: panes (see ``panes``) and the watermark. Without it, a window would fire twice after a restore, and late rows
-would count as on time. Row i of the snapshot's table ``keys`` belongs to row i of ``records``; rows can be dropped, and
-tables of several subtasks concatenated.
+would count as on time.
 """
 
 from __future__ import annotations
@@ -24,16 +23,19 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.row_errors import LATE
+from dataflow.contracts.source import Json
 from dataflow.contracts.windows import EventTime, Tumbling
-from dataflow.errors import OTHER_PIPELINE, CheckpointDamaged, CheckpointMismatch
+from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.expressions import Aggregation
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed import index_kernels
+from dataflow.state.keyed_state import KeyedState
+from dataflow.state.parts import check_columns, owned
 from dataflow.untrusted import Time, parsed
-from operators.aggregation.ownership import owned_rows
 from operators.aggregation.partials import RECORD, ROWS, WINDOW, check_windows, folded_columns, is_partial
 from operators.aggregation.records import Records, SumOverflow
+from operators.aggregation.restoring import first_format, restoring
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.sums import overflow_of
 from operators.aggregation.window_times import Numbers, edges, window_numbers
@@ -84,9 +86,8 @@ class WindowAggregateOperator(Operator):
         return (
             "operators.kernels.windows",
             "dataflow.state.kernels.partition",
-            *index_kernels(self._key_schema),
             *index_kernels(self._key_schema.append(pa.field(WINDOW, pa.int64()))),
-            *Records(self._aggregations, self._rows, self._context.name).kernels,
+            *KeyedState(self._key_schema, Records(self._aggregations, self._rows, self._context.name)).kernels,
         )
 
     @classmethod
@@ -129,24 +130,8 @@ class WindowAggregateOperator(Operator):
         return self._fire(before, watermark, out)
 
     def snapshot(self) -> Snapshot:
-        values: dict[str, Any] = {"watermark": self._watermark, "aggregations": self._described()}
-        panes = [pane for pane in self._panes if len(pane)]
-        if not panes:
-            return Snapshot(values)
-        records = [pane.records.snapshot(len(pane)) for pane in panes]
-        keys = [(pane, pane.index.snapshot()) for pane in panes]
-        schema = self._key_schema.append(pa.field(WINDOW, pa.int64()))
-        return Snapshot(
-            values,
-            {
-                "records": pa.RecordBatchReader.from_batches(
-                    records[0].schema, (batch for reader in records for batch in reader)
-                ),
-                "keys": pa.RecordBatchReader.from_batches(
-                    schema, (_numbered(batch, pane, schema) for pane, reader in keys for batch in reader)
-                ),
-            },
-        )
+        values: dict[str, Json] = {"watermark": self._watermark, "aggregations": self._described()}
+        return Snapshot(values, logs={"state": self._panes})
 
     # --- rows
 
@@ -173,9 +158,9 @@ class WindowAggregateOperator(Operator):
             slots = pane.slots([part.column(key) for key in self._keys], windows)
             try:
                 if is_partial(part.schema):
-                    pane.records.merge(part.column(RECORD), slots, len(pane))
+                    pane.records.merge(part.column(RECORD), slots)
                 else:
-                    pane.records.fold(part, slots, len(pane))
+                    pane.records.fold(part, slots)
             except SumOverflow as error:
                 key, _ = pane.keys(slots[error.row : error.row + 1])
                 raise overflow_of(self._context.name, error, key, self._key_schema) from error
@@ -195,7 +180,7 @@ class WindowAggregateOperator(Operator):
             first = pane.first if before is None else max(pane.first, window.complete(before) + 1)
             if first < pane.stop:
                 yield from self._emit(pane, pane.within(first, last), out)
-                pane.records.forget_touched()
+                pane.forget_touched()
         self._panes.drop(window.complete(watermark - self._lateness))
 
     def _emit_again(self, panes: Sequence[Pane], out: Out) -> Iterator[None]:
@@ -204,7 +189,7 @@ class WindowAggregateOperator(Operator):
         last = self._window.complete(self._watermark)
         for pane in panes:
             touched = pane.records.touched.copy()
-            pane.records.forget_touched()
+            pane.forget_touched()
             _, numbers = pane.keys(touched)
             yield from self._emit(pane, touched[numbers <= last], out)
 
@@ -235,35 +220,25 @@ class WindowAggregateOperator(Operator):
                 f"{self._described()}; {OTHER_PIPELINE}"
             )
         self._watermark = parsed(Time | None, values["watermark"], f"{self._context.name}: the watermark")
-        if not restored.tables:
-            return
-        keys, records = restored.tables["keys"], restored.tables["records"]
-        key_types = keys.schema.types[:-1]
-        if key_types != self._key_schema.types:
-            raise CheckpointMismatch(
-                f"{self._context.name}: the checkpoint's keys are {key_types}, the pipeline's "
-                f"{self._key_schema.types}; {OTHER_PIPELINE}"
-            )
-        if keys.num_rows != records.num_rows or keys.schema.names != [*self._key_schema.names, WINDOW]:
-            raise CheckpointDamaged(
-                f"{self._context.name}: the checkpoint is damaged: {keys.num_rows} keys {keys.schema.names}, "
-                f"{records.num_rows} records"
-            )
-        check_windows(keys.column(WINDOW), self._window.size, self._context.name)
-        mine = owned_rows(keys.select(self._key_schema.names), self._context)
-        order = np.flatnonzero(mine)
-        order = order[np.argsort(to_numbers(keys[WINDOW])[order], kind="stable")]
-        self._panes.restore(keys.take(to_array(order)), records.take(to_array(order)))
+        log: Any = restored.logs.get("state", ())
+        parts = [part["keys"] for part in log]
+        if restored.tables:
+            parts = [first_format(restored.tables["keys"], restored.tables["records"], self._context.name)["keys"]]
+        with restoring(self._context.name):
+            self._panes.restore([self._part(part) for part in parts])
+
+    def _part(self, part: pa.Table) -> pa.Table:
+        """Return the rows of a part that are of this subtask and of windows that are not complete."""
+        check_columns(part, self._panes.stored)
+        keys = len(self._key_schema)
+        part = owned(part, keys, self._context.key_groups, self._context.max_key_groups)
+        numbers = part.column(keys)
+        check_windows(numbers, self._window.size, self._context.name)
+        if self._watermark is None:
+            return part
+        return part.filter(to_array(to_numbers(numbers) > self._window.complete(self._watermark - self._lateness)))
 
 
 def _as_slots(slots: Slots | range) -> Slots:
     """Return ``slots`` as an array; ``np.arange`` is faster than numpy's conversion, which iterates over the range."""
     return np.arange(slots.start, slots.stop, dtype=np.int32) if isinstance(slots, range) else slots
-
-
-def _numbered(batch: pa.RecordBatch, pane: Pane, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the keys of a pane with their windows, whether or not the pane's index holds these."""
-    if pane.single:
-        numbers = to_array(np.full(batch.num_rows, pane.first, np.int64))
-        return pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)
-    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)

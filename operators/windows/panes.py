@@ -11,7 +11,7 @@ Invariant: the ranges of panes do not overlap; a row's window is in the range of
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,9 @@ from sortedcontainers import SortedDict
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.expressions import Aggregation
 from dataflow.state.index import Slots
-from dataflow.state.keyed import KeyIndex
+from dataflow.state.keyed_state import KeyedState
 from dataflow.state.partition import gather_rows, order_by_target
+from dataflow.state.parts import marked
 from operators.aggregation.partials import WINDOW
 from operators.aggregation.records import Records
 from operators.aggregation.window_times import Numbers
@@ -53,22 +54,28 @@ class Pane:
         self.first = first
         self.stop = stop
         self.single = stop - first == 1
-        self.index = KeyIndex(keys if self.single else keys.append(pa.field(WINDOW, pa.int64())), expected)
         self.records = Records(aggregations, schema, where)
+        keys = keys if self.single else keys.append(pa.field(WINDOW, pa.int64()))
+        self.state = KeyedState(keys, self.records, expected=expected)
 
     def __len__(self) -> int:
-        return len(self.index)
+        return self.state.live
 
     def slots(self, keys: Sequence[pa.Array], numbers: Numbers) -> Slots:
         """Return the slot of each row; valid until the next call."""
-        return self.index.slots(list(keys) if self.single else [*keys, to_array(numbers)])
+        return self.state.insert(list(keys) if self.single else [*keys, to_array(numbers)])[0]
 
     def keys(self, slots: Slots | range) -> tuple[list[pa.Array], Numbers]:
         """Return the key columns of ``slots``, and their windows."""
-        columns = self.index.keys(slots)
+        columns = self.state.keys(slots)
         if self.single:
             return columns, np.full(len(slots), self.first, np.int64)
         return columns[:-1], to_numbers(columns[-1])
+
+    def forget_touched(self) -> None:
+        """Begin a new list of touched slots."""
+        self.state.change(self.records.touched)
+        self.records.forget_touched()
 
     def within(self, first: int, last: int) -> Slots | range:
         """Return the slots of the windows ``first`` .. ``last``."""
@@ -89,6 +96,9 @@ class Panes:
         self._aggregations = aggregations
         self._schema = schema
         self._where = where
+        columns = Records(aggregations, schema, where)
+        self.stored = KeyedState(keys.append(pa.field(WINDOW, pa.int64())), columns).stored
+        """The columns of a checkpoint: the key's, the window's number, those of the records, and ``/live``."""
         self._panes: SortedDict[int, Pane] = SortedDict()
         self._full = 0
         self._apart: deque[int] = deque(maxlen=15)  # distances of recent panes from the pane before, in windows
@@ -104,17 +114,45 @@ class Panes:
         while self._panes and self._panes.peekitem(0)[1].stop - 1 <= complete:
             self._panes.popitem(0)
 
-    def restore(self, keys: pa.Table, records: pa.Table) -> None:
-        """Restore a snapshot, whose rows are in the order of their windows. There must be no pane yet."""
+    def freeze(self, checkpoint: int, since: int | None) -> Mapping[str, pa.RecordBatchReader]:
+        """Return a reader of what changed since checkpoint ``since`` (None: all), as ``KeyedState.freeze`` does.
+
+        No key is ever deleted: the windows that a watermark completed are left out by the restore.
+        """
+        schema = marked(self.stored, base=since is None)
+        readers = [(pane, pane.state.freeze(checkpoint, since)["keys"]) for pane in self]
+        batches = (self._numbered(pane, batch, schema) for pane, reader in readers for batch in reader)
+        return {"keys": pa.RecordBatchReader.from_batches(schema, batches)}
+
+    def durable(self, checkpoint: int) -> None:
+        """Take note that ``checkpoint`` exists."""
+        for pane in self:
+            pane.state.durable(checkpoint)
+
+    def restore(self, parts: Sequence[pa.Table]) -> None:
+        """Restore what ``freeze`` returned: a base, and the parts after it in order. There must be no pane yet."""
         assert not self._panes, f"restore needs an empty state; there are {len(self._panes)} panes"
-        numbers = to_numbers(keys[WINDOW])
-        present = np.unique(numbers)
-        panes = self._all_of(present)
-        bounds = [*np.searchsorted(numbers, [pane.first for pane in panes]).tolist(), len(numbers)]
-        for pane, start, stop in zip(panes, bounds[:-1], bounds[1:], strict=True):
-            mine = keys.slice(start, stop - start)
-            pane.index.restore(mine.drop_columns([WINDOW]) if pane.single else mine)
-            pane.records.restore(records.slice(start, stop - start))
+        sorted_parts = [part.take(to_array(np.argsort(self._windows(part), kind="stable"))) for part in parts]
+        numbers = [self._windows(part) for part in sorted_parts]
+        panes = self._all_of(np.unique(np.concatenate([*numbers, np.empty(0, np.int64)])))
+        for pane in panes:
+            mine: list[Mapping[str, pa.Table]] = []
+            for part, windows in zip(sorted_parts, numbers, strict=True):
+                start, stop = np.searchsorted(windows, [pane.first, pane.stop]).tolist()
+                rows = part.slice(start, stop - start)
+                rows = rows.remove_column(len(self._keys)) if pane.single else rows
+                mine.append({"keys": rows.cast(marked(rows.schema, base=not mine))})
+            pane.state.restore(mine)
+
+    def _windows(self, part: pa.Table) -> Numbers:
+        return to_numbers(part.column(len(self._keys)))
+
+    def _numbered(self, pane: Pane, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        """Return stored rows of a pane with their windows, whether or not its keys have them."""
+        columns = batch.columns
+        if pane.single:
+            columns.insert(len(self._keys), to_array(np.full(batch.num_rows, pane.first, np.int64)))
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def deal(
         self, rows: pa.RecordBatch, numbers: Numbers, low: int, high: int

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import cast
 
+import numpy as np
 import pyarrow as pa
 
 from dataflow.clock import ManualClock
 from dataflow.contracts.live_splits import LiveSplits
 from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.contracts.row_errors import RowTally
-from dataflow.state.codec import decode, encode
+from dataflow.runtime.task import parts
+from dataflow.runtime.task.parts import TaskState
+from operators.aggregation.records import Records
 
-__all__ = ["Emitted", "ManualSplits", "context_of", "drained", "stored"]
+__all__ = ["Emitted", "ManualSplits", "context_of", "drained", "frozen", "joined", "read_stored", "records_table"]
+__all__ += ["restore_records", "rows_of", "stored"]
 
 
 class Emitted:
@@ -109,7 +115,45 @@ def drained(emission: Iterator[None] | None) -> None:
         pass
 
 
+_CHECKPOINTS = count(1)
+
+
+def frozen(snapshot: Snapshot) -> Snapshot:
+    """``snapshot`` with a base of every log, which can be read later: what the engine makes of it at a barrier."""
+    return parts.frozen(snapshot, next(_CHECKPOINTS))
+
+
 def stored(snapshot: Snapshot) -> Snapshot:
     """``snapshot`` as it comes back from a disk."""
-    values, tables = decode(encode(snapshot.values, snapshot.tables))
-    return Snapshot(values, tables)
+    state = TaskState("task", operators={"it": frozen(snapshot)})
+    return TaskState.decode(state.encode("rows")).operators["it"]
+
+
+def read_stored(snapshot: Snapshot) -> Snapshot:
+    """A ``frozen`` snapshot as it comes back from a disk."""
+    return TaskState.decode(TaskState("task", operators={"it": snapshot}).encode("rows")).operators["it"]
+
+
+def rows_of(snapshot: Snapshot) -> pa.Table:
+    """The rows of the only part of keyed state in a ``stored`` snapshot."""
+    (part,) = cast(list[Mapping[str, pa.Table]], snapshot.logs["state"])
+    return part["keys"]
+
+
+def joined(*snapshots: Snapshot) -> Snapshot:
+    """The ``stored`` state of several subtasks, each with one part, as that of one."""
+    rows = pa.concat_tables([rows_of(snapshot) for snapshot in snapshots])
+    return Snapshot(snapshots[0].values, {}, {"state": [{"keys": rows}]})
+
+
+def records_table(records: Records, slots: int) -> pa.Table:
+    """The first records as rows of a checkpoint."""
+    return pa.Table.from_arrays(records.freeze()(records._records.rows[:slots].copy()), schema=records.stored)
+
+
+def restore_records(records: Records, table: pa.Table) -> None:
+    """Put the rows of a checkpoint into empty records, row i into record i."""
+    slots = np.arange(table.num_rows, dtype=np.int32)
+    records._make_room(table.num_rows)
+    columns = [column.combine_chunks() for column in table.columns]
+    records.restore(records._records.rows[: table.num_rows], slots, columns)

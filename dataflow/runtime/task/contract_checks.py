@@ -112,6 +112,11 @@ def check_snapshot(returned: object, where: str) -> None:
             f"{where}: values and tables of a Snapshot are dicts, but are {_shown(returned.values)} and "
             f"{_shown(returned.tables)}"
         )
+    for name, log in returned.logs.items():
+        if not callable(getattr(log, "freeze", None)) or not callable(getattr(log, "durable", None)):
+            raise ContractViolation(
+                f"{where}: logs of a Snapshot have the methods freeze and durable, but logs[{name!r}] is {_shown(log)}"
+            )
     _check_json(returned.values, "values", f"{where}: snapshot()")
     for name, table in returned.tables.items():
         if not isinstance(name, str) or not isinstance(table, pa.Table | pa.RecordBatchReader):

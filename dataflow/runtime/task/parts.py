@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -110,8 +110,13 @@ class TaskState:
         tables: dict[str, pa.Table | pa.RecordBatchReader] = {}
         operators: dict[str, Json] = {}
         for name, snapshot in self.operators.items():
-            operators[name] = {"values": snapshot.values, "tables": list(snapshot.tables)}
+            written: Mapping[str, Any] = snapshot.logs
+            logs = {log: [list(part) for part in parts] for log, parts in written.items()}
+            operators[name] = {"values": snapshot.values, "tables": list(snapshot.tables), "logs": logs}
             tables.update({f"{name}/{key}": table for key, table in snapshot.tables.items()})
+            for log, parts in written.items():
+                for i, part in enumerate(parts):
+                    tables.update({f"{name}/{log}/{i}/{key}": table for key, table in part.items()})
         duplicates: list[Json] = []
         for i, d in enumerate(self.duplicates):
             duplicates.append({"operator": d.operator, "channel": d.channel, "rows": d.rows})
@@ -150,7 +155,16 @@ class TaskState:
         values, tables = decode(data)
         header: _Header = parsed(_Header, values, "the part's header")
         operators = {
-            name: Snapshot(entry.values, {key: _table(tables, f"{name}/{key}") for key in entry.tables})
+            name: Snapshot(
+                entry.values,
+                {key: _table(tables, f"{name}/{key}") for key in entry.tables},
+                {
+                    log: [
+                        {key: _table(tables, f"{name}/{log}/{i}/{key}") for key in part} for i, part in enumerate(parts)
+                    ]
+                    for log, parts in entry.logs.items()
+                },
+            )
             for name, entry in header.operators.items()
         }
         duplicates = [
@@ -165,9 +179,20 @@ class TaskState:
         return TaskState(header.task, header.ended, header.inlet, operators, duplicates, in_flight)
 
 
+def frozen(snapshot: Snapshot, checkpoint: int) -> Snapshot:
+    """Return ``snapshot`` with the whole of every log as of now: no later checkpoint refers to this one."""
+    logs: dict[str, Sequence[Mapping[str, Any]]] = {}
+    given: Mapping[str, Any] = snapshot.logs
+    for name, log in given.items():
+        logs[name] = [log.freeze(checkpoint, None)]
+        log.durable(checkpoint)
+    return replace(snapshot, logs=logs)
+
+
 class _Operator(msgspec.Struct):
     values: dict[str, Any]
     tables: list[str]
+    logs: dict[str, list[list[str]]] = {}
 
 
 class _Duplicates(msgspec.Struct):

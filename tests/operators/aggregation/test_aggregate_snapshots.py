@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,9 @@ from dataflow.clock import ManualClock
 from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.expressions import col, count
 from dataflow.planning.specs import Emit
-from dataflow.state import keyed
-from dataflow.state.codec import decode, encode
-from operators.aggregation import records
+from dataflow.state import parts
 from operators.aggregation.aggregate import AggregateOperator
+from tests.operators.operating import frozen, read_stored, rows_of
 from tests.seeds import part_of_the_examples
 
 TEXT = col("v").cast("string")
@@ -82,35 +80,31 @@ class Twins:
             for _ in operator.timer(0, Dropping()) or ():
                 pass
 
-    def snapshot(self) -> tuple[Snapshot, Mapping[str, pa.Table]]:
+    def snapshot(self) -> tuple[Snapshot, pa.Table]:
         """A snapshot to be read later, and what it has to hold."""
-        return self.one.snapshot(), read(self.other.snapshot())
+        return frozen(self.one.snapshot()), read(frozen(self.other.snapshot()))
 
 
 def value_type(type_: pa.DataType) -> pa.DataType:
     return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 
-def read(snapshot: Snapshot) -> dict[str, pa.Table]:
-    """The tables as a restore gets them."""
-    return decode(encode(snapshot.values, snapshot.tables))[1]
+def same(found: pa.Table, expected: pa.Table) -> bool:
+    return found.num_rows == expected.num_rows and found.to_pydict() == expected.to_pydict()
 
 
-def same(found: Mapping[str, pa.Table], expected: Mapping[str, pa.Table]) -> bool:
-    return found.keys() == expected.keys() and all(
-        found[name].num_rows == table.num_rows and found[name].to_pydict() == table.to_pydict()
-        for name, table in expected.items()
-    )
+def read(snapshot: Snapshot) -> pa.Table:
+    """The rows as a restore gets them."""
+    return rows_of(read_stored(snapshot))
 
 
 @pytest.mark.parametrize("keys", KEYS)
 @part_of_the_examples(8)  # for each of the kinds of keys
 @given(st.integers(1, 40), st.randoms(use_true_random=False))
 def test_a_snapshot_read_late_is_the_state_at_the_barrier(keys: str, chunk: int, rng: random.Random) -> None:
-    twins, waiting = Twins(KEYS[keys]), list[tuple[Snapshot, Mapping[str, pa.Table]]]()
+    twins, waiting = Twins(KEYS[keys]), list[tuple[Snapshot, pa.Table]]()
     with pytest.MonkeyPatch.context() as patching:
-        patching.setattr(records, "CHUNK", chunk)
-        patching.setattr(keyed, "CHUNK", chunk)
+        patching.setattr(parts, "CHUNK", chunk)
         for _ in range(rng.randrange(25)):
             match rng.choice("pppppeesshrdg"):
                 case "p":
@@ -121,8 +115,8 @@ def test_a_snapshot_read_late_is_the_state_at_the_barrier(keys: str, chunk: int,
                     waiting.append(twins.snapshot())
                 case "h" if waiting:  # half read, and then dropped
                     snapshot, _ = waiting.pop(rng.randrange(len(waiting)))
-                    for reader in snapshot.tables.values():
-                        reader.read_next_batch()
+                    for reader in snapshot.logs["state"][0].values():  # type: ignore[index]
+                        next(iter(reader), None)
                 case "r" if waiting:
                     snapshot, expected = waiting.pop(rng.randrange(len(waiting)))
                     assert same(read(snapshot), expected)
@@ -136,10 +130,9 @@ def test_a_snapshot_read_late_is_the_state_at_the_barrier(keys: str, chunk: int,
 
 @pytest.mark.parametrize("keys", ["number", "several"])
 def test_snapshots_are_written_by_a_thread_while_rows_come(keys: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "CHUNK", 5_000)
-    monkeypatch.setattr(keyed, "CHUNK", 5_000)
+    monkeypatch.setattr(parts, "CHUNK", 5_000)
     rng = np.random.default_rng(5)
-    twins, writers, found = Twins(KEYS[keys]), list[threading.Thread](), dict[int, Mapping[str, pa.Table]]()
+    twins, writers, found = Twins(KEYS[keys]), list[threading.Thread](), dict[int, pa.Table]()
     expected = {}
     for turn in range(60):
         twins.process(rng.integers(0, 100 + 1_500 * turn, 4_000))
@@ -154,13 +147,13 @@ def test_snapshots_are_written_by_a_thread_while_rows_come(keys: str, monkeypatc
     assert [turn for turn in expected if not same(found[turn], expected[turn])] == []
 
 
-def test_a_snapshot_of_no_keys_holds_no_tables() -> None:
-    assert Twins(KEYS["number"]).one.snapshot() == Snapshot()
+def test_a_snapshot_of_no_keys_holds_no_rows() -> None:
+    assert read(frozen(Twins(KEYS["number"]).one.snapshot())).num_rows == 0
 
 
 def test_an_emission_at_a_timer_does_not_show_in_an_earlier_snapshot() -> None:
     twins = Twins(KEYS["number"])
     twins.process(np.array([1, 2]))
-    snapshot = twins.one.snapshot()
+    snapshot = frozen(twins.one.snapshot())
     twins.emit()
-    assert [flags & 1 for flags in read(snapshot)["records"]["flags"].to_pylist()] == [1, 1]
+    assert [flags & 1 for flags in read(snapshot)["flags"].to_pylist()] == [1, 1]

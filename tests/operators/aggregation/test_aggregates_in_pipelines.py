@@ -20,6 +20,7 @@ from dataflow.planning.specs import Emit
 from dataflow.runners.faults import Faults
 from dataflow.state.hashing import key_group_range
 from tests.operators.aggregation.test_aggregate import Harness, last_per_key
+from tests.operators.operating import joined
 
 TEXT = col("i").cast("string")
 
@@ -42,9 +43,9 @@ def test_joined_snapshots_of_values_are_split_again_by_key_group() -> None:
     one.process(*((f"key {i}", i, 1.0) for i in [*range(50), *range(40)]))
     other.process(*((f"key {i}", i, 1.0) for i in range(50, 90)))
     parts = [one.stored(), other.stored()]
-    joined = Snapshot(parts[0].values, {n: pa.concat_tables([p.tables[n] for p in parts]) for n in parts[0].tables})
+    both = joined(*parts)
     ranges = [key_group_range(subtask, 3, 128) for subtask in range(3)]
-    subtasks = [Harness(aggregations, emit=Emit.FINAL, restored=joined, groups=groups) for groups in ranges]
+    subtasks = [Harness(aggregations, emit=Emit.FINAL, restored=both, groups=groups) for groups in ranges]
     found = [tuple(row.values()) for subtask in subtasks for row in subtask.finish()]
     assert sorted(found) == sorted((f"key {i}", str(i), 1, str(i)) for i in range(90))
 

@@ -20,6 +20,7 @@ from dataflow.expressions.custom import AggregateKernel
 from operators.aggregation.custom_aggregates import CustomAggregate
 from operators.aggregation.records import Records
 from operators.steps.custom import compiled
+from tests.operators.operating import records_table, restore_records
 from tests.seeds import part_of_the_examples
 
 ONE = np.zeros(1, np.int32)
@@ -80,7 +81,7 @@ def test_it_folds_merges_and_restores(some: list[float | None], more: list[float
     one, other = (folded(rms()("x"), values, pa.float64()) for values in (some, more))
     assert value_of(one) == by_hand(some)
     restored = Records([rms()("x")], pa.schema({"x": pa.float64()}), "test")
-    restored.restore(one.snapshot(1).read_all())
+    restore_records(restored, records_table(one, 1))
     restored.merge(other.partials(ONE), ONE, 1)
     assert value_of(restored) == by_hand(some + more)
 

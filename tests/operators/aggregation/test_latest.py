@@ -21,6 +21,7 @@ from dataflow.planning.graph import Graph
 from dataflow.runners.faults import Faults
 from operators.aggregation.records import Records
 from tests.operators.aggregation.test_more_aggregates import KEYS, ROWS, SCHEMA, Rows, batch_of, columns_of, slots_of
+from tests.operators.operating import records_table, restore_records
 from tests.seeds import part_of_the_examples
 
 BY = [None, "i", "f", "b", "t"]
@@ -264,7 +265,7 @@ def test_a_restore_and_a_merge_change_nothing(before: Rows, after: Rows, sent: R
     aggregations = all_choices(ignore_nulls=False)
     restored = Records(aggregations, SCHEMA, "test")
     if before:
-        restored.restore(folded(aggregations, before).snapshot(KEYS).read_all())
+        restore_records(restored, records_table(folded(aggregations, before), KEYS))
     restored.fold(batch_of(after), slots_of(after), KEYS)
     assert repr(columns_of(restored)) == repr(columns_of(folded(aggregations, before, after)))
     words = [a for a in aggregations if a.argument is not None and a.argument.name in "ifbt"]

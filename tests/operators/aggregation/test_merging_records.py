@@ -133,15 +133,6 @@ def test_merged_sums_of_integers_never_wrap(type_: pa.DataType, held: int, more:
     assert caught.value.row == 1
 
 
-def test_a_merge_does_not_show_in_an_earlier_snapshot() -> None:
-    own = folded([(0, 1, 1, 1.0, 1), (1, 2, 2, 2.0, 2)])
-    expected = own.snapshot(KEYS).read_all()
-    reader = own.snapshot(KEYS)
-    own.merge(own.partials(own.touched), own.touched.copy(), KEYS)
-    own.clear()
-    assert reader.read_all().equals(expected)
-
-
 def test_cleared_records_are_those_of_keys_without_rows() -> None:
     used = folded([(3, 1, 1, 1.0, 1), (1, 2, None, NAN, 2)])
     used.clear()

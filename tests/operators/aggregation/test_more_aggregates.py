@@ -21,7 +21,7 @@ from dataflow.expressions import Aggregation, col, count
 from dataflow.planning.specs import Emit
 from operators.aggregation.aggregate import AggregateOperator
 from operators.aggregation.records import Records, SumOverflow
-from tests.operators.operating import Emitted, context_of, drained, stored
+from tests.operators.operating import Emitted, context_of, drained, records_table, restore_records, stored
 from tests.seeds import part_of_the_examples
 
 NAN = float("nan")
@@ -162,12 +162,12 @@ def test_they_agree_with_duckdb(rows: Rows) -> None:
 @given(ROWS, ROWS, ROWS)
 def test_a_restore_changes_nothing(before: Rows, after: Rows, later: Rows) -> None:
     plain = fold(records(), before)
-    snapshot = plain.snapshot(KEYS) if before else None
+    snapshot = records_table(plain, KEYS) if before else None
     expected = columns_of(plain)
     fold(fold(plain, after), later)
     restored = records()
     if snapshot is not None:
-        restored.restore(snapshot.read_all())
+        restore_records(restored, snapshot)
     same(columns_of(restored), expected)
     fold(fold(restored, after), later)
     same(columns_of(restored), columns_of(plain))
@@ -255,7 +255,7 @@ def test_every_type_keeps_its_values_and_its_type(type_: pa.DataType, values: li
         records([*chosen, col("x").count_distinct()], schema), [(1, greatest, 1), (1, None, 0), (1, least, 9)], schema
     )
     restored = records([*chosen, col("x").count_distinct()], schema)
-    restored.restore(found.snapshot(KEYS).read_all())
+    restore_records(restored, records_table(found, KEYS))
     assert [column[1] for column in columns_of(restored)] == [least, greatest, greatest, least, None, greatest, 2]
     assert restored.types == [type_] * 6 + [pa.int64()]
 
@@ -300,12 +300,13 @@ def test_durations_are_summed_and_never_wrap() -> None:
 def test_values_that_are_replaced_are_forgotten_but_for_a_snapshot() -> None:
     schema = pa.schema({"s": pa.string(), "n": pa.int64()})
     found = fold(records([col("s").last(), col("s").max()], schema), [(3, "stays", 0), (0, "was", 0)], schema)
-    frozen = found.snapshot(KEYS)
+    slots = np.arange(KEYS, dtype=np.int32)
+    store, rows = found.freeze(), found._records.rows[slots]
     for turn in range(400):
         fold(found, [(key, f"z {turn:05} {'x' * 50}", turn) for key in (0, 1, 2)] * 20, schema)
     last = f"z 00399 {'x' * 50}"
     assert columns_of(found) == [[last, last, last, "stays"]] * 2
-    assert frozen.read_all()["s_last.value"].to_pylist() == ["was", None, None, "stays"]
+    assert store(rows)[found.stored.get_field_index("s_last.value")].to_pylist() == ["was", None, None, "stays"]
     chosen, extreme = found._layout.steps
     assert max(chosen.columns[0].kept._state[0], extreme._kept._state[0]) < 400 * 3
 

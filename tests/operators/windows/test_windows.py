@@ -25,7 +25,7 @@ from operators.aggregation import combine
 from operators.aggregation.combine import CombineOperator
 from operators.aggregation.partials import is_partial
 from operators.windows.aggregate import WindowAggregateOperator
-from tests.operators.operating import Emitted, context_of, drained, stored
+from tests.operators.operating import Emitted, context_of, drained, joined, rows_of, stored
 from tests.seeds import part_of_the_examples
 
 SCHEMA = pa.schema({"k": pa.string(), "x": pa.int64(), "t": pa.timestamp("us")})
@@ -163,9 +163,9 @@ def test_state_is_dropped_with_its_last_window() -> None:
     w = Windows(lateness=5)
     w.feed(("a", 1, 1), ("a", 1, 11))
     w.advance(15)
-    assert len(stored(w.operator.snapshot()).tables["keys"]) == 1
+    assert len(rows_of(stored(w.operator.snapshot()))) == 1
     w.advance(25)
-    assert not w.operator.snapshot().tables
+    assert not len(rows_of(stored(w.operator.snapshot())))
 
 
 def test_a_null_time_is_refused_with_a_way_out() -> None:
@@ -225,8 +225,7 @@ def test_states_that_were_joined_in_any_order_come_out_in_order_of_time() -> Non
         w = Windows()
         w.feed((key, 1, time))
         parts.append(stored(w.operator.snapshot()))
-    tables = {name: pa.concat_tables([part.tables[name] for part in parts]) for name in parts[0].tables}  # type: ignore[misc]
-    again = Windows(restored=Snapshot(parts[0].values, tables))
+    again = Windows(restored=joined(*parts))
     assert [again.advance(10), again.advance(30)] == [[("early", 0, 1, 1)], [("late", 20, 1, 1)]]
 
 
