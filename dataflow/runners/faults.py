@@ -14,8 +14,8 @@ from dataflow.errors import CheckpointDamaged, CheckpointError
 from dataflow.runtime.restore.find_checkpoint import RestoreReport
 from dataflow.runtime.task.crash_points import Point
 from dataflow.store.base import CheckpointStore
-from dataflow.store.files import Buffer
-from dataflow.store.manifest import Manifest, PartHandle
+from dataflow.store.files import Buffer, Content
+from dataflow.store.manifest import STATE, Manifest, PartHandle
 
 __all__ = ["Attempt", "Faults", "FaultyStore"]
 
@@ -109,9 +109,9 @@ class FaultyStore(CheckpointStore):
     def close(self) -> None:
         self._inner.close()
 
-    def write(self, checkpoint: int, task: str, data: Buffer) -> PartHandle:
-        self._maybe_fail(f"write the part of {task}")
-        return self._inner.write(checkpoint, task, data)
+    def write(self, checkpoint: int, task: str, data: Content, part: int = STATE) -> PartHandle:
+        self._maybe_fail(f"write part {part} of {task}")
+        return self._inner.write(checkpoint, task, data, part)
 
     def commit(self, manifest: Manifest) -> None:
         self._maybe_fail(f"write manifest {manifest.checkpoint}")
@@ -128,7 +128,7 @@ class FaultyStore(CheckpointStore):
         return self._inner.manifest_size(checkpoint)
 
     def read(self, checkpoint: int, handle: PartHandle) -> Buffer:
-        if checkpoint in self.damaged:
+        if (handle.checkpoint or checkpoint) in self.damaged:
             raise CheckpointDamaged(f"injected: the part of {handle.task} in checkpoint {checkpoint} is damaged")
         return self._inner.read(checkpoint, handle)
 
