@@ -46,6 +46,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from dataflow.clock import Clock
+from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.live_splits import LiveSplits
 from dataflow.contracts.row_errors import RowTally
 from dataflow.contracts.source import Json
@@ -69,6 +70,10 @@ class Snapshot:
     checkpoints later, so several may wait at a time. A checkpoint that is aborted drops its readers unread or half
     read, and must thereby free what they hold. After a restore ``context.restored.tables`` has a ``pa.Table`` for each.
 
+    Large state of which little changes from checkpoint to checkpoint belongs in ``logs``: the objects that are this
+    state, by name, see `Incremental`. After a restore ``context.restored.logs`` has the parts of each: a base, then
+    deltas, each with its tables by name.
+
     >>> import pyarrow as pa
     >>> Snapshot({"seen": 3}, {"rows": pa.table({"x": [1, 2]})}).values["seen"]
     3
@@ -76,6 +81,7 @@ class Snapshot:
 
     values: Mapping[str, Json] = field(default_factory=dict)
     tables: Mapping[str, pa.Table | pa.RecordBatchReader] = field(default_factory=dict)
+    logs: Mapping[str, Incremental | Sequence[Mapping[str, pa.Table]]] = field(default_factory=dict)
 
 
 class Out(Protocol):

@@ -89,11 +89,12 @@ class Attempt:
 
 
 class FaultyStore(CheckpointStore):
-    """A store whose writing operations may fail, and whose parts may be damaged."""
+    """A store whose writing operations may fail, and whose parts may be damaged.
 
-    def __init__(
-        self, store: CheckpointStore, maybe_fail: Callable[[str], None], on_commit: Callable[[], None]
-    ) -> None:
+    ``maybe_fail`` is called with each operation, and with the part if it is the write of one.
+    """
+
+    def __init__(self, store: CheckpointStore, maybe_fail: Callable[..., None], on_commit: Callable[[], None]) -> None:
         self._inner = store
         self._maybe_fail = maybe_fail
         self._on_commit = on_commit
@@ -110,7 +111,7 @@ class FaultyStore(CheckpointStore):
         self._inner.close()
 
     def write(self, checkpoint: int, task: str, data: Content, part: int = STATE) -> PartHandle:
-        self._maybe_fail(f"write part {part} of {task}")
+        self._maybe_fail(f"write part {part} of {task}", part)
         return self._inner.write(checkpoint, task, data, part)
 
     def commit(self, manifest: Manifest) -> None:

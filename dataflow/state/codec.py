@@ -47,6 +47,8 @@ _SUFFIX = struct.Struct("<Q8s")
 _ALIGNMENT = 64
 _GATHERED = 1 << 20
 """Small writes are gathered up to this many bytes; a larger buffer is passed on without a copy."""
+_OPTIONS = pa.ipc.IpcWriteOptions(unify_dictionaries=False)
+"""Every batch keeps its own dictionary, because a shared one might overflow the index type."""
 _UNBACKED = 1 << 24
 """Maximum rows of a part without bytes (no columns, or nulls of type null), because operators expand them."""
 
@@ -99,14 +101,10 @@ def stream(values: Mapping[str, object], tables: Tables) -> Iterator[memoryview]
 
 
 def _section(name: str, table: pa.Table | pa.RecordBatchReader, pieces: _Pieces) -> Generator[memoryview, None, int]:
-    """Yield the pieces of a table's stream, and return its rows. An exception of a reader is raised with a note.
-
-    Every batch keeps its own dictionary, because a shared one might overflow the index type.
-    """
+    """Yield the pieces of a table's stream, and return its rows. An exception of a reader is raised with a note."""
     rows = 0
-    options = pa.ipc.IpcWriteOptions(unify_dictionaries=False)
     try:
-        with pa.PythonFile(pieces, mode="w") as file, pa.ipc.new_stream(file, table.schema, options=options) as writer:
+        with pa.PythonFile(pieces, mode="w") as file, pa.ipc.new_stream(file, table.schema, options=_OPTIONS) as writer:
             for batch in table.to_batches() if isinstance(table, pa.Table) else table:
                 rows += batch.num_rows
                 if batch.num_columns:

@@ -288,8 +288,8 @@ class CheckpointStore(ABC):
         >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
         >>> store = flow.MemoryStore()
         >>> rows = numbers.collect(checkpoint=flow.Checkpointing(store))
-        >>> [part.task for part in store.verify(1).parts]
-        ['numbers[0]']
+        >>> [(part.task, part.part) for part in store.verify(1).parts]  # the rows of collect() are a log
+        [('numbers[0]', 0), ('numbers[0]', 1)]
         """
         manifest = self.manifest(checkpoint)
         for handle in manifest.parts:

@@ -198,8 +198,8 @@ class DirectoryStore(CheckpointStore):
         >>> with tempfile.TemporaryDirectory() as path:
         ...     rows = numbers.collect(checkpoint=flow.Checkpointing(path))
         ...     manifest = flow.DirectoryStore(path).manifest(1)
-        >>> manifest.kind, manifest.guarantee, [part.task for part in manifest.parts]
-        ('final', 'exactly once', ['numbers[0]'])
+        >>> manifest.kind, manifest.guarantee, {part.task for part in manifest.parts}
+        ('final', 'exactly once', {'numbers[0]'})
         """
         folder = self.folder(checkpoint)
         if not self._exists(checkpoint):

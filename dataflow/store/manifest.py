@@ -45,8 +45,8 @@ _Id = Annotated[int, msgspec.Meta(ge=1, lt=2**62)]
 class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One object (file) of a checkpoint: the task it belongs to, its size in bytes, its xxh3-64 as 16 hex digits.
 
-    ``part`` is ``STATE`` or ``LOG``. ``checkpoint`` is the older checkpoint that wrote the object and whose folder holds
-    it; 0: the checkpoint of the manifest.
+    ``part`` is ``STATE`` or ``LOG``. ``checkpoint`` is the older checkpoint that wrote the object, and whose folder
+    holds it; 0: the checkpoint of the manifest.
     """
 
     task: str

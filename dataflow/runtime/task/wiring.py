@@ -113,7 +113,7 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
 def _operator(node: Node, context: OperatorContext, task: str) -> Operator:
     """Return the operator, restored if there is state. Errors of a user's operator over its state are not changed."""
     restored = context.restored
-    if node.is_users or restored is None or not (restored.values or restored.tables):
+    if node.is_users or restored is None or not (restored.values or restored.tables or restored.logs):
         return build_operator(node, context, task)
     with damaged_by(f"operator {node.name!r}, subtask {context.subtask}"):
         return build_operator(node, context, task)

@@ -31,10 +31,10 @@ from dataflow.runners.binding import LIBRARY
 from dataflow.runtime.restore.find_checkpoint import _check_states
 from dataflow.runtime.restore.in_flight import check_carried
 from dataflow.runtime.task.parts import ChannelState, TaskState
-from dataflow.state import codec
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.manifest import Manifest, encode
 from operators.aggregation.partials import RECORD
+from tests.checkpoints import Change, copied, forged_object, state_handle
 
 
 class Remembers(Operator):
@@ -80,19 +80,11 @@ def directory(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return tmp_path / "copy"
 
 
-def forge(directory: Path, task: str, change: Callable[[Any, dict[str, pa.Table]], object]) -> None:
+def forge(directory: Path, task: str, change: Change) -> None:
     """Change the part of ``task`` in the newest checkpoint, and the checksums with it."""
     store = DirectoryStore(directory / "ckpt")
     checkpoint = store.checkpoints()[-1]
-    manifest, parts = store.manifest(checkpoint), []
-    with store:
-        data = {part.task: store.read(checkpoint, part) for part in manifest.parts}
-        values, tables = codec.decode(data[task])
-        change(values, tables)
-        data[task] = codec.encode(values, tables).to_pybytes()
-        store.retire(checkpoint)
-        parts = [store.write(checkpoint, name, part) for name, part in data.items()]
-        store.commit(msgspec.structs.replace(manifest, parts=tuple(parts)))
+    forged_object(store.folder(checkpoint).path, state_handle(store, checkpoint, task), change)
 
 
 def restore(directory: Path, **options: Any) -> flow.RunResult:
@@ -104,10 +96,7 @@ def second(directory: Path) -> tuple[int, int]:
     """Copy the checkpoint to the next id; return both ids."""
     with DirectoryStore(directory / "ckpt") as store:
         (first,) = store.checkpoints()
-        manifest = store.manifest(first)
-        parts = [store.write(first + 1, part.task, store.read(first, part)) for part in manifest.parts]
-        store.commit(msgspec.structs.replace(manifest, checkpoint=first + 1, parts=tuple(parts)))
-    return first, first + 1
+        return first, copied(store, first)
 
 
 def without_keys(values: object, tables: dict[str, pa.Table]) -> None:
