@@ -28,7 +28,8 @@ from dataflow.clock import ManualClock
 from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.expressions import col, count
 from dataflow.planning.specs import Emit
-from dataflow.runtime.task.parts import TaskState, frozen
+from dataflow.runtime.task.log_chain import LogChain
+from dataflow.runtime.task.parts import TaskState
 from operators.aggregation.aggregate import AggregateOperator
 
 SCHEMA = pa.schema({"key": pa.int64(), "price": pa.int64()})
@@ -89,7 +90,9 @@ class State:
 
 
 def copy_on_write(state: State) -> Snapshot:
-    return frozen(state.operator.snapshot(), next(state.checkpoints))
+    checkpoint = next(state.checkpoints)
+    states, _ = LogChain().freeze({"bench": state.operator.snapshot()}, checkpoint, since=0)
+    return states["bench"]
 
 
 def columns_copied(state: State) -> Snapshot:

@@ -70,8 +70,9 @@ class Snapshot:
     checkpoints later, so several may wait at a time. A checkpoint that is aborted drops its readers unread or half
     read, and must thereby free what they hold. After a restore ``context.restored.tables`` has a ``pa.Table`` for each.
 
-    ``logs`` holds state that can say what changed since an earlier checkpoint, such as a ``KeyedState``: the operator
-    gives the object itself, and after a restore it finds the parts of its log, each with a ``pa.Table`` for each table.
+    Large state of which little changes from checkpoint to checkpoint belongs in ``logs``: the objects that are this
+    state, by name, see `Incremental`. After a restore ``context.restored.logs`` has the parts of each: a base, then
+    deltas, each with its tables by name.
 
     >>> import pyarrow as pa
     >>> Snapshot({"seen": 3}, {"rows": pa.table({"x": [1, 2]})}).values["seen"]
@@ -80,9 +81,7 @@ class Snapshot:
 
     values: Mapping[str, Json] = field(default_factory=dict)
     tables: Mapping[str, pa.Table | pa.RecordBatchReader] = field(default_factory=dict)
-    logs: Mapping[str, Incremental | Sequence[Mapping[str, pa.Table | pa.RecordBatchReader]]] = field(
-        default_factory=dict
-    )
+    logs: Mapping[str, Incremental | Sequence[Mapping[str, pa.Table]]] = field(default_factory=dict)
 
 
 class Out(Protocol):

@@ -31,8 +31,8 @@ class CheckpointLine:
         mode: the checkpoint mode.
         guarantee: the guarantee from source to sink.
         created: seconds since 1970.
-        tasks: number of parts, one per task.
-        bytes: size of all parts.
+        tasks: number of tasks.
+        bytes: size of all objects that a restore reads, older ones included.
         in_flight_rows: rows of its channel state; None: the checkpoint is older than this count.
         in_flight_bytes: bytes of its channel state; None: the checkpoint is older than this count.
         duplicated: rows that a restore delivers a second time, by operator.
@@ -103,7 +103,7 @@ def _described(manifest: Manifest, damage: str | None) -> CheckpointLine:
         mode=manifest.mode,
         guarantee=manifest.guarantee,
         created=manifest.created,
-        tasks=len(manifest.parts),
+        tasks=len({part.task for part in manifest.parts}),
         bytes=sum(part.size for part in manifest.parts),
         in_flight_rows=manifest.summary.get("in_flight_rows"),
         in_flight_bytes=manifest.summary.get("in_flight_bytes"),

@@ -21,6 +21,8 @@ Rules:
 6. A finished task stays, and acknowledges with its last snapshot. When all have finished and no checkpoint is under
    way, a last checkpoint is taken, so that sinks commit everything. It is retried, then fails the job. Once it is
    committed, the tasks may stop.
+7. A checkpoint may build on the files of the newest durable one, which is named in ``Inject``. That one is not deleted
+   while the checkpoint is under way. So every file that a manifest will name is named by an existing one, or new.
 
 Invariant: at most ``max_concurrent`` checkpoints are under way, ids ascend, and each acknowledged part is owned by one
 checkpoint under way, by a ``Persist`` or by a ``Discard``.
@@ -62,6 +64,7 @@ class _UnderWay:
     kind: BarrierKind
     triggered_at: int
     requests: tuple[int, ...]
+    since: int
     parts: dict[str, Part] = field(default_factory=dict)
     persisting: bool = False
 
@@ -100,6 +103,7 @@ class Coordinator:
         self._next_id = next_id
         self._completed = sorted(completed)
         assert all(n < next_id for n in self._completed), f"{self._completed} are not all below the next id {next_id}"
+        self._replaced: list[int] = []  # beyond those to keep; checkpoints under way may build on them
         self._under_way: dict[int, _UnderWay] = {}
         self._requests = Requests()
         self._failures = 0
@@ -201,7 +205,7 @@ class Coordinator:
         self._timetable.completed(now)
         self._failures = 0
         if attempt.kind is BarrierKind.SAVEPOINT:
-            return [*_completed(attempt.requests, checkpoint), *self._start(now)]
+            return [*_completed(attempt.requests, checkpoint), *self._release(), *self._start(now)]
         if attempt.kind is BarrierKind.FINAL:
             self._final = checkpoint
         insort(self._completed, checkpoint)
@@ -229,6 +233,12 @@ class Coordinator:
         assert len(self._under_way) <= self._policy.max_concurrent, f"{len(self._under_way)} checkpoints are under way"
         assert max(self._under_way, default=0) < self._next_id, f"{list(self._under_way)} reach {self._next_id}"
         assert self._completed == sorted(self._completed), f"out of order: {self._completed}"
+        assert not set(self._replaced) & set(self._completed), (
+            f"{self._replaced} are replaced, and {self._completed} kept"
+        )
+        building = {attempt.since for attempt in self._under_way.values()} - {0}
+        existing = {*self._replaced, *self._completed}
+        assert building <= existing, f"checkpoints under way build on {building}, but there are only {existing}"
         for checkpoint, attempt in self._under_way.items():
             complete = len(attempt.parts) == len(self._roster)
             assert attempt.persisting == complete, f"checkpoint {checkpoint}: {list(attempt.parts)} acknowledged"
@@ -279,15 +289,16 @@ class Coordinator:
 
     def _inject(self, kind: BarrierKind, requests: tuple[int, ...], now: int) -> Inject:
         checkpoint, self._next_id = self._next_id, self._next_id + 1
-        self._under_way[checkpoint] = _UnderWay(kind, now, requests)
+        since = self._completed[-1] if self._completed and kind is not BarrierKind.SAVEPOINT else 0
+        self._under_way[checkpoint] = _UnderWay(kind, now, requests, since)
         if kind is not BarrierKind.SAVEPOINT:
             self._timetable.triggered(now)
-        return Inject(checkpoint, kind, now, self._roster.starters, self._roster.finished, requests)
+        return Inject(checkpoint, kind, now, self._roster.starters, self._roster.finished, requests, since)
 
     def _give_up(self, checkpoint: int, reason: FailureReason, now: int) -> list[CoordinatorAction]:
         """Abort ``checkpoint``: fail its requests, and retry it or fail the job if the policy requires that."""
         attempt = self._under_way.pop(checkpoint)
-        actions = _abort(checkpoint, attempt, reason)
+        actions = [*_abort(checkpoint, attempt, reason), *self._release()]
         if attempt.kind is BarrierKind.FINAL:
             if self._final_attempts < self._policy.final_attempts:
                 self._final_due = now + (self._policy.final_pause << self._final_attempts - 1)
@@ -326,7 +337,16 @@ class Coordinator:
         return actions
 
     def _retire(self) -> list[CoordinatorAction]:
-        retired, self._completed = self._completed[: -self._policy.keep], self._completed[-self._policy.keep :]
+        keep = self._policy.keep
+        self._replaced += self._completed[:-keep]
+        self._completed = self._completed[-keep:]
+        return self._release()
+
+    def _release(self) -> list[CoordinatorAction]:
+        """Delete the replaced checkpoints on which none under way may build."""
+        needed = {attempt.since for attempt in self._under_way.values()}
+        retired = [checkpoint for checkpoint in self._replaced if checkpoint not in needed]
+        self._replaced = [checkpoint for checkpoint in self._replaced if checkpoint in needed]
         return [Retire(checkpoint) for checkpoint in retired]
 
     def _collecting(self) -> list[tuple[int, _UnderWay]]:

@@ -91,6 +91,9 @@ class Inject:
     snapshot. A task whose predecessors all finished holds the trigger until its inputs have ended, and takes its
     snapshot right before it finishes. A task that is too late for that declines with ``NOT_READY``. The ``finished``
     tasks acknowledge at once with their last snapshot. Every other task receives the barrier in-band.
+
+    ``since`` is the newest durable checkpoint, on whose files those of this one may build; 0: there is none, or this is
+    a savepoint, which builds on nothing.
     """
 
     checkpoint: int
@@ -99,6 +102,7 @@ class Inject:
     running: tuple[str, ...]
     finished: tuple[str, ...]
     requests: tuple[int, ...] = ()
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True)

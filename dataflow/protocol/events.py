@@ -43,17 +43,21 @@ class Barrier:
     """The marker of checkpoint ``checkpoint``: rows before it belong to the snapshot, rows behind it do not.
 
     ``triggered_at`` is the coordinator's clock in microseconds when the checkpoint was triggered. A barrier that is
-    ``unaligned`` overtakes what is queued on a channel that lets it, and what it overtook is channel state.
+    ``unaligned`` overtakes what is queued on a channel that lets it, and what it overtook is channel state. Incremental
+    state may hold only what changed since checkpoint ``since``, which is durable; 0: there is none.
     """
 
     checkpoint: int
     kind: BarrierKind = BarrierKind.CHECKPOINT
     triggered_at: int = 0
     unaligned: bool = False
+    since: int = 0
 
     def __post_init__(self) -> None:
         if self.checkpoint < 0:
             raise ValueError(f"a checkpoint id is not negative, got {self.checkpoint}")
+        if self.since and not 0 < self.since < self.checkpoint:
+            raise ValueError(f"checkpoint {self.checkpoint} cannot build on {self.since}, which is not an older one")
 
 
 @dataclass(frozen=True, slots=True)

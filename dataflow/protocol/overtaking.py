@@ -66,7 +66,7 @@ class Overtaker(NewestOnly[_Pending]):
     >>> overtaker = Overtaker(2)
     >>> overtaker.barrier(0, Barrier(1, unaligned=True), now=0, overtaken=[Data(["x"])])
     [TakeSnapshot(barrier=Barrier(checkpoint=1, kind=<BarrierKind.CHECKPOINT: 'checkpoint'>, \
-triggered_at=0, unaligned=True))]
+triggered_at=0, unaligned=True, since=0))]
     >>> _ = overtaker.element(1, Data(["y"]))
     >>> overtaker.barrier(1, Barrier(1, unaligned=True), now=0)[-1].in_flight
     {0: (Data(rows=['x'], epoch=0),), 1: (Data(rows=['y'], epoch=0),)}

@@ -14,8 +14,8 @@ from dataflow.errors import CheckpointDamaged, CheckpointError
 from dataflow.runtime.restore.find_checkpoint import RestoreReport
 from dataflow.runtime.task.crash_points import Point
 from dataflow.store.base import CheckpointStore
-from dataflow.store.files import Buffer
-from dataflow.store.manifest import Manifest, PartHandle
+from dataflow.store.files import Buffer, Content
+from dataflow.store.manifest import STATE, Manifest, PartHandle
 
 __all__ = ["Attempt", "Faults", "FaultyStore"]
 
@@ -89,11 +89,12 @@ class Attempt:
 
 
 class FaultyStore(CheckpointStore):
-    """A store whose writing operations may fail, and whose parts may be damaged."""
+    """A store whose writing operations may fail, and whose parts may be damaged.
 
-    def __init__(
-        self, store: CheckpointStore, maybe_fail: Callable[[str], None], on_commit: Callable[[], None]
-    ) -> None:
+    ``maybe_fail`` is called with each operation, and with the part if it is the write of one.
+    """
+
+    def __init__(self, store: CheckpointStore, maybe_fail: Callable[..., None], on_commit: Callable[[], None]) -> None:
         self._inner = store
         self._maybe_fail = maybe_fail
         self._on_commit = on_commit
@@ -109,9 +110,9 @@ class FaultyStore(CheckpointStore):
     def close(self) -> None:
         self._inner.close()
 
-    def write(self, checkpoint: int, task: str, data: Buffer) -> PartHandle:
-        self._maybe_fail(f"write the part of {task}")
-        return self._inner.write(checkpoint, task, data)
+    def write(self, checkpoint: int, task: str, data: Content, part: int = STATE) -> PartHandle:
+        self._maybe_fail(f"write part {part} of {task}", part)
+        return self._inner.write(checkpoint, task, data, part)
 
     def commit(self, manifest: Manifest) -> None:
         self._maybe_fail(f"write manifest {manifest.checkpoint}")
@@ -128,7 +129,7 @@ class FaultyStore(CheckpointStore):
         return self._inner.manifest_size(checkpoint)
 
     def read(self, checkpoint: int, handle: PartHandle) -> Buffer:
-        if checkpoint in self.damaged:
+        if (handle.checkpoint or checkpoint) in self.damaged:
             raise CheckpointDamaged(f"injected: the part of {handle.task} in checkpoint {checkpoint} is damaged")
         return self._inner.read(checkpoint, handle)
 

@@ -57,6 +57,7 @@ from dataflow.runtime.task.pace import Pace, Unpaced
 from dataflow.runtime.task.poll_times import AtOnce, PollTimes
 from dataflow.runtime.task.progress import JobState, Progress
 from dataflow.runtime.task.task import Task
+from dataflow.store.manifest import LOG, STATE
 from dataflow.store.memory import MemoryStore
 
 __all__ = ["Attempt", "Faults", "SimulatedJob", "SimulatedRunner"]
@@ -196,6 +197,7 @@ class SimulatedJob(JobHandle):
         self._joins = random.Random(f"joined batches, seed {seed}")  # other draws stay those of the seed
         self._keeps = random.Random(f"rows kept back, seed {seed}")
         self._rooms = random.Random(f"bytes in channels, seed {seed}")
+        self._logs = random.Random(f"writes of logs, seed {seed}")
         self._clock = ManualClock()
         self._turn = 0
         self._idle = 0
@@ -472,9 +474,10 @@ class SimulatedJob(JobHandle):
         if self._target == "recording" and any(task.recording for task in job.tasks.values()):
             self._reach("recording")
 
-    def _maybe_fail(self, operation: str) -> None:
+    def _maybe_fail(self, operation: str, part: int = STATE) -> None:
         """Raise StoreError with the probability of ``Faults.fail``."""
-        if self._random.random() < self._faults.fail:
+        draws = self._logs if part == LOG else self._random
+        if draws.random() < self._faults.fail:
             raise StoreError(f"injected: cannot {operation} (seed {self._seed}, turn {self._turn})")
 
 

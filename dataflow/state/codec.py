@@ -1,15 +1,19 @@
-"""The format of one checkpoint part: small values and tables in one self-describing buffer. It never uses pickle.
+"""The format of one checkpoint object: small values and tables in one self-describing file. It never uses pickle.
 
-Layout, little-endian; every section starts at a multiple of 64 bytes so that decoded columns are views::
+Layout of version 2, little-endian; every stream starts at a multiple of 64 bytes so that decoded columns are views::
 
-    0   8  magic ``BARRIERF``
-    8   4  format version (uint32)
-    12  4  unused, zero
-    16  8  length of the header (uint64)
-    24     header: JSON {"values": ..., "tables": [{"name", "rows", "offset", "length"}, ...]}
-    ...    one Arrow IPC stream a table, at its offset
+    0    8  magic ``BARRIERF``
+    8    4  format version (uint32)
+    12   52 unused, zero
+    64      one Arrow IPC stream a table, each followed by zeros up to a multiple of 64
+    ...     index: JSON {"values": ..., "tables": [{"name", "rows", "offset", "length"}, ...]}, offsets from byte 64
+    -16  8  length of the index (uint64)
+    -8   8  magic ``BARRIERE``
 
-A reader rejects versions above its own, and reads every version from 1 on (``tests/state/golden``). A part is an
+The index comes last, so that an object is written while its tables are read, batch by batch. In version 1 the index
+preceded the streams: its length was at byte 16 and its JSON at byte 24, and offsets counted from the first stream.
+
+A reader rejects versions above its own, and reads every version from 1 on (``tests/state/golden``). An object is an
 untrusted document. The decoder guarantees that memory is proportional to its bytes, and that its tables are valid.
 
 >>> part = encode({"offset": 7}, {"keys": pa.table({"k": ["a", "b"]})})
@@ -22,7 +26,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,13 +36,19 @@ from dataflow.errors import CheckpointDamaged
 from dataflow.state.ipc import read_stream
 from dataflow.untrusted import MAX_DEPTH, excerpt
 
-__all__ = ["FORMAT_VERSION", "check_json", "decode", "encode"]
+__all__ = ["FORMAT_VERSION", "check_json", "decode", "encode", "stream"]
 
 MAGIC = b"BARRIERF"
-FORMAT_VERSION = 1
+END = b"BARRIERE"
+FORMAT_VERSION = 2
 
 _PREFIX = struct.Struct("<8sIIQ")
+_SUFFIX = struct.Struct("<Q8s")
 _ALIGNMENT = 64
+_GATHERED = 1 << 20
+"""Small writes are gathered up to this many bytes; a larger buffer is passed on without a copy."""
+_OPTIONS = pa.ipc.IpcWriteOptions(unify_dictionaries=False)
+"""Every batch keeps its own dictionary, because a shared one might overflow the index type."""
 _UNBACKED = 1 << 24
 """Maximum rows of a part without bytes (no columns, or nulls of type null), because operators expand them."""
 
@@ -55,27 +65,98 @@ class _Header(msgspec.Struct, frozen=True):
     tables: list[_Section]
 
 
-def encode(values: Mapping[str, object], tables: Mapping[str, pa.Table | pa.RecordBatchReader]) -> pa.Buffer:
-    """Write ``values`` (JSON-serialisable) and ``tables`` into one buffer, which owns its memory.
+Tables = Mapping[str, pa.Table | pa.RecordBatchReader]
 
-    Readers are drained, in the order of ``tables``, one batch at a time.
-    Raises ``ValueError`` for values that JSON would silently change (NaN and infinities, integers past 64 bits), or
-    that are nested deeper than ``MAX_DEPTH``, and ``TypeError`` for values that are not JSON-serialisable.
+
+def encode(values: Mapping[str, object], tables: Tables) -> pa.Buffer:
+    """Return ``values`` and ``tables`` in one buffer, which owns its memory. Arguments and errors as ``stream``."""
+    out = pa.BufferOutputStream()
+    for piece in stream(values, tables):
+        out.write(piece)
+    return out.getvalue()
+
+
+def stream(values: Mapping[str, object], tables: Tables) -> Iterator[memoryview]:
+    """Yield the pieces of an object with ``values`` (JSON-serialisable) and ``tables``; their sequence is the object.
+
+    Readers are drained, in the order of ``tables``, one batch at a time. Large columns are not copied. A piece is valid
+    until the next one is taken.
+
+    Raises: ValueError for values that JSON would silently change (NaN and infinities, integers past 64 bits), or that
+        are nested deeper than ``MAX_DEPTH``; TypeError for values that are not JSON-serialisable; errors of a reader,
+        with a note that names the table.
     """
     check_json(values, "values")
-    streams = [_named_stream(name, table) for name, table in tables.items()]
-    sections = _sections(list(tables), streams)
-    header = msgspec.json.encode({"values": values, "tables": sections})
-    start = _aligned(_PREFIX.size + len(header))
-    end = start + sum(_aligned(stream.data.size) for stream in streams)
-    out = pa.BufferOutputStream()
-    out.write(_PREFIX.pack(MAGIC, FORMAT_VERSION, 0, len(header)))
-    out.write(header)
-    for section, stream in zip(sections, streams, strict=True):
-        out.write(bytes(start + section.offset - out.tell()))
-        out.write(stream.data)
-    out.write(bytes(end - out.tell()))
-    return out.getvalue()
+    yield memoryview(_PREFIX.pack(MAGIC, FORMAT_VERSION, 0, 0).ljust(_ALIGNMENT, b"\0"))
+    sections: list[_Section] = []
+    offset = 0
+    for name, table in tables.items():
+        pieces = _Pieces()
+        rows = yield from _section(name, table, pieces)
+        sections.append(_Section(name, rows, offset, pieces.size))
+        offset += _aligned(pieces.size)
+        yield memoryview(bytes(_aligned(pieces.size) - pieces.size))
+    index = msgspec.json.encode({"values": values, "tables": sections})
+    yield memoryview(index + _SUFFIX.pack(len(index), END))
+
+
+def _section(name: str, table: pa.Table | pa.RecordBatchReader, pieces: _Pieces) -> Generator[memoryview, None, int]:
+    """Yield the pieces of a table's stream, and return its rows. An exception of a reader is raised with a note."""
+    rows = 0
+    try:
+        with pa.PythonFile(pieces, mode="w") as file, pa.ipc.new_stream(file, table.schema, options=_OPTIONS) as writer:
+            for batch in table.to_batches() if isinstance(table, pa.Table) else table:
+                rows += batch.num_rows
+                if batch.num_columns:
+                    writer.write_batch(batch)
+                yield from pieces.take(_GATHERED)
+        yield from pieces.take()
+    except Exception as error:
+        error.add_note(f"raised while table {name!r} of a snapshot was read")
+        raise
+    return rows
+
+
+class _Pieces:
+    """A file that only holds what Arrow wrote to it since the last ``take``; ``size`` counts all bytes."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._pieces: list[memoryview] = []
+        self._gathered = bytearray()
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        if view.nbytes < _GATHERED:
+            self._gathered += view
+        else:
+            self._end_gathered()
+            self._pieces.append(view)
+        self.size += view.nbytes
+        return view.nbytes
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def writable(self) -> bool:
+        return True
+
+    def take(self, least: int = 0) -> Iterator[memoryview]:
+        """Yield and forget what was written; nothing, if only fewer than ``least`` bytes are gathered."""
+        if self._pieces or len(self._gathered) >= max(least, 1):
+            self._end_gathered()
+            pieces, self._pieces = self._pieces, []
+            yield from pieces
+
+    def _end_gathered(self) -> None:
+        if self._gathered:
+            self._pieces.append(memoryview(self._gathered))
+            self._gathered = bytearray()
 
 
 def decode(part: pa.Buffer | bytes | memoryview) -> tuple[dict[str, Any], dict[str, pa.Table]]:
@@ -94,22 +175,21 @@ def decode(part: pa.Buffer | bytes | memoryview) -> tuple[dict[str, Any], dict[s
             f"the checkpoint part has format version {version}, this release reads 1 to {FORMAT_VERSION}: "
             f"restore it with the release that wrote it, or a newer one"
         )
-    if _PREFIX.size + length > buffer.size:
-        raise CheckpointDamaged(f"the part's header should have {length} bytes, the whole part has {buffer.size}")
+    index, first, end = _places(buffer, version, length)
     try:
-        header = msgspec.json.decode(memoryview(buffer)[_PREFIX.size : _PREFIX.size + length], type=_Header)
+        header = msgspec.json.decode(memoryview(index), type=_Header)
         check_json(header.values, "values")  # values that no operator reads are written again with the next checkpoint
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
-        raise CheckpointDamaged(f"the part's header is not valid in this format: {str(error)[:500]}") from error
-    start = _aligned(_PREFIX.size + length)
-    if sum(max(0, section.length) for section in header.tables) > buffer.size:
+        raise CheckpointDamaged(f"the part's index is not valid in this format: {str(error)[:500]}") from error
+    streams = buffer.slice(first, end - first)
+    if sum(max(0, section.length) for section in header.tables) > streams.size:
         raise CheckpointDamaged("the tables of the part overlap")
     tables: dict[str, pa.Table] = {}
     unbacked = 0
     for section in header.tables:
         if section.name in tables:
             raise CheckpointDamaged(f"the part has two tables {excerpt(section.name)}")
-        tables[section.name], more = _table(buffer, start, section)
+        tables[section.name], more = _table(streams, section)
         unbacked += more
         if unbacked > _UNBACKED:
             raise CheckpointDamaged(
@@ -119,58 +199,50 @@ def decode(part: pa.Buffer | bytes | memoryview) -> tuple[dict[str, Any], dict[s
     return header.values, tables
 
 
-class _Stream(NamedTuple):
-    """A table as an Arrow IPC stream."""
+class _Places(NamedTuple):
+    """The index of an object, and the bytes between which its streams are."""
 
-    rows: int
-    data: pa.Buffer
-
-
-def _named_stream(name: str, table: pa.Table | pa.RecordBatchReader) -> _Stream:
-    """Return ``table`` as a stream. An exception of a user's reader is raised with ``name`` in a note."""
-    try:
-        return _stream(table)
-    except Exception as error:
-        error.add_note(f"raised while table {name!r} of a snapshot was read")
-        raise
+    index: pa.Buffer
+    first: int
+    end: int
 
 
-def _stream(table: pa.Table | pa.RecordBatchReader) -> _Stream:
-    """Write a stream in which every batch keeps its own dictionary: a shared one might overflow the index type."""
-    out, rows = pa.BufferOutputStream(), 0
-    with pa.ipc.new_stream(out, table.schema, options=pa.ipc.IpcWriteOptions(unify_dictionaries=False)) as writer:
-        for batch in table.to_batches() if isinstance(table, pa.Table) else table:
-            rows += batch.num_rows
-            if batch.num_columns:
-                writer.write_batch(batch)
-    return _Stream(rows, out.getvalue())
+def _places(buffer: pa.Buffer, version: int, length: int) -> _Places:
+    """Return the places in an object; ``length`` is the length of the index in version 1. Raises: CheckpointDamaged."""
+    if version == 1:
+        if _PREFIX.size + length > buffer.size:
+            raise CheckpointDamaged(f"the part's header should have {length} bytes, the whole part has {buffer.size}")
+        first = min(_aligned(_PREFIX.size + length), buffer.size)
+        return _Places(buffer.slice(_PREFIX.size, length), first, buffer.size)
+    if buffer.size < _ALIGNMENT + _SUFFIX.size:
+        raise CheckpointDamaged(f"a part has at least {_ALIGNMENT + _SUFFIX.size} bytes, found {buffer.size}")
+    length, magic = _SUFFIX.unpack(buffer[buffer.size - _SUFFIX.size :].to_pybytes())
+    if magic != END:
+        raise CheckpointDamaged(f"the part is incomplete: it ends with {magic!r}, expected {END!r}")
+    end = buffer.size - _SUFFIX.size - length
+    if end < _ALIGNMENT:
+        raise CheckpointDamaged(f"the part's index should have {length} bytes, the whole part has {buffer.size}")
+    return _Places(buffer.slice(end, length), _ALIGNMENT, end)
 
 
-def _sections(names: Sequence[str], streams: Sequence[_Stream]) -> list[_Section]:
-    """Return the place of each stream, counted from the end of the header, so that it need not hold its own length."""
-    sections, offset = [], 0
-    for name, stream in zip(names, streams, strict=True):
-        sections.append(_Section(name, stream.rows, offset, stream.data.size))
-        offset += _aligned(stream.data.size)
-    return sections
-
-
-def _table(buffer: pa.Buffer, start: int, section: _Section) -> tuple[pa.Table, int]:
+def _table(streams: pa.Buffer, section: _Section) -> tuple[pa.Table, int]:
     """Return the table of a section, and the number of its rows that take no bytes."""
-    begin, end = start + section.offset, start + section.offset + section.length
-    if section.offset < 0 or section.length < 0 or end > buffer.size:
-        raise CheckpointDamaged(f"table {section.name!r} should end at byte {end}, the part has {buffer.size} bytes")
-    what = f"table {excerpt(section.name)} at byte {begin}"
-    stream = read_stream(buffer.slice(begin, section.length), what)
-    if not stream.schema.names and section.rows:
-        if stream.rows or not 0 <= section.rows <= _UNBACKED:
+    end = section.offset + section.length
+    if section.offset < 0 or section.length < 0 or end > streams.size:
+        raise CheckpointDamaged(
+            f"table {excerpt(section.name)} should end at byte {end} of the tables, which have {streams.size} bytes"
+        )
+    what = f"table {excerpt(section.name)} at byte {section.offset} of the tables"
+    read = read_stream(streams.slice(section.offset, section.length), what)
+    if not read.schema.names and section.rows:
+        if read.rows or not 0 <= section.rows <= _UNBACKED:
             raise CheckpointDamaged(f"{what} has no columns, but should have {section.rows} rows")
         # Only a batch without columns keeps its number of rows; other ways to build this table lose it.
         rows = pa.record_batch({"": pa.nulls(section.rows)}).select([])
-        return pa.Table.from_batches([rows.replace_schema_metadata(stream.schema.metadata)]), section.rows
-    if stream.rows != section.rows:
-        raise CheckpointDamaged(f"table {excerpt(section.name)} should have {section.rows} rows, found {stream.rows}")
-    return pa.Table.from_batches(stream.batches, stream.schema), stream.unbacked
+        return pa.Table.from_batches([rows.replace_schema_metadata(read.schema.metadata)]), section.rows
+    if read.rows != section.rows:
+        raise CheckpointDamaged(f"table {excerpt(section.name)} should have {section.rows} rows, found {read.rows}")
+    return pa.Table.from_batches(read.batches, read.schema), read.unbacked
 
 
 def _aligned(size: int) -> int:

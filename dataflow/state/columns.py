@@ -53,6 +53,9 @@ class RecordColumns(Protocol):
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         """Write the columns that ``freeze`` made into ``records``, which are empty; row i is of ``slots[i]``."""
 
+    def restored(self, slots: Slots) -> None:
+        """Take note that every part is restored; ``slots`` have a value."""
+
     def forget(self, slots: Slots) -> None:
         """Free what the records of ``slots``, each once, refer to: they are about to be reset."""
 
@@ -149,6 +152,9 @@ class WordColumns:
                 records[:, column.word] = words(array)
             else:
                 column.kept.restore(records, array)
+
+    def restored(self, slots: Slots) -> None:
+        """Do nothing."""
 
     def forget(self, slots: Slots) -> None:
         """Do nothing: a stored value that no record refers to is dropped when its memory is needed."""

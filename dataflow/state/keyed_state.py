@@ -430,16 +430,16 @@ class KeyedState:
         """
         self._readers.settle()
         delta = self._changes.close(checkpoint, since, len(self._rows.rows))
-        known, reading = self._index.known(), self._readers.begin()
+        known, reading, keys = self._index.known(), self._readers.begin(), len(self._index.schema)
         frozen = self._rows.freeze(len(self._index), None if delta is None else delta.chosen)
-        schema, store = marked(self._stored, base=delta is None), self._columns.freeze()
+        schema, store = marked(self._stored, base=delta is None, keys=keys), self._columns.freeze()
         rows = stored_keys(frozen, delta, known, store, schema, self._stamp, reading)
         tables = {"keys": pa.RecordBatchReader.from_batches(schema, rows)}
         if self._timers is not None:
             records, changes = self._timers.records, self._timers.changes
             delta = changes.close(checkpoint, None if delta is None else since, len(records.rows))
             frozen = records.freeze(self._timers.count, None if delta is None else delta.chosen)
-            schema = marked(self._stored_timers, base=delta is None)
+            schema = marked(self._stored_timers, base=delta is None, keys=keys + 2)
             timers = stored_timers(frozen, delta, known, schema, reading)
             tables["timers"] = pa.RecordBatchReader.from_batches(schema, timers)
         return tables
@@ -481,6 +481,7 @@ class KeyedState:
                 check_columns(part["timers"], self._stored_timers)
                 self._restore_timers(owned(part["timers"], count, mine, max_groups))
         self._drop_fired()
+        self._columns.restored(self.slots)
         self._changes.begin(len(self._rows.rows))
         if self._timers is not None:
             self._timers.changes.begin(len(self._timers.records.rows))

@@ -8,7 +8,7 @@ before written ones, because a key may be deleted and come back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -21,22 +21,48 @@ from dataflow.state.columns import Store
 from dataflow.state.copy_on_write import CHUNK, FrozenRows, Reading, Rows
 from dataflow.state.hashing import hash_rows, key_groups
 from dataflow.state.index import Slots
-from dataflow.state.keyed import KnownKeys
+from dataflow.state.keyed import KeyIndex, KnownKeys
 from dataflow.state.timers import DOMAIN, DUE, SEQUENCE, SLOT
 
-__all__ = ["LIVE", "STAMP", "check_columns", "is_base", "marked", "owned", "stored_keys", "stored_timers"]
+__all__ = ["LIVE", "STAMP", "check_columns", "is_base", "marked", "owned", "resolved", "stored_keys", "stored_timers"]
 
 LIVE = "/live"
 STAMP = "/stamp"
 
 _PART = b"barrierflow.part"
+_KEYS = b"barrierflow.keys"
 _BASE, _DELTA = b"base", b"delta"
 _SIGN = -(2**63)
 
 
-def marked(schema: pa.Schema, *, base: bool) -> pa.Schema:
-    """Return ``schema`` with a note of whether its rows are a base or a delta."""
-    return schema.with_metadata({_PART: _BASE if base else _DELTA})
+def marked(schema: pa.Schema, *, base: bool, keys: int = 0) -> pa.Schema:
+    """Return ``schema`` with a note of whether its rows are a base or a delta.
+
+    Of the rows with the same first ``keys`` columns the last one counts; 0: every row counts.
+    """
+    return schema.with_metadata({_PART: _BASE if base else _DELTA, _KEYS: b"%d" % keys})
+
+
+def resolved(parts: Sequence[Mapping[str, pa.Table]]) -> dict[str, pa.Table]:
+    """Return the rows that count of each table in the parts of a log, without ``/live``."""
+    found: dict[str, pa.Table] = {}
+    for name in dict.fromkeys([name for part in parts for name in part]):
+        tables = [part[name] for part in parts if name in part]
+        first = max([i for i, table in enumerate(tables) if is_base(table)], default=0)
+        keys = (tables[-1].schema.metadata or {}).get(_KEYS, b"0")
+        rows = pa.concat_tables([table.replace_schema_metadata(None) for table in tables[first:]])
+        found[name] = _newest(rows, int(keys)) if keys.isdigit() and int(keys) else rows
+    return found
+
+
+def _newest(rows: pa.Table, keys: int) -> pa.Table:
+    """Return the last row of each key, if it is live."""
+    index = KeyIndex(pa.schema(list(rows.schema)[:keys]))
+    slots = np.concatenate([*[index.slots(b.columns[:keys]).copy() for b in rows.to_batches()], np.empty(0, np.int32)])
+    last = np.full(len(index), -1, np.int64)
+    last[slots] = np.arange(len(slots))
+    rows = rows.take(to_array(np.sort(last)))
+    return rows.filter(rows.column(rows.num_columns - 1)).remove_column(rows.num_columns - 1)
 
 
 def is_base(table: pa.Table) -> bool:

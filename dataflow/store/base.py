@@ -1,4 +1,4 @@
-"""The contract of a checkpoint store: parts are written, then a manifest makes them a checkpoint.
+"""The contract of a checkpoint store: parts (objects) are written, then a manifest makes them a checkpoint.
 
 The calls of one checkpoint::
 
@@ -7,8 +7,11 @@ The calls of one checkpoint::
     store.discard(7, handles)                # or: it was aborted
     store.retire(7)                          # later: newer ones replaced it
 
-Invariant: a checkpoint exists if, and only if, its manifest does. An existing one has all its parts, unless a disk
-lost them; then ``read`` raises.
+A manifest may name parts that existing checkpoints wrote or name: ``PartHandle.checkpoint`` says which one wrote it.
+The caller commits it before it retires those checkpoints. Then a part is deleted only when no manifest names it.
+
+Invariant: a checkpoint exists if, and only if, its manifest does. An existing one has all its parts, older ones
+included, unless a disk lost them; then ``read`` raises.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Self
 
-from dataflow.store.files import Buffer
-from dataflow.store.manifest import Manifest, PartHandle
+from dataflow.store.files import Buffer, Content
+from dataflow.store.manifest import STATE, Manifest, PartHandle
 
 __all__ = ["CheckpointStore"]
 
@@ -67,20 +70,21 @@ class CheckpointStore(ABC):
         self.close()
 
     @abstractmethod
-    def write(self, checkpoint: int, task: str, data: Buffer) -> PartHandle:
-        """Store the state of ``task`` durably; ``data`` is not used after the call. Thread-safe.
+    def write(self, checkpoint: int, task: str, data: Content, part: int = STATE) -> PartHandle:
+        """Store a part of ``task`` durably; ``data`` is not used after the call. Thread-safe.
 
-        A second write by the same job for the same checkpoint and task replaces the first.
+        A second write by the same job for the same checkpoint, task and part replaces the first.
 
         Args:
             checkpoint: the id of the checkpoint.
             task: the name of the task, such as ``"counts[1]"``.
-            data: the bytes of the part.
+            data: the bytes of the part, or an iterable of pieces, each of which is valid until the next one is taken.
+            part: 0 for the state of the task, 1 for its log.
 
         Returns: the handle of the part, for the manifest.
 
         Raises: StoreError if the part cannot be written, after which no manifest may name it, or if the checkpoint is
-        complete already; DirectoryInUse if another job has taken over.
+        complete already; DirectoryInUse if another job has taken over; errors of the iterable.
 
         >>> import dataflow as flow
         >>> with flow.MemoryStore() as store:
@@ -165,7 +169,8 @@ class CheckpointStore(ABC):
 
         Args:
             checkpoint: the id of the aborted checkpoint.
-            parts: the handles of the parts to delete; parts that do not exist are skipped.
+            parts: the handles of the parts to delete; parts that do not exist, or are of an older checkpoint, are
+                skipped.
 
         Raises: StoreError if they cannot be deleted; DirectoryInUse if another job has taken over.
 
@@ -179,7 +184,9 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def retire(self, checkpoint: int) -> None:
-        """Delete a checkpoint, if it exists: its manifest first, then its parts.
+        """Delete a checkpoint, if it exists: its manifest first, then the parts that no other manifest names.
+
+        Those include parts of older checkpoints that only this one needed.
 
         Args:
             checkpoint: the id of the checkpoint.
@@ -213,9 +220,11 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def remove_orphans(self) -> list[int]:
-        """Delete checkpoints that crashes left without a manifest. Call it while none is pending.
+        """Delete parts that no manifest names, of checkpoints without one. Call it while none is pending.
 
-        Returns: the ids of the deleted checkpoints, ascending.
+        Crashes leave such parts.
+
+        Returns: the ids of the checkpoints of which anything was deleted, ascending.
 
         Raises: StoreError if one cannot be deleted; DirectoryInUse if another job has taken over.
 
@@ -227,15 +236,14 @@ class CheckpointStore(ABC):
         """
 
     def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
-        """Return the parts of ``task`` in checkpoints without a manifest above id ``above``, with their ids.
+        """Return the states of ``task`` in checkpoints without a manifest above id ``above``, with their ids.
 
-        For reports only, before ``remove_orphans``: these parts are not verified. Parts that cannot be read are left
-        out.
+        For reports only, before ``remove_orphans``: they are not verified. Those that cannot be read are left out.
 
         Args:
             task: the name of the task.
             above: only checkpoints with a larger id.
-            limit: leave out parts with more bytes; None: no limit.
+            limit: leave out states with more bytes; None: no limit.
 
         Returns: pairs of id and bytes, by ascending id. By default none, for a store that keeps no such parts.
 
@@ -280,8 +288,8 @@ class CheckpointStore(ABC):
         >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
         >>> store = flow.MemoryStore()
         >>> rows = numbers.collect(checkpoint=flow.Checkpointing(store))
-        >>> [part.task for part in store.verify(1).parts]
-        ['numbers[0]']
+        >>> [(part.task, part.part) for part in store.verify(1).parts]  # the rows of collect() are a log
+        [('numbers[0]', 0), ('numbers[0]', 1)]
         """
         manifest = self.manifest(checkpoint)
         for handle in manifest.parts:

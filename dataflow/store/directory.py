@@ -2,7 +2,7 @@
 
     ckpt/LOCK FENCE          the lock of the writer (see ``lock``)
     ckpt/HIGHEST.12          the largest id whose folder is deleted, written by the owner with fencing token 12
-    ckpt/chk-00000007/       see ``folder``
+    ckpt/chk-00000007/       see ``folder``; without a manifest it may hold objects that later checkpoints need
 
 >>> import tempfile
 >>> from dataflow.store.manifest import FORMAT
@@ -26,10 +26,11 @@ from typing import Final
 from dataflow.clock import Clock, SystemClock
 from dataflow.errors import CheckpointDamaged, NoCheckpoint, StoreError
 from dataflow.store.base import CheckpointStore
-from dataflow.store.files import DISK, Buffer, FileSystem, storing
-from dataflow.store.folder import CheckpointFolder
+from dataflow.store.files import DISK, Buffer, Content, FileSystem, storing
+from dataflow.store.folder import CheckpointFolder, folder_name
 from dataflow.store.lock import DirectoryLock
-from dataflow.store.manifest import Manifest, PartHandle
+from dataflow.store.manifest import STATE, Manifest, PartHandle
+from dataflow.store.references import Named, References
 
 __all__ = ["DirectoryStore"]
 
@@ -65,6 +66,8 @@ class DirectoryStore(CheckpointStore):
         self._files = files
         self._lock = DirectoryLock(self._path, files=files, clock=clock)
         self._counting = threading.Lock()  # guards the file HIGHEST: read, compare, replace
+        self._cleaning = threading.Lock()  # guards the references: one clean-up at a time
+        self._references = References(self.manifest)
 
     @property
     def location(self) -> str:
@@ -116,33 +119,35 @@ class DirectoryStore(CheckpointStore):
         'chk-00000007'
         """
         assert checkpoint > 0, f"checkpoint ids start at 1, got {checkpoint}"
-        return CheckpointFolder(self._path / f"chk-{checkpoint:08d}", files=self._files)
+        return CheckpointFolder(self._path / folder_name(checkpoint), files=self._files)
 
-    def write(self, checkpoint: int, task: str, data: Buffer) -> PartHandle:
-        """Write the state of ``task`` to a file in the checkpoint's folder; it is durable on return. Thread-safe.
+    def write(self, checkpoint: int, task: str, data: Content, part: int = STATE) -> PartHandle:
+        """Write a part of ``task`` to a file in the checkpoint's folder; it is durable on return. Thread-safe.
 
-        A second write by the same job for the same checkpoint and task replaces the first.
+        A second write by the same job for the same checkpoint, task and part replaces the first.
 
         Args:
             checkpoint: the id of the checkpoint.
             task: the name of the task, such as ``"counts[1]"``.
-            data: the bytes of the part; not used after the call.
+            data: the bytes of the part, or an iterable of pieces, which are written as they come; not used after the
+                call.
+            part: 0 for the state of the task, 1 for its log.
 
         Returns: the handle of the part, for the manifest.
 
         Raises: StoreError if the store is not open, the disk fails, or the checkpoint is complete already;
-        DirectoryInUse if another job has taken over.
+        DirectoryInUse if another job has taken over; errors of the iterable.
 
         >>> import tempfile, dataflow as flow
         >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
-        ...     store.write(7, "counts-0", b"state").file
-        'counts-0.1.part'
+        ...     store.write(7, "counts-0", b"state").file, store.write(7, "counts-0", iter([b"ro", b"ws"]), part=1).size
+        ('counts-0.1.0.part', 4)
         """
         self._lock.check()
         folder = self.folder(checkpoint)
         if folder.exists:
             raise StoreError(f"checkpoint {checkpoint} in {self._path} is complete: task {task!r} wrote too late")
-        return folder.write(task, data, self._lock.token)
+        return folder.write(task, data, self._lock.token, part)
 
     def commit(self, manifest: Manifest) -> None:
         """Write the manifest into the checkpoint's folder, durably and atomically. It may be repeated.
@@ -160,7 +165,7 @@ class DirectoryStore(CheckpointStore):
         ...     store.commit(Manifest(format=FORMAT, checkpoint=7, kind="checkpoint", pipeline="bids", mode="aligned",
         ...                           guarantee="exactly once", finished=False, created=0.0, run_id="a", parts=parts))
         ...     sorted(file.name for file in store.folder(7).path.iterdir())
-        ['counts-0.1.part', 'manifest.json']
+        ['counts-0.1.0.part', 'manifest.json']
         """
         self._lock.check()
         self.folder(manifest.checkpoint).commit(manifest)
@@ -193,8 +198,8 @@ class DirectoryStore(CheckpointStore):
         >>> with tempfile.TemporaryDirectory() as path:
         ...     rows = numbers.collect(checkpoint=flow.Checkpointing(path))
         ...     manifest = flow.DirectoryStore(path).manifest(1)
-        >>> manifest.kind, manifest.guarantee, [part.task for part in manifest.parts]
-        ('final', 'exactly once', ['numbers[0]'])
+        >>> manifest.kind, manifest.guarantee, {part.task for part in manifest.parts}
+        ('final', 'exactly once', {'numbers[0]'})
         """
         folder = self.folder(checkpoint)
         if not self._exists(checkpoint):
@@ -233,7 +238,8 @@ class DirectoryStore(CheckpointStore):
 
         Args:
             checkpoint: the id of the aborted checkpoint.
-            parts: the handles of the parts to delete; parts that do not exist are skipped.
+            parts: the handles of the parts to delete; parts that do not exist, or are of an older checkpoint, are
+                skipped.
 
         Raises: StoreError if the store is not open or the disk fails; DirectoryInUse if another job has taken over.
 
@@ -247,10 +253,12 @@ class DirectoryStore(CheckpointStore):
         folder = self.folder(checkpoint)
         if not folder.exists:
             self._remember(checkpoint)
-            folder.remove_parts(parts)
+            folder.remove_parts([part.file for part in parts if not part.checkpoint])
 
     def retire(self, checkpoint: int) -> None:
-        """Delete the folder of a checkpoint, if it exists: its manifest first, then its parts. Foreign files stay.
+        """Delete a checkpoint, if it exists: its manifest first, then the objects that no other manifest names.
+
+        Those include objects of older checkpoints that only this one needed. Foreign files stay.
 
         Args:
             checkpoint: the id of the checkpoint.
@@ -267,8 +275,18 @@ class DirectoryStore(CheckpointStore):
         ([], 1)
         """
         self._lock.check()
-        self._remember(checkpoint)
-        self.folder(checkpoint).remove()
+        with self._cleaning:
+            needed = self._references.of(checkpoint) or frozenset()
+            named = self._references.named([n for n in self.checkpoints() if n != checkpoint])
+            self._remember(checkpoint)
+            self._remove(checkpoint, named)
+            older: dict[int, list[str]] = {}
+            for n, file in sorted(needed):
+                if n != checkpoint and not named.has(n, file):
+                    older.setdefault(n, []).append(file)
+            for n, files in older.items():
+                if not self._exists(n):
+                    self.folder(n).remove_parts(files)
 
     def highest_id(self) -> int:
         """Return the largest id ever used in the directory, aborted and retired ones included; 0 if there is none.
@@ -284,9 +302,11 @@ class DirectoryStore(CheckpointStore):
         return max(self._counted(self._notes()), *self._folders(), 0)
 
     def remove_orphans(self) -> list[int]:
-        """Delete the folders that crashes left without a manifest. Call it while no checkpoint is pending.
+        """Delete objects without a manifest that names them, from folders without one. Call it while none is pending.
 
-        Returns: the ids of these checkpoints, ascending.
+        Crashes leave such objects.
+
+        Returns: the ids of the checkpoints of which anything was deleted, ascending.
 
         Raises: StoreError if the store is not open or the disk fails; DirectoryInUse if another job has taken over.
 
@@ -297,17 +317,17 @@ class DirectoryStore(CheckpointStore):
         ([7], [])
         """
         self._lock.check()
-        orphans = [checkpoint for checkpoint in self._folders() if not self._exists(checkpoint)]
-        if orphans:
-            self._remember(orphans[-1])
-        for checkpoint in orphans:
-            self.folder(checkpoint).remove()
-        return orphans
+        with self._cleaning:
+            orphans = [checkpoint for checkpoint in self._folders() if not self._exists(checkpoint)]
+            if orphans:
+                self._remember(orphans[-1])
+            named = self._references.named(self.checkpoints())
+            return [checkpoint for checkpoint in orphans if self._remove(checkpoint, named)]
 
     def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
-        """Yield the parts of ``task`` in folders without a manifest above id ``above``, with their ids.
+        """Yield the states of ``task`` in folders without a manifest above id ``above``, with their ids.
 
-        The parts are not verified. Parts that cannot be read are left out.
+        They are not verified. Those that cannot be read are left out.
 
         Args:
             task: the name of the task.
@@ -346,6 +366,10 @@ class DirectoryStore(CheckpointStore):
         True
         """
         return self.folder(checkpoint).manifest_size
+
+    def _remove(self, checkpoint: int, named: Named) -> bool:
+        """Delete a checkpoint but for the objects that others need; return whether anything was deleted."""
+        return self.folder(checkpoint).remove(lambda file: named.has(checkpoint, file))
 
     def _exists(self, checkpoint: int) -> bool:
         """Return whether the folder has a manifest; a symbolic link in its place counts as a damaged checkpoint."""

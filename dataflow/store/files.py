@@ -10,7 +10,7 @@ Assumes: rename replaces atomically within one file system; a synced directory k
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as directory:
-...     DISK.write_new(Path(directory) / "greeting", b"hello ", b"world")
+...     DISK.write_new(Path(directory) / "greeting", [b"hello ", b"world"])
 ...     DISK.read(Path(directory) / "greeting"), DISK.names(Path(directory))
 (b'hello world', ['greeting'])
 """
@@ -22,7 +22,7 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -33,15 +33,20 @@ __all__ = [
     "DISK",
     "TEMPORARY",
     "Buffer",
+    "Content",
     "FileSystem",
     "NotAFile",
     "is_directory",
     "is_entry_of",
+    "pieces_of",
     "storing",
 ]
 
 Buffer = bytes | bytearray | memoryview
 """Contiguous bytes, which callees only read. Pass an Arrow buffer as ``memoryview(buffer)``."""
+
+Content = Buffer | Iterable[Buffer]
+"""The content of a file: its bytes, or an iterable of pieces, each of which is valid until the next one is taken."""
 
 TEMPORARY: Final = ".tmp"
 """The suffix of a file that ``write_new`` has not finished; after a crash its owner may remove it."""
@@ -180,25 +185,39 @@ class FileSystem:
             view, offset = view[written:], offset + written
         return offset
 
-    def write_new(self, path: Path, *pieces: Buffer) -> None:
-        """Write a file with these bytes at ``path``, atomically, replacing an existing one; durable on return.
+    def write_new(self, path: Path, content: Content) -> None:
+        """Write a file with ``content`` at ``path``, atomically, replacing an existing one; durable on return.
 
-        After an error ``path`` is the old file or the new one. A crash leaves at most a ``.tmp`` file beside it.
+        After an error, also of the iterable, ``path`` is the old file or the new one. A crash leaves at most a ``.tmp``
+        file beside it.
         """
         temporary = path.with_name(path.name + TEMPORARY)
         self.remove(temporary)
         try:
             with self.create(temporary) as file:
                 offset = 0
-                for piece in pieces:
+                for piece in pieces_of(content):
                     offset = self.write_all(file, piece, offset)
                 self.sync(file)
             self.rename(temporary, path)
             self.sync_directory(path.parent)
-        except OSError:
+        except Exception:
             with suppress(OSError):
                 self.remove(temporary)
             raise
+
+
+def pieces_of(content: Content) -> Iterable[Buffer]:
+    """Return the pieces of a content.
+
+    >>> list(pieces_of(b"one")), list(pieces_of(iter([b"one", b"two"])))
+    ([b'one'], [b'one', b'two'])
+    """
+    try:
+        memoryview(content)  # type: ignore[arg-type]
+    except TypeError:
+        return content  # type: ignore[return-value]
+    return [content]  # type: ignore[list-item]
 
 
 def is_directory(path: Path) -> bool:

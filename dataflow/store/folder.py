@@ -1,30 +1,56 @@
-"""One checkpoint on disk: a folder of parts, with the manifest written last. It may be moved, and read by its path.
+"""One checkpoint on disk: a folder of objects, with the manifest written last.
 
-chk-00000007/counts-0.12.part  ...  manifest.json
+    chk-00000007/counts-0.12.0.part counts-0.12.1.part  ...  manifest.json
 
-The number in the name of a part is the fencing token of the job that wrote it (see ``lock``). A job that lost the
-directory without noticing, and writes late, has another token: it cannot replace a part of its successor.
+The numbers in the name of an object are the fencing token of the job that wrote it (see ``lock``), and its part. A job
+that lost the directory without noticing, and writes late, has another token: it cannot replace an object of its
+successor.
+
+A manifest may name objects of older checkpoints. They are in the folders beside this one, which need not have a
+manifest any more. A checkpoint that names none, as every savepoint, may be moved alone, and read by its path.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from dataflow.errors import CheckpointDamaged, NoCheckpoint
-from dataflow.store.files import DISK, TEMPORARY, Buffer, FileSystem, NotAFile, is_directory, storing
-from dataflow.store.manifest import Manifest, PartHandle, check_part, decode, encode, part_handle, part_of
+from dataflow.store.files import DISK, TEMPORARY, Content, FileSystem, NotAFile, is_directory, storing
+from dataflow.store.manifest import (
+    STATE,
+    Checked,
+    Manifest,
+    PartHandle,
+    check_part,
+    decode,
+    encode,
+    is_state_of,
+    part_file,
+)
 from dataflow.untrusted import plain_name
 
-__all__ = ["MANIFEST", "CheckpointFolder"]
+__all__ = ["MANIFEST", "CheckpointFolder", "folder_name"]
 
 log = logging.getLogger("dataflow.store")
 
 MANIFEST: Final = "manifest.json"
+_COPY: Final = ": copy or restore the whole checkpoint directory, not a single folder (a savepoint can be copied alone)"
+_SHOWN: Final = 5
+"""How many missing objects an error names."""
 _OURS: Final = (".part", ".part" + TEMPORARY, MANIFEST, MANIFEST + TEMPORARY)
+
+
+def folder_name(checkpoint: int) -> str:
+    """Return the name of the folder of a checkpoint.
+
+    >>> folder_name(7)
+    'chk-00000007'
+    """
+    return f"chk-{checkpoint:08d}"
 
 
 class CheckpointFolder:
@@ -50,16 +76,16 @@ class CheckpointFolder:
         with storing("look at", self.path / MANIFEST):
             return self._files.size(self.path / MANIFEST) or 0
 
-    def write(self, task: str, data: Buffer, token: int = 0) -> PartHandle:
-        """Write one part durably; ``token`` is the fencing token of the writer (0: there is no other writer).
+    def write(self, task: str, content: Content, token: int = 0, part: int = STATE) -> PartHandle:
+        """Write one object durably; ``token`` is the fencing token of the writer (0: there is no other writer).
 
-        Raises: StoreError.
+        Raises: StoreError; errors of an iterable ``content``.
         """
-        handle = part_handle(task, data, token)
-        with storing("write", self.path / handle.file):
+        target, checked = self.path / part_file(task, token, part), Checked(content)
+        with storing("write", target):
             self._files.make_directory(self.path)
-            self._files.write_new(self.path / handle.file, data)
-        return handle
+            self._files.write_new(target, checked)
+        return checked.handle(task, token, part)
 
     def commit(self, manifest: Manifest) -> None:
         """Make the checkpoint exist. Raises: StoreError, after which it does not exist, unless the disk fails again."""
@@ -93,8 +119,11 @@ class CheckpointFolder:
         return decode(data, str(target))
 
     def read(self, handle: PartHandle) -> bytes:
-        """Return a part, verified. Raises: CheckpointDamaged, StoreError."""
-        path = self.path / plain_name(handle.file, f"{self.path}: the part of task {handle.task!r}")
+        """Return an object, verified; of an older checkpoint, from the folder beside this one.
+
+        Raises: CheckpointDamaged, StoreError.
+        """
+        path = self._path_of(handle)
         with storing("read", path):
             size = self._files.size(path)
             if size is not None and size != handle.size:  # detected without reading the file, which may be large
@@ -107,6 +136,7 @@ class CheckpointFolder:
             except FileNotFoundError as error:
                 raise CheckpointDamaged(
                     f"{path}: the part of task {handle.task!r} is missing; it had {handle.size} bytes"
+                    + (_COPY if handle.checkpoint else "")
                 ) from error
             except NotAFile as error:
                 raise CheckpointDamaged(
@@ -114,13 +144,41 @@ class CheckpointFolder:
                 ) from error
         return check_part(handle, data, str(path))
 
-    def remains(self, task: str, limit: int | None = None) -> Iterator[bytes]:
-        """Yield the readable parts of ``task`` in a folder without a manifest; they are not verified.
+    def check_complete(self, manifest: Manifest) -> None:
+        """Check that the older objects that ``manifest`` names are there; they are not read.
 
-        Parts of more than ``limit`` bytes are left out.
+        Raises: CheckpointDamaged, naming those that are missing; StoreError.
+        """
+        older = [self._path_of(handle) for handle in manifest.parts if handle.checkpoint]
+        with storing("look at", self.path.parent):
+            missing = [path for path in older if self._files.size(path) is None]
+        if missing:
+            names = ", ".join(f"{path.parent.name}/{path.name}" for path in missing[:_SHOWN])
+            more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+            raise CheckpointDamaged(
+                f"checkpoint {manifest.checkpoint} in {self.path} needs {len(older)} objects of older checkpoints in "
+                f"{self.path.parent}; missing are {names}{more}{_COPY}"
+            )
+
+    def _path_of(self, handle: PartHandle) -> Path:
+        """Return the path of an object. Raises: CheckpointDamaged for a name or a folder that was planted."""
+        folder = self.path
+        if handle.checkpoint:
+            folder = self.path.parent / folder_name(handle.checkpoint)
+            if folder.is_symlink():
+                raise CheckpointDamaged(
+                    f"{folder} is a symbolic link, which is not followed: move the folder here, with the part of task "
+                    f"{handle.task!r}"
+                )
+        return folder / plain_name(handle.file, f"{self.path}: the part of task {handle.task!r}")
+
+    def remains(self, task: str, limit: int | None = None) -> Iterator[bytes]:
+        """Yield the readable states of ``task`` in a folder without a manifest; they are not verified.
+
+        States of more than ``limit`` bytes are left out.
         """
         try:
-            names = [name for name in self._files.names(self.path) if part_of(name, task)]
+            names = [name for name in self._files.names(self.path) if is_state_of(name, task)]
         except OSError as error:
             log.debug("%s cannot be listed: %s", self.path, error)
             return
@@ -132,36 +190,43 @@ class CheckpointFolder:
                 log.debug("%s: the part of task %r cannot be read: %s", self.path / name, task, error)
 
     def verify(self) -> Manifest:
-        """Read every part and return the manifest. Raises the same as ``manifest`` and ``read``."""
+        """Read every object and return the manifest. Raises the same as ``manifest`` and ``read``."""
         manifest = self.manifest()
+        self.check_complete(manifest)
         for handle in manifest.parts:
             self.read(handle)
         return manifest
 
-    def remove_parts(self, parts: Iterable[PartHandle]) -> None:
-        """Delete these parts, and the folder if it is empty then. Raises: StoreError."""
+    def remove_parts(self, files: Iterable[str]) -> None:
+        """Delete these objects, and the folder if it is empty then. Raises: StoreError."""
         with storing("clean up", self.path):
-            for handle in parts:
-                self._files.remove(self.path / handle.file)
+            for file in files:
+                self._files.remove(self.path / file)
             self._files.remove_directory(self.path)
 
-    def remove(self) -> None:
-        """Delete the checkpoint, manifest first and durably; foreign files stay. Raises: StoreError.
+    def remove(self, kept: Callable[[str], bool] = lambda file: False) -> bool:
+        """Delete the checkpoint: its manifest first and durably, then its objects but those ``kept``.
 
-        If the folder is a symbolic link, only the link is deleted.
+        Foreign files stay. If the folder is a symbolic link, only the link is deleted.
+
+        Returns: whether anything was deleted. Raises: StoreError.
         """
         with storing("delete", self.path):
             if not is_directory(self.path):
                 if self.path.is_symlink():
                     self._files.remove(self.path)
-                return
-            if self.exists:
+                    return True
+                return False
+            removed = self.exists
+            if removed:
                 self._remove(self.path / MANIFEST)
                 self._files.sync_directory(self.path)
             for name in self._files.names(self.path):
-                if name.endswith(_OURS):
+                if name.endswith(_OURS) and not kept(name):
                     self._remove(self.path / name)
+                    removed = True
             self._files.remove_directory(self.path)
+            return removed or not is_directory(self.path)
 
     def _remove(self, path: Path) -> None:
         """Remove a file of ours; a directory in its place is not ours, and is removed only if it is empty."""

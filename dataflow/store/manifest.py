@@ -8,28 +8,53 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 import msgspec
 import xxhash
 
 from dataflow.errors import CheckpointDamaged, CheckpointError
+from dataflow.store.files import Buffer, Content, pieces_of
 from dataflow.untrusted import Count, check_depth, excerpt, parsed, plain_name
 
-__all__ = ["FORMAT", "Manifest", "PartHandle", "check_part", "decode", "encode", "part_file", "part_handle", "part_of"]
+__all__ = [
+    "FORMAT",
+    "LOG",
+    "STATE",
+    "Checked",
+    "Manifest",
+    "PartHandle",
+    "check_part",
+    "decode",
+    "encode",
+    "is_state_of",
+    "part_file",
+]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+
+STATE: Final = 0
+"""The part of a task with the state that every checkpoint holds whole."""
+LOG: Final = 1
+"""The part of a task with the rows of its incremental state: a base, or a delta."""
 
 _Id = Annotated[int, msgspec.Meta(ge=1, lt=2**62)]
 
 
-class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One file of a checkpoint: the task it belongs to, its size in bytes and its xxh3-64 as 16 hex digits."""
+class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One object (file) of a checkpoint: the task it belongs to, its size in bytes, its xxh3-64 as 16 hex digits.
+
+    ``part`` is ``STATE`` or ``LOG``. ``checkpoint`` is the older checkpoint that wrote the object, and whose folder
+    holds it; 0: the checkpoint of the manifest.
+    """
 
     task: str
     file: str
     size: Count
     xxh3: str
+    part: Annotated[int, msgspec.Meta(ge=STATE, le=LOG)] = STATE
+    checkpoint: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] = 0
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,7 +62,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``kind`` is "checkpoint", "savepoint" or "final". ``nodes`` describes the operators (name, kind, parallelism,
     detail, inputs, schema), for comparison with the pipeline that restores it. ``transactions`` has the handles each
-    sink must commit. ``created`` is in seconds since 1970. ``summary`` is for people.
+    sink must commit. ``created`` is in seconds since 1970. ``summary`` is for people. ``parts`` names every object that
+    a restore reads, older ones included: of each task its state, then its log, base first.
 
     >>> manifest = Manifest(format=FORMAT, checkpoint=7, kind="checkpoint", pipeline="bids", mode="aligned",
     ...                     guarantee="exactly once", finished=False, created=0.0, run_id="a")
@@ -71,7 +97,7 @@ class _Header(msgspec.Struct, frozen=True):
 
 def encode(manifest: Manifest) -> bytes:
     """Return the bytes of the manifest on disk."""
-    assert manifest.format == FORMAT, f"only format {FORMAT} is written, got {manifest.format}"
+    assert 1 <= manifest.format <= FORMAT, f"formats 1 to {FORMAT} are known, got {manifest.format}"
     body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
     return b'{"xxh3": "%s",\n"manifest": %s}\n' % (xxhash.xxh3_64_hexdigest(body).encode(), body)
 
@@ -118,10 +144,33 @@ def _check(manifest: Manifest, where: str) -> None:
             raise CheckpointDamaged(f"{where}: an operator has no name")
     for part in manifest.parts:
         plain_name(part.file, f"{where}: the part of task {excerpt(part.task)}")
-    for what in ("task", "file"):
-        (most, times), *_ = [*Counter(getattr(part, what) for part in manifest.parts).most_common(1), ("", 1)]
+    _check_objects(manifest, where)
+
+
+def _check_objects(manifest: Manifest, where: str) -> None:
+    """Check that each task has one state, and at most one log in ascending order. Raises: CheckpointDamaged."""
+    states = Counter(part.task for part in manifest.parts if part.part == STATE)
+    files = Counter((part.checkpoint, part.file) for part in manifest.parts)
+    for task, times in states.most_common(1):
         if times > 1:
-            raise CheckpointDamaged(f"{where}: there are {times} parts of {what} {excerpt(most)}, expected one")
+            raise CheckpointDamaged(f"{where}: there are {times} parts of task {excerpt(task)}, expected one")
+    for (_, file), times in files.most_common(1):
+        if times > 1:
+            raise CheckpointDamaged(f"{where}: there are {times} parts of file {excerpt(file)}, expected one")
+    last: dict[str, int] = {}
+    for part in manifest.parts:
+        if part.checkpoint >= manifest.checkpoint or (part.checkpoint and (part.part == STATE or manifest.format == 1)):
+            raise CheckpointDamaged(
+                f"{where}: the part of task {excerpt(part.task)} is of checkpoint {part.checkpoint}, expected an "
+                "older one, and only for the log of a task"
+            )
+        if part.part == LOG:
+            written = part.checkpoint or manifest.checkpoint
+            if part.task not in states or manifest.format == 1 or written <= last.get(part.task, 0):
+                raise CheckpointDamaged(
+                    f"{where}: the log of task {excerpt(part.task)} is not of a task, or not in order"
+                )
+            last[part.task] = written
 
 
 class _Summary(msgspec.Struct):
@@ -136,30 +185,51 @@ _NODE: Final = {"name": str, "kind": str, "parallelism": int, "stateful": bool, 
 """Fields of an operator that are read, if they are there."""
 
 
-def part_handle(task: str, data: bytes | bytearray | memoryview, token: int = 0) -> PartHandle:
-    """Return the handle of a part; ``token`` is the fencing token of its writer, or 0 if there is only one writer."""
-    return PartHandle(task, part_file(task, token), memoryview(data).nbytes, xxhash.xxh3_64_hexdigest(data))
+class Checked:
+    """The content of an object, which counts its bytes and adds up their checksum while it is read, once.
 
-
-def part_file(task: str, token: int = 0) -> str:
-    """Return the file name of the part of ``task``: valid on every file system, also a case-insensitive one.
-
-    >>> part_file("counts-0"), part_file("counts[0]", 12)
-    ('counts-0.part', 'counts-0-ea55e9fb16c91206.12.part')
+    >>> content = Checked([b"st", b"ate"])
+    >>> b"".join(content), content.handle("counts-0", 12).file
+    (b'state', 'counts-0.12.0.part')
     """
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self._size = 0
+        self._checksum = xxhash.xxh3_64()
+
+    def __iter__(self) -> Iterator[Buffer]:
+        for piece in pieces_of(self._content):
+            self._checksum.update(piece)
+            self._size += memoryview(piece).nbytes
+            yield piece
+
+    def handle(self, task: str, token: int = 0, part: int = STATE) -> PartHandle:
+        """Return the handle of the bytes read so far; ``token`` is the fencing token of the writer, 0: it has none."""
+        return PartHandle(task, part_file(task, token, part), self._size, self._checksum.hexdigest(), part)
+
+
+def part_file(task: str, token: int = 0, part: int = STATE) -> str:
+    """Return the file name of a part of ``task``: valid on every file system, also a case-insensitive one.
+
+    >>> part_file("counts-0"), part_file("counts[0]", 12, LOG)
+    ('counts-0.0.0.part', 'counts-0-ea55e9fb16c91206.12.1.part')
+    """
+    return f"{_stem(task)}.{token}.{part}.part"
+
+
+def _stem(task: str) -> str:
     plain = re.sub(r"[^a-z0-9_.\-]+", "-", task.lower())[:80].strip("-.")
-    stem = task if plain == task else f"{plain}-{xxhash.xxh3_64_hexdigest(task.encode())}"
-    return f"{stem}.{token}.part" if token else f"{stem}.part"
+    return task if plain == task else f"{plain}-{xxhash.xxh3_64_hexdigest(task.encode())}"
 
 
-def part_of(name: str, task: str) -> bool:
-    """Return whether ``name`` is the file name of a part of ``task``, by any writer.
+def is_state_of(name: str, task: str) -> bool:
+    """Return whether ``name`` is the file name of the state of ``task``, by any writer and in any format.
 
-    >>> part_of("counts-0.12.part", "counts-0"), part_of("counts-0.part.tmp", "counts-0")
-    (True, False)
+    >>> [is_state_of(f"counts-0.{rest}", "counts-0") for rest in ("12.0.part", "12.part", "12.1.part", "12.0.part.tmp")]
+    [True, True, False, False]
     """
-    stem = re.escape(part_file(task).removesuffix(".part"))
-    return re.fullmatch(rf"{stem}(\.\d+)?\.part", name) is not None
+    return re.fullmatch(rf"{re.escape(_stem(task))}(\.\d+)?(\.{STATE})?\.part", name) is not None
 
 
 def check_part(handle: PartHandle, data: bytes, where: str) -> bytes:

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator
 
 from dataflow.errors import NoCheckpoint, StoreError
 from dataflow.store.base import CheckpointStore
-from dataflow.store.files import Buffer
-from dataflow.store.manifest import Manifest, PartHandle, check_part, decode, encode, part_file, part_handle
+from dataflow.store.files import Buffer, Content
+from dataflow.store.manifest import STATE, Checked, Manifest, PartHandle, check_part, decode, encode, part_file
+from dataflow.store.references import Named, References
 
 __all__ = ["MemoryStore"]
 
@@ -38,10 +39,11 @@ class MemoryStore(CheckpointStore):
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the three attributes below; several threads write parts
+        self._lock = threading.RLock()  # guards the attributes below; several threads write parts
         self._parts: dict[int, dict[str, bytes]] = {}
         self._manifests: dict[int, bytes] = {}
         self._highest = 0
+        self._references = References(self.manifest)
 
     @property
     def location(self) -> str:
@@ -69,13 +71,14 @@ class MemoryStore(CheckpointStore):
         5
         """
 
-    def write(self, checkpoint: int, task: str, data: Buffer) -> PartHandle:
-        """Store a copy of ``data`` as the state of ``task``. It replaces an earlier one of this checkpoint.
+    def write(self, checkpoint: int, task: str, data: Content, part: int = STATE) -> PartHandle:
+        """Store a copy of ``data`` as a part of ``task``. It replaces an earlier one of this checkpoint.
 
         Args:
             checkpoint: the id of the checkpoint.
             task: the name of the task, such as ``"counts[1]"``.
-            data: the bytes of the part.
+            data: the bytes of the part, or an iterable of pieces, each of which is valid until the next one is taken.
+            part: 0 for the state of the task, 1 for its log.
 
         Returns: the handle of the part, for the manifest.
 
@@ -88,12 +91,15 @@ class MemoryStore(CheckpointStore):
         >>> store.read(1, handle)
         b'state'
         """
-        handle = part_handle(task, data)
+        checked, copy = Checked(data), bytearray()
+        for piece in checked:
+            copy += piece
+        handle = checked.handle(task, part=part)
         with self._lock:
             if checkpoint in self._manifests:
                 raise StoreError(f"checkpoint {checkpoint} in memory is complete: task {task!r} wrote too late")
             self._highest = max(self._highest, checkpoint)
-            self._parts.setdefault(checkpoint, {})[handle.file] = bytes(data)
+            self._parts.setdefault(checkpoint, {})[handle.file] = bytes(copy)
         return handle
 
     def commit(self, manifest: Manifest) -> None:
@@ -177,15 +183,17 @@ class MemoryStore(CheckpointStore):
         >>> store.read(1, handle)
         b'state'
         """
-        data = self._parts.get(checkpoint, {}).get(handle.file, b"")
-        return check_part(handle, data, f"checkpoint {checkpoint} in memory")
+        written = handle.checkpoint or checkpoint
+        data = self._parts.get(written, {}).get(handle.file, b"")
+        return check_part(handle, data, f"checkpoint {written} in memory")
 
     def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:
         """Delete parts of an aborted checkpoint; a checkpoint with a manifest is not changed.
 
         Args:
             checkpoint: the id of the aborted checkpoint.
-            parts: the handles of the parts to delete; parts that do not exist are skipped.
+            parts: the handles of the parts to delete; parts that do not exist, or are of an older checkpoint, are
+                skipped.
 
         >>> import dataflow as flow
         >>> store = flow.MemoryStore()
@@ -197,12 +205,13 @@ class MemoryStore(CheckpointStore):
             if checkpoint in self._manifests or checkpoint not in self._parts:
                 return
             for handle in parts:
-                self._parts[checkpoint].pop(handle.file, None)
+                if not handle.checkpoint:
+                    self._parts[checkpoint].pop(handle.file, None)
             if not self._parts[checkpoint]:
                 del self._parts[checkpoint]
 
     def retire(self, checkpoint: int) -> None:
-        """Delete a checkpoint, if it exists.
+        """Delete a checkpoint, if it exists, and the parts that no other one needs.
 
         Args:
             checkpoint: the id of the checkpoint.
@@ -216,8 +225,11 @@ class MemoryStore(CheckpointStore):
         ([], 1)
         """
         with self._lock:
+            written = {checkpoint, *(n for n, _ in self._references.of(checkpoint) or ())}
             self._manifests.pop(checkpoint, None)
-            self._parts.pop(checkpoint, None)
+            named = self._references.named(self._manifests)
+            for n in written - self._manifests.keys():
+                self._remove(n, named)
 
     def highest_id(self) -> int:
         """Return the largest id ever written or committed here, deleted ones included; 0 if there is none.
@@ -231,9 +243,9 @@ class MemoryStore(CheckpointStore):
         return self._highest
 
     def remove_orphans(self) -> list[int]:
-        """Delete the parts of checkpoints without a manifest. Call it while none is pending.
+        """Delete parts that no manifest names, of checkpoints without one. Call it while none is pending.
 
-        Returns: the ids of these checkpoints, ascending.
+        Returns: the ids of the checkpoints of which anything was deleted, ascending.
 
         >>> import dataflow as flow
         >>> store = flow.MemoryStore()
@@ -243,17 +255,24 @@ class MemoryStore(CheckpointStore):
         """
         with self._lock:
             orphans = sorted(self._parts.keys() - self._manifests.keys())
-            for checkpoint in orphans:
-                del self._parts[checkpoint]
-            return orphans
+            named = self._references.named(self._manifests)
+            return [checkpoint for checkpoint in orphans if self._remove(checkpoint, named)]
+
+    def _remove(self, checkpoint: int, named: Named) -> bool:
+        """Delete the parts of a checkpoint that others do not need; return whether there were any. Under the lock."""
+        parts = self._parts.pop(checkpoint, {})
+        kept = {file: data for file, data in parts.items() if named.has(checkpoint, file)}
+        if kept:
+            self._parts[checkpoint] = kept
+        return len(kept) < len(parts)
 
     def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
-        """Return the parts of ``task`` in checkpoints without a manifest above id ``above``, with their ids.
+        """Return the states of ``task`` in checkpoints without a manifest above id ``above``, with their ids.
 
         Args:
             task: the name of the task.
             above: only checkpoints with a larger id.
-            limit: leave out parts with more bytes; None: no limit.
+            limit: leave out states with more bytes; None: no limit.
 
         Returns: pairs of id and bytes, by ascending id.
 

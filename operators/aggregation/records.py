@@ -245,10 +245,13 @@ class Records:
             count = len(column.stored())
             column.restore(records, slots, rest[:count])
             del rest[:count]
+
+    def restored(self, slots: Slots) -> None:
+        """List the touched ones of all restored ``slots``."""
         self._make_touched()
-        touched = slots[records[:, 0] & 1 == 1]
-        self._touched[self._touches : self._touches + len(touched)] = touched
-        self._touches += len(touched)
+        touched = slots[self._records.rows[slots, 0] & 1 == 1]
+        self._touched[: len(touched)] = touched
+        self._touches = len(touched)
 
     def forget(self, slots: Slots) -> None:
         """Free what the records of ``slots`` refer to."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
 import pyarrow as pa
 
 from dataflow.contracts.operator import OperatorContext, Out, Snapshot
@@ -13,21 +17,28 @@ __all__ = ["CollectSink", "CollectWriter", "collect"]
 
 
 class CollectWriter(Collector):
-    """Keeps the rows of one subtask, dictionaries with int32 indices. State: the rows."""
+    """Keeps the rows of one subtask, dictionaries with int32 indices.
+
+    State: a log of the rows. It is `Incremental` itself: a delta has the rows since an older checkpoint.
+    """
 
     def __init__(self, context: OperatorContext, *, limit: int | None) -> None:
         self._name = context.name
         self._limit = limit
         self._input = context.input_schemas[0]
         self._schema = wide_schema(self._input)
-        restored = context.restored.tables.get("rows") if context.restored else None
-        if restored is not None and restored.schema != self._schema:
-            raise CheckpointMismatch(
-                f"sink {self._name!r} collects {self._schema}, the checkpoint holds rows of "
-                f"{restored.schema}; {OTHER_PIPELINE}"
-            )
-        self._batches: list[pa.RecordBatch] = restored.to_batches() if restored is not None else []
-        self._rows: int = restored.num_rows if restored is not None else 0
+        restored = _restored(context.restored) if context.restored else []
+        for rows in restored:
+            if rows.schema != self._schema:
+                raise CheckpointMismatch(
+                    f"sink {self._name!r} collects {self._schema}, the checkpoint holds rows of "
+                    f"{rows.schema}; {OTHER_PIPELINE}"
+                )
+        self._batches: list[pa.RecordBatch] = [batch for rows in restored for batch in rows.to_batches()]
+        self._rows: int = sum(rows.num_rows for rows in restored)
+        #: By checkpoint: how many batches it has. A restored one has those from before the first ``process``.
+        self._frozen: dict[int, int] = {}
+        self._at_start = len(self._batches)
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if batch.schema != self._input:
@@ -42,10 +53,26 @@ class CollectWriter(Collector):
             self._batches.append(widened(batch))
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(tables={"rows": self.result()})  # batches are immutable, and this list of them is ours
+        return Snapshot(logs={"rows": self})
+
+    def freeze(self, checkpoint: int, since: int | None) -> Mapping[str, pa.RecordBatchReader]:
+        first = 0 if since is None else self._frozen.get(since, self._at_start)
+        end = self._frozen[checkpoint] = len(self._batches)
+        rows = islice(self._batches, first, end)  # batches are immutable, and the list only grows
+        return {"rows": pa.RecordBatchReader.from_batches(self._schema, rows)}
+
+    def durable(self, checkpoint: int) -> None:
+        self._frozen = {n: length for n, length in self._frozen.items() if n >= checkpoint}
 
     def result(self) -> pa.Table:
         return pa.Table.from_batches(self._batches, self._schema)
+
+
+def _restored(state: Snapshot) -> list[pa.Table]:
+    """Return the rows of a checkpoint, in order. In format 1 they were one table."""
+    logs: Any = state.logs.get("rows", ())
+    tables: Any = state.tables.get("rows")
+    return [part["rows"] for part in logs] if tables is None else [tables]
 
 
 class CollectSink(Sink):
@@ -67,7 +94,8 @@ class CollectSink(Sink):
 def collect(*, limit: int | None = None) -> CollectSink:
     """Keep the rows in memory; the result of the run has them under the sink's name.
 
-    Every checkpoint holds all rows so far, so this is for small results.
+    Every checkpoint holds all rows so far, of which it writes only the new ones. This is for results that fit into
+    memory.
 
     Args:
         limit: more rows than this in a subtask stop the job; None: no limit.

@@ -13,6 +13,7 @@ import pyarrow as pa
 import xxhash
 
 from dataflow.state import codec
+from dataflow.store.folder import folder_name
 
 __all__ = ["forge"]
 
@@ -136,29 +137,20 @@ def forge_part(data: bytes, dice: random.Random, home: Path) -> tuple[bytes, str
 def _compressed(values: Any, tables: dict[str, pa.Table]) -> bytes:
     """The part as a writer would make it that compresses."""
 
-    def stream(table: pa.Table) -> Any:
-        out = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="zstd", unify_dictionaries=False)
-        with pa.ipc.new_stream(out, table.schema, options=options) as writer:
-            writer.write_table(table)
-        return codec._Stream(table.num_rows, out.getvalue())
-
-    plain, codec._stream = codec._stream, stream  # type: ignore[assignment]
+    plain, codec._OPTIONS = codec._OPTIONS, pa.ipc.IpcWriteOptions(compression="zstd", unify_dictionaries=False)
     try:
         return codec.encode(values, tables).to_pybytes()
     finally:
-        codec._stream = plain
+        codec._OPTIONS = plain
 
 
 def _with_values(part: bytes, values: Any) -> bytes:
     """A part whose values are whatever they are: ``codec.encode`` would refuse some."""
-    magic, version, unused, length = codec._PREFIX.unpack(part[: codec._PREFIX.size])
-    header = json.loads(part[codec._PREFIX.size : codec._PREFIX.size + length])
-    header["values"] = values
-    made = json.dumps(header).encode()
-    start, before = codec._aligned(codec._PREFIX.size + len(made)), codec._aligned(codec._PREFIX.size + length)
-    prefix = codec._PREFIX.pack(magic, version, unused, len(made)) + made
-    return prefix + bytes(start - len(prefix)) + part[before:]
+    length = int.from_bytes(part[-16:-8], "little")
+    index = json.loads(part[-16 - length : -16])
+    index["values"] = values
+    made = json.dumps(index).encode()
+    return part[: -16 - length] + made + len(made).to_bytes(8, "little") + codec.END
 
 
 def sealed(manifest: Any) -> bytes:
@@ -176,7 +168,8 @@ def forge(home: Path, dice: random.Random) -> str:
         what = forge_json(manifest, dice, home)
     elif kind == "part":
         part = dice.choice(manifest["parts"])
-        file = folder / part["file"]
+        written = part.get("checkpoint")  # an older one, or none: this one
+        file = (folder.parent / folder_name(written) if written else folder) / part["file"]
         data, what = forge_part(file.read_bytes(), dice, home)
         file.write_bytes(data)
         part["size"], part["xxh3"] = len(data), xxhash.xxh3_64_hexdigest(data)

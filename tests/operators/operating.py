@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.live_splits import LiveSplits
 from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.contracts.row_errors import RowTally
-from dataflow.runtime.task import parts
+from dataflow.runtime.task.log_chain import LogChain
 from dataflow.runtime.task.parts import TaskState
 from operators.aggregation.records import Records
 
@@ -119,14 +120,17 @@ _CHECKPOINTS = count(1)
 
 
 def frozen(snapshot: Snapshot) -> Snapshot:
-    """``snapshot`` with a base of every log, which can be read later: what the engine makes of it at a barrier."""
-    return parts.frozen(snapshot, next(_CHECKPOINTS))
+    """``snapshot`` with a base of every log, which can be read later: what a task makes of it at a barrier."""
+    checkpoint = next(_CHECKPOINTS)
+    states, _ = LogChain().freeze({"it": snapshot}, checkpoint, since=0)
+    for log in snapshot.logs.values():
+        cast(Incremental, log).durable(checkpoint)
+    return states["it"]
 
 
 def stored(snapshot: Snapshot) -> Snapshot:
     """``snapshot`` as it comes back from a disk."""
-    state = TaskState("task", operators={"it": frozen(snapshot)})
-    return TaskState.decode(state.encode("rows")).operators["it"]
+    return read_stored(frozen(snapshot))
 
 
 def read_stored(snapshot: Snapshot) -> Snapshot:
@@ -157,3 +161,4 @@ def restore_records(records: Records, table: pa.Table) -> None:
     records._make_room(table.num_rows)
     columns = [column.combine_chunks() for column in table.columns]
     records.restore(records._records.rows[: table.num_rows], slots, columns)
+    records.restored(slots)

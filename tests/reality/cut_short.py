@@ -19,7 +19,7 @@ import dataflow as flow
 import operators as op
 from dataflow.runtime.task.parts import TaskState
 from dataflow.store.files import Buffer
-from dataflow.store.manifest import Manifest
+from dataflow.store.manifest import STATE, Manifest
 
 __all__ = ["SOURCE", "pipeline", "read_so_far"]
 
@@ -47,7 +47,7 @@ class CutShort(flow.DirectoryStore):
     before = 0
 
     def commit(self, manifest: Manifest) -> None:
-        (part,) = [part for part in manifest.parts if part.task == SOURCE]
+        (part,) = [part for part in manifest.parts if part.task == SOURCE and part.part == STATE]
         rows = sum(read_so_far(self.read(manifest.checkpoint, part)).values())
         if manifest.checkpoint >= 2 and rows > self.before:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import dataflow as flow
+from dataflow.store.manifest import STATE
 from tests.reality import cut_short
 from tests.reality.cut_short import SOURCE, pipeline, read_so_far
 from tests.reality.harness import spawn
@@ -18,7 +19,7 @@ def killed(directory: Path) -> tuple[int, dict[str, int]]:
     assert process.returncode == -signal.SIGKILL, errors
     store = flow.DirectoryStore(directory)
     last = store.checkpoints()[-1]
-    (part,) = [part for part in store.manifest(last).parts if part.task == SOURCE]
+    (part,) = [part for part in store.manifest(last).parts if part.task == SOURCE and part.part == STATE]
     ((_, orphan),) = store.remains(SOURCE, last)
     before, after = read_so_far(store.read(last, part)), read_so_far(orphan)
     return last, {split: after[split] - before[split] for split in before}

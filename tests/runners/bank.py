@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
 import dataflow as flow
 import operators as op
 from dataflow import CheckpointState, col
-from dataflow.runtime.task.parts import TaskState
-from dataflow.store.files import Buffer
-from dataflow.store.manifest import PartHandle
+from dataflow.state.codec import decode, encode
+from dataflow.store.files import Content, pieces_of
+from dataflow.store.manifest import STATE, PartHandle
 
 __all__ = ["OPENING", "Branch", "ForgetsChannels", "bank", "conserved", "held", "money", "transfers"]
 
@@ -90,7 +89,8 @@ class ForgetsChannels(flow.MemoryStore):
         super().__init__()
         self._forgets = forgets
 
-    def write(self, checkpoint: int, task: str, data: Buffer) -> PartHandle:
-        if task in self._forgets:
-            data = replace(TaskState.decode(data), in_flight=()).encode("rows")
-        return super().write(checkpoint, task, data)
+    def write(self, checkpoint: int, task: str, data: Content, part: int = STATE) -> PartHandle:
+        if task in self._forgets and part == STATE:
+            values, tables = decode(b"".join(pieces_of(data)))
+            data = encode({**values, "in_flight": []}, tables)  # type: ignore[assignment]
+        return super().write(checkpoint, task, data, part)

@@ -11,8 +11,8 @@ from dataflow import col
 from dataflow.contracts.operator import Operator, Out
 from dataflow.runners.faults import Faults
 from dataflow.runtime.task.crash_points import Point
-from dataflow.runtime.task.parts import TaskState
 from dataflow.testing import Ledger, ScriptedSource, delivered_again, ledger_sink
+from tests.checkpoints import task_states
 from tests.simulation.jobs import MODES, LoggedLedger, LoggedStore, batches, paced_script, simulate, singles
 
 pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.CommitsRetriedWarning")
@@ -96,7 +96,7 @@ def test_checkpoints_go_on_after_one_source_ended_and_a_restore_does_not_run_it_
 
 def ended(store: flow.MemoryStore, checkpoint: int) -> list[str]:
     """The tasks that had ended in a checkpoint."""
-    states = [TaskState.decode(store.read(checkpoint, part)) for part in store.manifest(checkpoint).parts]
+    states = task_states(store, checkpoint).values()
     return [state.task for state in states if state.ended]
 
 

@@ -51,9 +51,8 @@ def test_names_that_are_no_text_are_damage(type_: pa.DataType) -> None:
 
 @pytest.mark.parametrize("value", [b"18446744073709551616", b"-9223372036854775809"])
 def test_numbers_that_the_next_checkpoint_could_not_hold_are_damage(value: bytes) -> None:
-    part = codec.encode({"a": 1}, {}).to_pybytes()
     with pytest.raises(CheckpointDamaged, match="past 64 bits"):
-        codec.decode(part[:16] + _header(value))
+        codec.decode(_forged(value))
 
 
 def test_rows_that_take_no_bytes_are_bounded() -> None:
@@ -63,10 +62,9 @@ def test_rows_that_take_no_bytes_are_bounded() -> None:
 
 
 def test_rows_without_columns_are_bounded() -> None:
-    empty = codec.encode({}, {"x": pa.table({})}).to_pybytes()
-    table = msgspec.json.decode(empty[24 : 24 + int.from_bytes(empty[16:24], "little")])["tables"][0]
+    streams, table = _parts(codec.encode({}, {"x": pa.table({})}).to_pybytes())
     with pytest.raises(CheckpointDamaged, match="no columns"):
-        codec.decode(empty[:16] + _header(b"1", {**table, "rows": 2**40}) + empty[-table["length"] :])
+        codec.decode(_forged(b"1", {**table, "rows": 2**40}, streams=streams))
 
 
 def test_buffers_that_overlap_are_damage() -> None:
@@ -84,12 +82,41 @@ def test_values_that_are_nested_too_deep_are_neither_written_nor_read() -> None:
     with pytest.raises(ValueError, match="nested deeper"):
         codec.encode({"a": deep}, {})
     with pytest.raises(CheckpointDamaged, match="nested deeper"):
-        codec.decode(codec.encode({"a": 1}, {}).to_pybytes()[:16] + _header(b"[" * 150 + b"]" * 150))
+        codec.decode(_forged(b"[" * 150 + b"]" * 150))
     with pytest.raises(CheckpointDamaged):
-        codec.decode(codec.encode({"a": 1}, {}).to_pybytes()[:16] + _header(b"[" * 10**6 + b"]" * 10**6))
+        codec.decode(_forged(b"[" * 10**6 + b"]" * 10**6))
 
 
-def _header(value: bytes, *tables: Any) -> bytes:
-    """The length of a header, the header, and what aligns the first table."""
-    header = b'{"values": {"a": ' + value + b'}, "tables": ' + msgspec.json.encode(tables) + b"}"
-    return len(header).to_bytes(8, "little") + header + bytes(-(24 + len(header)) % 64)
+@pytest.mark.parametrize("section", [{"offset": 64}, {"offset": -64}, {"length": 10**6}, {"length": -1}])
+def test_a_table_outside_of_the_streams_is_damage(section: dict[str, int]) -> None:
+    streams, table = _parts(codec.encode({}, {"x": pa.table({"x": [1]})}).to_pybytes())
+    assert codec.decode(_forged(b"1", table, streams=streams))[1]["x"].num_rows == 1
+    with pytest.raises(CheckpointDamaged):
+        codec.decode(_forged(b"1", {**table, **section}, streams=streams))
+
+
+@pytest.mark.parametrize("length", [0, 1, 2**40, 2**64 - 1])
+def test_an_index_of_another_length_is_damage(length: int) -> None:
+    part = bytearray(codec.encode({"a": 1}, {"x": pa.table({"x": [1]})}).to_pybytes())
+    part[-16:-8] = length.to_bytes(8, "little")
+    with pytest.raises(CheckpointDamaged):
+        codec.decode(bytes(part))
+
+
+def test_an_object_that_lacks_its_end_is_damage() -> None:
+    part = codec.encode({"a": 1}, {"x": pa.table({"x": [1]})}).to_pybytes()
+    with pytest.raises(CheckpointDamaged, match="incomplete"):
+        codec.decode(part[:-1])
+
+
+def _parts(part: bytes) -> tuple[bytes, dict[str, Any]]:
+    """Return the prefix and the streams of an object, and the entry of its first table."""
+    length = int.from_bytes(part[-16:-8], "little")
+    return part[: -16 - length], msgspec.json.decode(part[-16 - length : -16])["tables"][0]
+
+
+def _forged(value: bytes, *tables: Any, streams: bytes | None = None) -> bytes:
+    """Return an object with value ``a``, and the index entries ``tables``."""
+    start = codec.encode({}, {}).to_pybytes()[:64] if streams is None else streams
+    index = b'{"values": {"a": ' + value + b'}, "tables": ' + msgspec.json.encode(tables) + b"}"
+    return start + index + len(index).to_bytes(8, "little") + b"BARRIERE"

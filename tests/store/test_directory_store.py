@@ -17,7 +17,7 @@ from dataflow.errors import CheckpointDamaged, CheckpointError, DirectoryInUse, 
 from dataflow.protocol.recovery import Found, Policy, Restore, choose
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.folder import CheckpointFolder
-from dataflow.store.manifest import Manifest
+from dataflow.store.manifest import FORMAT, Manifest
 
 Save = Callable[..., Manifest]
 NOBODY = 65534
@@ -165,7 +165,7 @@ def test_a_path_that_is_no_checkpoint_says_what_is_there(store: DirectoryStore, 
         CheckpointFolder(tmp_path / "typo").manifest()
 
 
-@pytest.mark.parametrize("name", ["task-0.1.part", "task-1.1.part"])
+@pytest.mark.parametrize("name", ["task-0.1.0.part", "task-1.1.0.part"])
 @pytest.mark.parametrize("where", [0, 300, -1])
 def test_a_flipped_bit_in_a_part_is_found(store: DirectoryStore, save: Save, name: str, where: int) -> None:
     save(store, 1)
@@ -201,9 +201,9 @@ def test_every_truncation_of_a_manifest_is_found(store: DirectoryStore, save: Sa
 @pytest.mark.parametrize(("content", "said"), [(None, "is missing"), (b"", "had 650 bytes .* found 0")])
 def test_a_lost_or_emptied_part_is_found(store: DirectoryStore, save: Save, content: bytes | None, said: str) -> None:
     save(store, 1)
-    path = store.folder(1).path / "task-1.1.part"
+    path = store.folder(1).path / "task-1.1.0.part"
     path.unlink() if content is None else path.write_bytes(content)
-    with pytest.raises(CheckpointDamaged, match=f"task-1.1.part: the part of task 'task-1' {said}"):
+    with pytest.raises(CheckpointDamaged, match=f"task-1.1.0.part: the part of task 'task-1' {said}"):
         store.verify(1)
 
 
@@ -277,7 +277,7 @@ def test_recovery_falls_back_to_the_newest_valid_checkpoint(store: DirectoryStor
     for checkpoint in (1, 2, 3):
         save(store, checkpoint)
     save(store, 4, kind="savepoint")
-    flip(store.folder(3).path / "task-0.1.part", 0)
+    flip(store.folder(3).path / "task-0.1.0.part", 0)
 
     def inspect(checkpoint: int) -> Found:
         try:
@@ -289,7 +289,7 @@ def test_recovery_falls_back_to_the_newest_valid_checkpoint(store: DirectoryStor
     assert isinstance(chosen, Restore)
     assert chosen.checkpoint == 2
     assert [skipped.checkpoint for skipped in chosen.skipped] == [4, 3]
-    assert "task-0.1.part" in chosen.skipped[1].reason
+    assert "task-0.1.0.part" in chosen.skipped[1].reason
 
 
 def test_an_arrow_buffer_is_a_part(store: DirectoryStore) -> None:
@@ -332,10 +332,11 @@ def test_a_newer_format_is_refused_and_is_not_called_damaged(store: DirectorySto
     import xxhash
 
     save(store, 1)
-    body = json.dumps({"format": 2, "novelty": True}).encode()
+    body = json.dumps({"format": FORMAT + 1, "novelty": True}).encode()
     data = b'{"xxh3": "%s", "manifest": %s}' % (xxhash.xxh3_64_hexdigest(body).encode(), body)
     (store.folder(1).path / "manifest.json").write_bytes(data)
-    with pytest.raises(CheckpointError, match="has format 2 and this version reads up to 1") as caught:
+    expected = f"has format {FORMAT + 1} and this version reads up to {FORMAT}"
+    with pytest.raises(CheckpointError, match=expected) as caught:
         store.manifest(1)
     assert not isinstance(caught.value, CheckpointDamaged)
 

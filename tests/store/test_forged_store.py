@@ -41,6 +41,7 @@ def sealed(body: bytes) -> bytes:
 
 
 PART = {"task": "a", "file": "a.part", "size": 1, "xxh3": "0"}
+LOGGED = {**PART, "file": "b.part", "part": 1}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,17 @@ PART = {"task": "a", "file": "a.part", "size": 1, "xxh3": "0"}
         lambda m: m.update(parts=[{**PART, "file": "../a.part"}]),
         lambda m: m.update(parts=[{**PART, "file": "a\0.part"}]),
         lambda m: m.update(parts=[{**PART, "size": -1}]),
+        lambda m: m.update(parts=[{**PART, "part": 2}]),
+        lambda m: m.update(parts=[{**PART, "checkpoint": -1}]),
+        lambda m: m.update(checkpoint=3, parts=[{**PART, "checkpoint": 2}]),
+        lambda m: m.update(checkpoint=3, parts=[PART, {**LOGGED, "checkpoint": 3}]),
+        lambda m: m.update(checkpoint=3, parts=[PART, {**LOGGED, "checkpoint": 4}]),
+        lambda m: m.update(checkpoint=3, parts=[PART, {**LOGGED, "checkpoint": 2}, {**LOGGED, "checkpoint": 2}]),
+        lambda m: m.update(checkpoint=3, parts=[PART, {**LOGGED, "checkpoint": 2}, {**LOGGED, "checkpoint": 1}]),
+        lambda m: m.update(checkpoint=3, parts=[PART, LOGGED, {**LOGGED, "checkpoint": 1}]),
+        lambda m: m.update(checkpoint=3, format=1, parts=[PART, {**LOGGED, "checkpoint": 2}]),
+        lambda m: m.update(parts=[LOGGED]),
+        lambda m: m.update(parts=[PART, {**LOGGED, "task": "b"}]),
         lambda m: m.update(nodes=[{"kind": "aggregate"}]),
         lambda m: m.update(nodes=[{"name": ["a"]}]),
         lambda m: m.update(finished="no"),

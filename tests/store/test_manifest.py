@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dataflow.store.manifest import Manifest, PartHandle, decode, encode
+import msgspec
+import pytest
 
-GOLDEN = Path(__file__).parent / "golden" / "manifest-1.json"
+from dataflow.store.manifest import FORMAT, LOG, Manifest, PartHandle, decode, encode
 
-EXPECTED = Manifest(
+GOLDEN = Path(__file__).parent / "golden"
+
+FIRST = Manifest(
     format=1,
     checkpoint=7,
     kind="savepoint",
@@ -34,9 +37,25 @@ EXPECTED = Manifest(
 )
 
 
-def test_the_manifest_of_the_first_release_is_read() -> None:
-    assert decode(GOLDEN.read_bytes(), str(GOLDEN)) == EXPECTED
+SECOND = msgspec.structs.replace(
+    FIRST,
+    format=2,
+    parts=(
+        PartHandle("counts-0", "counts-0.3.0.part", 5, "d24ec4f1a98c6e5b"),
+        PartHandle("counts-0", "counts-0.2.1.part", 900, "0f2ec4f1a98c6e5b", LOG, 4),
+        PartHandle("counts-0", "counts-0.3.1.part", 50, "a24ec4f1a98c6e5b", LOG),
+    ),
+)
+
+EXPECTED = {1: FIRST, 2: SECOND}
 
 
-def test_the_bytes_written_today_are_those_of_the_format() -> None:
-    assert encode(EXPECTED) == GOLDEN.read_bytes()
+@pytest.mark.parametrize("version", range(1, FORMAT + 1))
+def test_the_manifest_of_every_release_is_read(version: int) -> None:
+    path = GOLDEN / f"manifest-{version}.json"
+    assert decode(path.read_bytes(), str(path)) == EXPECTED[version]
+
+
+@pytest.mark.parametrize("version", range(1, FORMAT + 1))
+def test_the_bytes_written_today_are_those_of_the_format(version: int) -> None:
+    assert encode(EXPECTED[version]) == (GOLDEN / f"manifest-{version}.json").read_bytes()

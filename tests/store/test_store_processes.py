@@ -65,4 +65,4 @@ def test_a_file_size_limit_is_a_store_error_and_leaves_no_torn_part(tmp_path: Pa
     )
     assert run.returncode == 0, run.stderr
     assert "the file size limit is reached: raise it" in run.stdout
-    assert run.stdout.endswith("True ['small.1.part']\n")
+    assert run.stdout.endswith("True ['small.1.0.part']\n")

@@ -26,6 +26,7 @@ from dataflow.runtime.task.chain import Chain, ChainNode, Flow
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.channel_input import ChannelInput
 from dataflow.runtime.task.input_gate import InputGate, RoundRobin
+from dataflow.runtime.task.log_chain import LogChain
 from dataflow.runtime.task.notices import Notices, Packed
 from dataflow.runtime.task.outputs import ForwardOutput, Output
 from dataflow.runtime.task.parts import TaskState
@@ -250,7 +251,7 @@ class TaskHost:
         timer could outlast a micro-batch.
         """
         with self._serialized_errors():
-            operators = self.chain.snapshot(round_)
+            operators, _ = LogChain().freeze(self.chain.snapshot(round_), round_, since=0)
         wall = int(self._clock.wall() * 1_000_000) - self._clock.now()
         timers: dict[str, Json] = {node.name: node.timers[0] + wall for node in self.chain.nodes if node.timers}
         return TaskState(self.task, self.ended, {**self._task_input.snapshot(), "timers": timers}, operators)

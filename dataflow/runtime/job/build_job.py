@@ -56,6 +56,7 @@ from dataflow.runtime.task.input_gate import Choose, InputGate, RoundRobin
 from dataflow.runtime.task.joined_rows import DICTIONARIES, SEEN, Apart, Join, has_fixed_width
 from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 from dataflow.runtime.task.library import Library
+from dataflow.runtime.task.log_chain import LogChain
 from dataflow.runtime.task.messages import Mailbox
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.outputs import Output, output_for
@@ -196,7 +197,7 @@ class _Builder:
         for sink in sinks.values():
             self.held.enter_context(sink.hold(settings.run_id))
         self._ready(restored, sinks)
-        tasks = {task: self._task(vertex, subtask, task, states.get(task)) for vertex, subtask, task in plan.tasks()}
+        tasks = {task: self._task(vertex, subtask, task, restored) for vertex, subtask, task in plan.tasks()}
         c = self.checkpointing
         policy = CheckpointPolicy(
             interval=c.every,
@@ -284,7 +285,8 @@ class _Builder:
         red_log = partial(RedLog[str], self._sample) if self.checkpointing.mode is Mode.UNALIGNED else None
         return SubtaskSetup(self.plan, vertex, subtask, clock, run_id, state, splits, red_log)
 
-    def _task(self, vertex: Vertex, subtask: int, name: str, state: TaskState | None) -> Task:
+    def _task(self, vertex: Vertex, subtask: int, name: str, checkpoint: RestoredCheckpoint | None) -> Task:
+        state = checkpoint.states.get(name) if checkpoint else None
         splits, restored = self.verification.inputs.get(name), self.verification.operators.get(name)
         setup = self._setup(vertex, subtask, state, splits)
         nodes = wire_chain(setup, lambda number, link: self._output(number, link, subtask), restored)
@@ -303,6 +305,7 @@ class _Builder:
             keep_duplicates=self.checkpointing.duplicates,
             pace=self.settings.pace(),
             ended=state is not None and state.ended,
+            logs=_logs(name, checkpoint),
         )
 
     def _output(self, number: int, link: Link, subtask: int) -> Output:
@@ -370,6 +373,13 @@ class _Builder:
                     fixed_width=has_fixed_width(node.output(link.tag)),
                     byte_credit=max(1, self.settings.task_bytes // into[link.target, t]),
                 )
+
+
+def _logs(task: str, restored: RestoredCheckpoint | None) -> LogChain:
+    """Return the logs of a task: deltas may follow a checkpoint of the job's own store that is no savepoint."""
+    if restored is None or not restored.own or restored.manifest.kind == BarrierKind.SAVEPOINT.value:
+        return LogChain()
+    return LogChain.restored(task, restored.states[task].operators, restored.manifest)
 
 
 def note_taken_back(notices: Notices, sink: str, taken: TakenBack | None, why: str) -> None:

@@ -18,6 +18,7 @@ from dataflow.errors import did_you_mean
 from dataflow.planning.operator_table import operator_class
 from dataflow.planning.physical_plan import task_id
 from dataflow.protocol.events import Data
+from dataflow.runtime.restore.find_checkpoint import states_of
 from dataflow.runtime.task.library import Library
 from dataflow.runtime.task.parts import ChannelState, Duplicates, TaskState
 from dataflow.snapshots.processes import Channel, GlobalState
@@ -159,7 +160,7 @@ def state_at(
     The store need not be open. Raises: CheckpointError if the checkpoint cannot be read.
     """
     manifest = store.manifest(checkpoint)
-    parts = [TaskState.decode(store.read(checkpoint, part)) for part in manifest.parts]
+    parts = list(states_of(manifest, lambda part: store.read(checkpoint, part)).values())
     nodes = {node.name: node for node in plan.graph}
     ends = {ends.name: ends for link in plan.links for ends in plan.channel_ids(link).values()}
     by_name = {name: Channel(ends[name].source, ends[name].end) for name in channels}
@@ -211,7 +212,14 @@ def _shown(plan: Plan, node: Node, snapshot: Snapshot) -> OperatorState:
     operator: Any = operator_class(node.spec)
     show = getattr(operator, "show", Operator.show)  # a factory is not a class
     shown = show(node.spec, snapshot, [plan.graph.declared_of(edge) for edge in node.inputs], node.schema)
-    return OperatorState(shown.values, shown.tables)
+    return OperatorState(shown.values, {**shown.tables, **_rows_of(shown.logs)})
+
+
+def _rows_of(logs: Mapping[str, Any]) -> dict[str, pa.Table]:
+    """Return the rows that count in logs that the operator did not show as tables."""
+    from dataflow.state.parts import resolved
+
+    return {name: table for parts in logs.values() for name, table in resolved(parts).items()}
 
 
 def _rows(plan: Plan, node: Node, state: ChannelState, library: Library) -> tuple[pa.RecordBatch, ...]:

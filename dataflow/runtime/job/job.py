@@ -288,9 +288,9 @@ class Job:
     def _receive(self, message: JobMessage, now: int) -> None:
         coordinator = self.coordinator
         match message:
-            case Acknowledged(task, checkpoint, part):
+            case Acknowledged(task, checkpoint, parts):
                 self.history.acknowledged(message)
-                self._act(coordinator.acknowledge(task, checkpoint, part, now), now)
+                self._act(coordinator.acknowledge(task, checkpoint, parts, now), now)
             case Declined(task, checkpoint, reason, detail):
                 log.info("%s declined checkpoint %d: %s %s", task, checkpoint, reason.value, detail)
                 self.history.declined(message)
@@ -343,7 +343,7 @@ class Job:
                 case Notify(checkpoint):
                     self._notify(checkpoint, now)
                 case Discard(checkpoint, parts):
-                    self._manifests.discard(checkpoint, cast(Any, parts))
+                    self._manifests.discard(checkpoint, [part for task in parts for part in cast(Any, task)])
                 case Retire(checkpoint):
                     self.predicates.retire(checkpoint)
                 case RequestCompleted(requests, checkpoint):
@@ -372,7 +372,7 @@ class Job:
     def _inject(self, action: Inject) -> None:
         self.history.start(action)
         unaligned = self.identity.mode is Mode.UNALIGNED_PERSISTED and action.kind is not BarrierKind.SAVEPOINT
-        barrier = Barrier(action.checkpoint, action.kind, action.triggered_at, unaligned)
+        barrier = Barrier(action.checkpoint, action.kind, action.triggered_at, unaligned, action.since)
         for task in action.running:
             self.tasks[task].mailbox.put(Trigger(barrier, finished=False))
         for task in action.finished:

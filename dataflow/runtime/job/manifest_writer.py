@@ -48,7 +48,7 @@ def manifest_of(action: Persist, attempt: CheckpointAttempt, identity: Identity,
         finished=action.kind is BarrierKind.FINAL,
         created=clock.wall(),
         run_id=identity.run_id,
-        parts=tuple(cast(PartHandle, action.parts[task]) for _, _, task in plan.tasks()),
+        parts=tuple(part for _, _, task in plan.tasks() for part in cast(tuple[PartHandle, ...], action.parts[task])),
         transactions={sink: [dict(h) for h in handles] for sink, handles in attempt.transactions.items()},
         summary=attempt.summary(clock.now()),
     )

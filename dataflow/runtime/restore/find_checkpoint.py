@@ -31,6 +31,7 @@ from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.restore.rows_read_again import open_splits, rows_read_again
 from dataflow.runtime.task.parts import TaskState
 from dataflow.store.folder import CheckpointFolder
+from dataflow.store.manifest import LOG, STATE
 from dataflow.untrusted import damaged_by, excerpt
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ __all__ = [
     "refuse_another",
     "refuse_larger",
     "refuse_without_store",
+    "states_of",
 ]
 
 log = logging.getLogger("dataflow.restore")
@@ -58,7 +60,7 @@ class RestoredCheckpoint:
     """A checkpoint, read and verified: its manifest, the state of each task, and the report on it.
 
     ``abandoned`` are newer checkpoints, which the restore deletes. ``damaged`` are newer checkpoints that could not be
-    read.
+    read. ``own``: it is in the job's own store, so later checkpoints may build on its objects.
     """
 
     manifest: Manifest
@@ -66,6 +68,7 @@ class RestoredCheckpoint:
     report: RestoreReport
     abandoned: Sequence[int] = ()
     damaged: Sequence[Skipped] = ()
+    own: bool = False
 
 
 def find(
@@ -95,7 +98,7 @@ def find(
             refuse_larger(size, limit, where)
             manifest = store.manifest(checkpoint)
             refuse_larger(size + _bytes(manifest), limit, where)
-            states = _states(manifest, lambda part: store.read(checkpoint, part))
+            states = states_of(manifest, lambda part: store.read(checkpoint, part))
             is_savepoint = manifest.kind == BarrierKind.SAVEPOINT.value
             if _fits(manifest, plan):
                 _check_states(states, plan)
@@ -112,7 +115,7 @@ def find(
     newer = tuple(n for n in ids if n > decision.checkpoint and not _is_savepoint(store, n))
     damaged = [skipped for skipped in decision.skipped if not _is_savepoint(store, skipped.checkpoint)]
     restored = _restored(*read[decision.checkpoint], store.location, store, plan, decision.skipped, newer, limit)
-    return replace(restored, damaged=damaged)
+    return replace(restored, damaged=damaged, own=True)
 
 
 def preview(store: CheckpointStore, checkpoint: int) -> RestoreReport:
@@ -121,7 +124,7 @@ def preview(store: CheckpointStore, checkpoint: int) -> RestoreReport:
     Raises: NoCheckpoint, CheckpointDamaged, StoreError.
     """
     manifest = store.manifest(checkpoint)
-    states = _states(manifest, lambda part: store.read(checkpoint, part))
+    states = states_of(manifest, lambda part: store.read(checkpoint, part))
     with damaged_by(f"checkpoint {checkpoint} in {store.location}"):
         return _report(manifest, states, store.location, store, ())
 
@@ -158,8 +161,9 @@ def _by_path(
             "checkpoint directory of its own"
         )
     manifest = folder.manifest()
+    folder.check_complete(manifest)
     refuse_larger(folder.manifest_size + _bytes(manifest), limit, str(path))
-    states = _states(manifest, folder.read)
+    states = states_of(manifest, folder.read)
     if _fits(manifest, plan):
         _check_states(states, plan)
         verify(manifest, states)
@@ -195,13 +199,22 @@ def refuse_without_store(restore: object, checkpoint: Checkpointing | None) -> N
         )
 
 
-def _states(manifest: Manifest, read: Callable[[PartHandle], Buffer]) -> Mapping[str, TaskState]:
+def states_of(manifest: Manifest, read: Callable[[PartHandle], Buffer]) -> Mapping[str, TaskState]:
+    """Return the state of each task, in the order of the tasks; ``read`` returns the bytes of an object.
+
+    Raises: CheckpointDamaged; the errors of ``read``.
+    """
     states = {}
     with damaged_by(f"the operators of checkpoint {manifest.checkpoint}"):
         precisions(manifest.nodes, _mode(manifest))
+    logs: dict[str, list[PartHandle]] = {}
     for part in manifest.parts:
+        if part.part == LOG:
+            logs.setdefault(part.task, []).append(part)
+    for part in _tasks(manifest):
         try:
-            states[part.task] = TaskState.decode(read(part))
+            objects = [(log.checkpoint or manifest.checkpoint, read(log)) for log in logs.get(part.task, ())]
+            states[part.task] = TaskState.decode(read(part), objects)
         except CheckpointDamaged as damage:
             raise CheckpointDamaged(f"the part of task {excerpt(part.task)}: {damage}") from damage
         if states[part.task].task != part.task:
@@ -209,6 +222,11 @@ def _states(manifest: Manifest, read: Callable[[PartHandle], Buffer]) -> Mapping
                 f"the part of task {excerpt(part.task)} holds the state of task {excerpt(states[part.task].task)}"
             )
     return states
+
+
+def _tasks(manifest: Manifest) -> list[PartHandle]:
+    """Return the state of each task, in the order of the tasks."""
+    return [part for part in manifest.parts if part.part == STATE]
 
 
 def _fits(manifest: Manifest, plan: Plan) -> bool:
@@ -296,7 +314,7 @@ def _mode(manifest: Manifest) -> Mode:
 
 def _refuse_another(manifest: Manifest, plan: Plan, location: str) -> None:
     what = f"checkpoint {manifest.checkpoint} in {location}"
-    refuse_another(manifest.nodes, [p.task for p in manifest.parts], what, manifest.pipeline, plan)
+    refuse_another(manifest.nodes, [part.task for part in _tasks(manifest)], what, manifest.pipeline, plan)
 
 
 def refuse_another(

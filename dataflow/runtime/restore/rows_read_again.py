@@ -18,6 +18,7 @@ from dataflow.errors import CheckpointError
 from dataflow.planning.physical_plan import vertex_of
 from dataflow.runtime.task.parts import TaskState
 from dataflow.store.base import CheckpointStore
+from dataflow.store.manifest import STATE
 
 if TYPE_CHECKING:
     from dataflow.store.files import Buffer
@@ -69,7 +70,7 @@ def _traces(store: CheckpointStore, task: str, above: int, limit: int | None) ->
             try:
                 if limit is not None and store.manifest_size(n) > limit:
                     continue
-                parts = [part for part in store.manifest(n).parts if part.task == task]
+                parts = [part for part in store.manifest(n).parts if part.task == task and part.part == STATE]
                 yield from [(n, store.read(n, part)) for part in parts if limit is None or part.size <= limit]
             except CheckpointError as error:
                 log.debug("cannot read from checkpoint %d how far %s had read: %s", n, task, error)

@@ -32,7 +32,6 @@ from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.contract_checks import Declared, check_emission, check_handles, check_opened, check_snapshot
 from dataflow.runtime.task.crash_points import Point, Probe, no_probe
 from dataflow.runtime.task.outputs import Output
-from dataflow.runtime.task.parts import frozen
 
 __all__ = ["Chain", "ChainNode"]
 
@@ -262,7 +261,7 @@ class ChainNode:
         snapshot = operator.snapshot()
         if self.declared is not None:
             check_snapshot(snapshot, self.where)
-        return frozen(snapshot, checkpoint)
+        return snapshot
 
     def transactions(self) -> tuple[Handle, ...]:
         """Return every handle that may not be committed yet, oldest first."""

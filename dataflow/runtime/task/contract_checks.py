@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from dataflow.contracts.declared_schema import DeclaredSchema
+from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.operator import Operator, OperatorContext, Snapshot
 from dataflow.contracts.row_errors import ERRORS
 from dataflow.contracts.sink import Handle, TwoPhaseSink, TwoPhaseWriter
@@ -107,10 +108,11 @@ def check_snapshot(returned: object, where: str) -> None:
     """Raise ContractViolation unless ``snapshot`` returned a Snapshot that a checkpoint can hold."""
     if not isinstance(returned, Snapshot):
         raise ContractViolation(f"{where}: snapshot() returns a Snapshot, but returned {_shown(returned)}")
-    if not isinstance(returned.values, Mapping) or not isinstance(returned.tables, Mapping):
+    dicts = (returned.values, returned.tables, returned.logs)
+    if not all([isinstance(value, Mapping) for value in dicts]):
+        values, tables, logs = (_shown(value) for value in dicts)
         raise ContractViolation(
-            f"{where}: values and tables of a Snapshot are dicts, but are {_shown(returned.values)} and "
-            f"{_shown(returned.tables)}"
+            f"{where}: values, tables and logs of a Snapshot are dicts, but are {values}, {tables} and {logs}"
         )
     for name, log in returned.logs.items():
         if not callable(getattr(log, "freeze", None)) or not callable(getattr(log, "durable", None)):
@@ -123,6 +125,12 @@ def check_snapshot(returned: object, where: str) -> None:
             raise ContractViolation(
                 f"{where}: tables of a Snapshot are a pa.Table or pa.RecordBatchReader by name, but tables[{name!r}] "
                 f"is {_shown(table)}; make a table of batches with pa.Table.from_batches([...])"
+            )
+    for name, log in returned.logs.items():
+        if not isinstance(name, str) or not isinstance(log, Incremental):
+            raise ContractViolation(
+                f"{where}: logs of a Snapshot are state with freeze() and durable() by name, but logs[{name!r}] is "
+                f"{_shown(log)}"
             )
 
 

@@ -113,11 +113,11 @@ class TaskStats:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """The part of this task is durable."""
+    """The part of this task is durable: ``parts`` are all objects that a restore of it reads, older ones included."""
 
     task: str
     checkpoint: int
-    part: PartHandle
+    parts: tuple[PartHandle, ...]
     transactions: Mapping[str, Sequence[Handle]] = field(default_factory=dict)
     stats: TaskStats = TaskStats()
 

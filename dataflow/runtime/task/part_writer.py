@@ -6,15 +6,18 @@ most as many parts of a task wait as there may be checkpoints under way.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
 from dataflow.errors import StoreError
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.runtime.task.crash_points import Point
+from dataflow.runtime.task.log_chain import LogChain
 from dataflow.runtime.task.messages import Acknowledged, Crashed, Declined, TaskStats
 from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.services import Services
+from dataflow.store.manifest import LOG, PartHandle
 
 __all__ = ["PartWriter"]
 
@@ -29,10 +32,12 @@ class PartWriter:
         self,
         task: str,
         services: Services,
+        logs: LogChain,
         keep_duplicates: Literal["sample", "rows"] = "sample",
     ) -> None:
         self._task = task
         self._services = services
+        self._logs = logs
         self._keep_duplicates = keep_duplicates
         # The parts that wait to be written, by checkpoint. Single operations on it are atomic: the task adds and drops
         # parts, and the writer takes a part out when it begins to write it.
@@ -65,8 +70,7 @@ class PartWriter:
         started = self._services.clock.now()
         try:
             self._services.probe(Point.WRITE)
-            data = state.encode(self._keep_duplicates)
-            part = self._services.store.write(checkpoint, self._task, data)
+            parts = self._write_parts(checkpoint, state)
             self._services.probe(Point.WRITTEN)
         except (StoreError, OSError) as error:
             self._services.mailbox.put(Declined(self._task, checkpoint, FailureReason.IO, str(error)))
@@ -74,7 +78,21 @@ class PartWriter:
             error.add_note(f"raised while the state of {self._task} was written for checkpoint {checkpoint}")
             self._services.mailbox.put(Crashed(self._task, error))
         else:
-            stats = replace(
-                stats, queued=started - submitted, write=self._services.clock.now() - started, size=part.size
-            )
-            self._services.mailbox.put(Acknowledged(self._task, checkpoint, part, state.transactions, stats))
+            size = sum(part.size for part in parts if not part.checkpoint)
+            stats = replace(stats, queued=started - submitted, write=self._services.clock.now() - started, size=size)
+            self._services.mailbox.put(Acknowledged(self._task, checkpoint, parts, state.transactions, stats))
+
+    def _write_parts(self, checkpoint: int, state: TaskState) -> tuple[PartHandle, ...]:
+        """Write the rows of the logs, then the rest of the state; return all objects that a restore reads."""
+        store, objects = self._services.store, tuple(state.log_before)
+        pieces = state.log_pieces(checkpoint)
+        if pieces is not None:
+            objects = (*objects, store.write(checkpoint, self._task, pieces, LOG))
+        try:
+            whole = store.write(checkpoint, self._task, state.pieces(self._keep_duplicates))
+        except Exception:
+            with suppress(StoreError, OSError):  # what stays is deleted at the next start
+                store.discard(checkpoint, objects)
+            raise
+        self._logs.add(checkpoint, state.operators, objects)
+        return (whole, *objects)

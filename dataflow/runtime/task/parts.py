@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -15,10 +15,14 @@ from dataflow.errors import CheckpointDamaged
 from dataflow.planning.graph import has_dictionaries
 from dataflow.protocol.events import Data, Element, EndOfInput, Idle, Watermark
 from dataflow.protocol.red_log import Omitted
+from dataflow.runtime.task.log_parts import LogEntry, entries_of, log_pieces, logs_in, read_logs, tables_of
+from dataflow.store.manifest import PartHandle
 from dataflow.untrusted import Count, Time, excerpt, parsed
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dataflow.store.files import Buffer
 
 __all__ = [
     "SAMPLE_ROWS",
@@ -90,7 +94,8 @@ class TaskState:
     """The state of one task at a barrier.
 
     ``ended``: its input had ended and ``finish`` had run. ``inlet`` is the state of its input, under the name that
-    stored parts use.
+    stored parts use. ``log_before`` are the older objects on which the frozen logs of ``operators`` build; none: the
+    logs are whole.
     """
 
     task: str
@@ -100,23 +105,42 @@ class TaskState:
     duplicates: Sequence[Duplicates] = ()
     in_flight: Sequence[ChannelState] = ()
     transactions: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict)
+    log_before: Sequence[PartHandle] = ()
 
     def encode(self, keep: Literal["sample", "rows"]) -> Any:
-        """Return the bytes of the part. Call it once: it consumes the readers among the operators' tables."""
-        import pyarrow as pa
+        """Return the whole state in one object, logs included. Call it once: it consumes the readers among the tables.
 
+        Only for a state that builds on no older objects.
+        """
         from dataflow.state.codec import encode
+
+        assert not self.log_before, f"the logs of {self.task} build on {self.log_before}"
+        values, tables = self._content(keep)
+        values["logs"] = entries_of(self.operators, stored=True)
+        return encode(values, {**tables, **tables_of(self.operators)})
+
+    def pieces(self, keep: Literal["sample", "rows"]) -> Iterator[memoryview]:
+        """Return the pieces of the object with the state, which only names the logs. Call it once, like ``encode``."""
+        from dataflow.state.codec import stream
+
+        return stream(*self._content(keep))
+
+    def log_pieces(self, checkpoint: int) -> Iterator[memoryview] | None:
+        """Return the pieces of the object with the rows of the logs; None: there are no logs, or no new rows."""
+        if not any([snapshot.logs for snapshot in self.operators.values()]):
+            return None
+        after = self.log_before[-1].checkpoint if self.log_before else 0
+        return log_pieces(self.task, checkpoint, after, self.operators)
+
+    def _content(self, keep: Literal["sample", "rows"]) -> tuple[dict[str, Json], dict[str, Any]]:
+        """Return the values and tables of the object with the state."""
+        import pyarrow as pa
 
         tables: dict[str, pa.Table | pa.RecordBatchReader] = {}
         operators: dict[str, Json] = {}
         for name, snapshot in self.operators.items():
-            written: Mapping[str, Any] = snapshot.logs
-            logs = {log: [list(part) for part in parts] for log, parts in written.items()}
-            operators[name] = {"values": snapshot.values, "tables": list(snapshot.tables), "logs": logs}
+            operators[name] = {"values": snapshot.values, "tables": list(snapshot.tables)}
             tables.update({f"{name}/{key}": table for key, table in snapshot.tables.items()})
-            for log, parts in written.items():
-                for i, part in enumerate(parts):
-                    tables.update({f"{name}/{log}/{i}/{key}": table for key, table in part.items()})
         duplicates: list[Json] = []
         for i, d in enumerate(self.duplicates):
             duplicates.append({"operator": d.operator, "channel": d.channel, "rows": d.rows})
@@ -141,12 +165,18 @@ class TaskState:
             "operators": operators,
             "duplicates": duplicates,
             "in_flight": in_flight,
+            "logs": entries_of(self.operators, stored=False),
         }
-        return encode(values, tables)
+        return values, tables
 
     @staticmethod
-    def decode(data: Any) -> TaskState:
+    def decode(data: Any, logs: Iterable[tuple[int, Buffer]] | None = None) -> TaskState:
         """Return the state that ``data`` encodes; transactions are in the manifest, not in the part.
+
+        Args:
+            data: the bytes of the state.
+            logs: the objects with the logs, base first: the checkpoint that wrote each, and its bytes. None: leave out
+                logs that are not in ``data`` itself.
 
         Raises: CheckpointDamaged.
         """
@@ -154,16 +184,12 @@ class TaskState:
 
         values, tables = decode(data)
         header: _Header = parsed(_Header, values, "the part's header")
+        found = _logs(header, tables, logs)
         operators = {
             name: Snapshot(
                 entry.values,
                 {key: _table(tables, f"{name}/{key}") for key in entry.tables},
-                {
-                    log: [
-                        {key: _table(tables, f"{name}/{log}/{i}/{key}") for key in part} for i, part in enumerate(parts)
-                    ]
-                    for log, parts in entry.logs.items()
-                },
+                {log: parts for (operator, log), parts in found.items() if operator == name},
             )
             for name, entry in header.operators.items()
         }
@@ -179,20 +205,9 @@ class TaskState:
         return TaskState(header.task, header.ended, header.inlet, operators, duplicates, in_flight)
 
 
-def frozen(snapshot: Snapshot, checkpoint: int) -> Snapshot:
-    """Return ``snapshot`` with the whole of every log as of now: no later checkpoint refers to this one."""
-    logs: dict[str, Sequence[Mapping[str, Any]]] = {}
-    given: Mapping[str, Any] = snapshot.logs
-    for name, log in given.items():
-        logs[name] = [log.freeze(checkpoint, None)]
-        log.durable(checkpoint)
-    return replace(snapshot, logs=logs)
-
-
 class _Operator(msgspec.Struct):
     values: dict[str, Any]
     tables: list[str]
-    logs: dict[str, list[list[str]]] = {}
 
 
 class _Duplicates(msgspec.Struct):
@@ -217,6 +232,7 @@ class _Header(msgspec.Struct):
     operators: dict[str, _Operator]
     duplicates: list[_Duplicates]
     in_flight: list[_InFlight] = []
+    logs: list[LogEntry] = []
 
 
 class _Split(msgspec.Struct):
@@ -238,6 +254,27 @@ def _check_inlet(header: _Header) -> None:
         raise CheckpointDamaged(f"{what} lists a split twice")
     if header.ended and not all([split.done for split in splits]):
         raise CheckpointDamaged(f"{what}: the task had ended, but some of its splits had not")
+
+
+def _logs(
+    header: _Header, tables: Mapping[str, pa.Table], objects: Iterable[tuple[int, Buffer]] | None
+) -> Mapping[tuple[str, str], Sequence[Mapping[str, pa.Table]]]:
+    """Return the parts of each log, from ``objects``, or from the state if it has them itself.
+
+    Raises: CheckpointDamaged.
+    """
+    named = [(entry.operator, entry.log) for entry in header.logs]
+    if header.logs and all([entry.tables is not None for entry in header.logs]):
+        return {log: [part] for log, part in logs_in(header.logs, tables).items()}
+    if objects is None:
+        return {}
+    found = read_logs(header.task, objects)
+    if found.keys() != set(named) or any([operator not in header.operators for operator, _ in named]):
+        raise CheckpointDamaged(
+            f"task {excerpt(header.task)} has the logs {excerpt(sorted(named))}, but its objects hold those of "
+            f"{excerpt(sorted(found))}"
+        )
+    return found
 
 
 def _table(tables: Mapping[str, pa.Table], name: str) -> pa.Table:

@@ -29,6 +29,7 @@ from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.task.chain import Chain
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.crash_points import Point
+from dataflow.runtime.task.log_chain import LogChain
 from dataflow.runtime.task.messages import (
     AbortCheckpoint,
     Committed,
@@ -84,6 +85,7 @@ class Task:
         keep_duplicates: Literal["sample", "rows"] = "sample",
         pace: Pace | None = None,
         ended: bool = False,
+        logs: LogChain | None = None,
     ) -> None:
         #: Never changes; the key of this task in the job, the plan and the ledger.
         self.name = name
@@ -102,12 +104,14 @@ class Task:
         self.meter = TaskTimes()
         #: Never reduced: the number of steps that returned WORKED.
         self.steps = 0
+        #: Never changes. Has the objects of every checkpoint that this task wrote and a later one may build on.
+        self.logs = logs or LogChain()
         #: Never changes, and is shared with ``_writer``.
         self._services = services
         #: Never changes: the clock of ``_services``.
         self._clock = services.clock
         #: Has a part of a checkpoint only after it left ``_snapshots``.
-        self._writer = PartWriter(name, services, keep_duplicates)
+        self._writer = PartWriter(name, services, self.logs, keep_duplicates)
         #: Only moves forward. ENDED if and only if every output has its end and ``Ended`` was reported.
         self._phase = _Phase.RUNNING
         #: Never changes; if True, the first step takes the task to phase ENDED.
@@ -324,6 +328,7 @@ class Task:
                         )
                 case AbortCheckpoint(checkpoint, reason):
                     self._writer.drop(checkpoint)
+                    self.logs.drop(checkpoint)
                     self._act(self.task_input.abort(checkpoint, reason, now), now)
                     self.ledger.settled(self.name, checkpoint)
                 case Committed(checkpoint):
@@ -366,6 +371,7 @@ class Task:
         self._services.probe(Point.COPY)
         try:
             states = self.chain.snapshot(barrier.checkpoint, self._services.probe)
+            states, before = self.logs.freeze(states, barrier.checkpoint, barrier.since)
         except StoreError as error:
             self.chain.working = None
             self._cancel(barrier.checkpoint)
@@ -376,6 +382,7 @@ class Task:
             ended=self._phase is _Phase.ENDED,
             inlet=self.task_input.snapshot(),
             operators=states,
+            log_before=before,
             transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
         )
         stats = TaskStats(alignment=self.task_input.alignment, copy=self._clock.now() - now)

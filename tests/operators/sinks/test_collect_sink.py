@@ -32,21 +32,64 @@ def test_an_empty_result_has_the_schema() -> None:
     assert writer().result() == X.empty_table()
 
 
-def test_a_snapshot_is_the_rows_so_far_and_restoring_goes_on_from_them() -> None:
+def frozen(log: CollectWriter, checkpoint: int, since: int | None = None) -> pa.Table:
+    assert log.snapshot().logs == {"rows": log}
+    return log.freeze(checkpoint, since)["rows"].read_all()
+
+
+def restored(*parts: pa.Table) -> Snapshot:
+    return Snapshot(logs={"rows": [{"rows": part} for part in parts]})
+
+
+def test_a_base_is_the_rows_so_far_and_restoring_goes_on_from_them() -> None:
     first = writer()
     first.process(0, rows(1, 2), NoOut())
-    snapshot = first.snapshot()
+    base = frozen(first, 1)
     first.process(0, rows(3), NoOut())
-    second = writer(snapshot)
+    second = writer(restored(base))
     second.process(0, rows(4), NoOut())
     assert first.result()["x"].to_pylist() == [1, 2, 3]
     assert second.result()["x"].to_pylist() == [1, 2, 4]
 
 
+def test_a_delta_is_the_rows_since_a_durable_checkpoint() -> None:
+    sink = writer()
+    sink.process(0, rows(1), NoOut())
+    base = frozen(sink, 1)
+    sink.process(0, rows(2), NoOut())
+    assert frozen(sink, 2)["x"].to_pylist() == [1, 2]  # nothing is durable
+    sink.durable(1)
+    sink.process(0, rows(3), NoOut())
+    delta = frozen(sink, 3, since=1)
+    assert delta["x"].to_pylist() == [2, 3]
+    assert frozen(sink, 4, since=1)["x"].to_pylist() == [2, 3]
+    assert writer(restored(base, delta)).result()["x"].to_pylist() == [1, 2, 3]
+
+
+def test_a_delta_after_a_restore_is_the_rows_since_then() -> None:
+    sink = writer(restored(X.empty_table(), pa.table({"x": [1, 2]})))
+    sink.durable(7)
+    sink.process(0, rows(3), NoOut())
+    assert frozen(sink, 8, since=7)["x"].to_pylist() == [3]
+    assert frozen(sink, 9)["x"].to_pylist() == [1, 2, 3]
+
+
+def test_rows_that_come_while_a_checkpoint_is_written_are_not_in_it() -> None:
+    sink = writer()
+    sink.process(0, rows(1), NoOut())
+    reader = sink.freeze(1, None)["rows"]
+    sink.process(0, rows(2), NoOut())
+    assert reader.read_all()["x"].to_pylist() == [1]
+
+
+def test_the_rows_of_a_checkpoint_of_format_1_are_a_table() -> None:
+    assert writer(Snapshot(tables={"rows": pa.table({"x": [1]})})).result()["x"].to_pylist() == [1]
+
+
 def test_more_rows_than_the_limit_are_refused_also_after_a_restore() -> None:
     first = writer(limit=2)
     first.process(0, rows(1, 2), NoOut())
-    for full in (first, writer(first.snapshot(), limit=2)):
+    for full in (first, writer(restored(frozen(first, 1)), limit=2)):
         with pytest.raises(ConfigurationError, match="has a limit of 2 rows, got 3"):
             full.process(0, rows(3), NoOut())
 
@@ -55,7 +98,7 @@ def test_a_batch_or_a_snapshot_of_another_schema_is_refused() -> None:
     with pytest.raises(SchemaMismatch):
         writer().process(0, pa.record_batch({"y": pa.array([1])}), NoOut())
     with pytest.raises(CheckpointMismatch):
-        writer(Snapshot(tables={"rows": pa.table({"y": [1]})}))
+        writer(restored(X.empty_table(), pa.table({"y": [1]})))
 
 
 def test_it_is_exactly_once_and_refuses_a_negative_limit() -> None:

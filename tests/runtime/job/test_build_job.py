@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
 
@@ -13,7 +12,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.clock import ManualClock
-from dataflow.contracts.operator import Operator, OperatorContext
+from dataflow.contracts.operator import Operator, OperatorContext, Snapshot
 from dataflow.errors import CheckpointDamaged
 from dataflow.planning.graph import Node
 from dataflow.planning.physical_plan import Plan, make_plan
@@ -28,6 +27,7 @@ from dataflow.runtime.task.channel_input import ChannelInput
 from dataflow.runtime.task.contract_checks import build_operator
 from dataflow.runtime.task.parts import ChannelState, TaskState
 from dataflow.runtime.task.source_input import SourceInput
+from tests.checkpoints import copied, task_states
 
 PARALLELISM = 2
 TABLE = pa.table({"k": [n % 5 for n in range(40)], "x": list(range(40))})
@@ -54,15 +54,12 @@ def checkpointed(seed: int = 3) -> tuple[Plan, flow.MemoryStore, int]:
 
 def rewritten(store: flow.MemoryStore, checkpoint: int, task: str, watermarks: Sequence[int | None]) -> int:
     """A copy of ``checkpoint`` as the newest, in which the gate of ``task`` had other ``watermarks``."""
-    manifest, number = store.manifest(checkpoint), store.highest_id() + 1
-    parts = []
-    for part in manifest.parts:
-        state = TaskState.decode(store.read(checkpoint, part))
-        if part.task == task:
-            state = replace(state, inlet={**state.inlet, "watermarks": list(watermarks)})
-        parts.append(store.write(number, part.task, state.encode("rows")))
-    store.commit(msgspec.structs.replace(manifest, checkpoint=number, parts=tuple(parts)))
-    return number
+
+    def change(values: Any, tables: object) -> None:
+        if values["task"] == task:
+            values["inlet"]["watermarks"] = list(watermarks)
+
+    return copied(store, checkpoint, change)
 
 
 def test_a_restored_gate_starts_with_the_watermarks_of_its_part() -> None:
@@ -81,7 +78,7 @@ def test_a_split_that_was_read_to_its_end_is_not_opened_again() -> None:
     plan, store, _ = checkpointed()
     stored, built = [], []
     for number in reversed(store.checkpoints()):  # a restore deletes those that are newer
-        states = [TaskState.decode(store.read(number, part)) for part in store.manifest(number).parts]
+        states = task_states(store, number).values()
         stored.append([split["done"] for state in states for split in state.inlet.get("splits", ())])  # type: ignore[union-attr,index,call-overload]
         settings = Settings(
             "totals", "run", flow.Checkpointing(store), number, ManualClock(), lambda lane, job: job(), library=LIBRARY
@@ -133,7 +130,7 @@ def test_a_restore_makes_each_operator_from_its_state_once(monkeypatch: pytest.M
 
     def spying(node: Node, context: OperatorContext, task: str) -> Operator:
         operator = build_operator(node, context, task)
-        if context.restored is not None and (context.restored.values or context.restored.tables):
+        if context.restored is not None and context.restored != Snapshot():
             restored.append(operator)
         return operator
 

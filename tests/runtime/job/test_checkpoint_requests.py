@@ -92,7 +92,7 @@ def test_a_refusal_reaches_everybody_who_still_waits_wherever() -> None:
 def attempt(**stats: TaskStats) -> CheckpointAttempt:
     found = CheckpointAttempt(4, PLAIN, triggered_at=100)
     for task, cost in stats.items():
-        found.add(Acknowledged(task, 4, PartHandle(task, "f", 1, "0"), {"out": [{"of": task}]}, cost))
+        found.add(Acknowledged(task, 4, (PartHandle(task, "f", 1, "0"),), {"out": [{"of": task}]}, cost))
     return found
 
 
@@ -148,7 +148,7 @@ def test_the_transactions_of_a_sink_are_those_of_all_its_tasks_in_the_order_they
 
 def test_the_transactions_of_several_sinks_of_a_task_keep_apart() -> None:
     found = CheckpointAttempt(4, PLAIN, triggered_at=100)
-    found.add(Acknowledged("t", 4, PartHandle("t", "f", 1, "0"), {"out": [{"n": 1}], "log": [{"n": 2}]}))
+    found.add(Acknowledged("t", 4, (PartHandle("t", "f", 1, "0"),), {"out": [{"n": 1}], "log": [{"n": 2}]}))
     assert found.transactions == {"out": [{"n": 1}], "log": [{"n": 2}]}
 
 

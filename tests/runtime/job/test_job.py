@@ -110,7 +110,7 @@ class Rig:
     def acknowledge(self, n: int, **handles: Sequence[Any]) -> Rig:
         for task in (SOURCE, SINK):
             part = self.store.write(n, task, b"part of " + task.encode())
-            self.hear(Acknowledged(task, n, part, handles if task == SINK else {}, TaskStats(size=10)))
+            self.hear(Acknowledged(task, n, (part,), handles if task == SINK else {}, TaskStats(size=10)))
         return self
 
     def staged(self) -> Any:
@@ -200,9 +200,9 @@ def test_what_is_pending_names_the_tasks_it_waits_for_until_it_is_durable() -> N
     rig = Rig()
     rig.asked()
     assert rig.job.history.under_way == {1: [SOURCE, SINK]}
-    rig.hear(Acknowledged(SINK, 1, rig.store.write(1, SINK, b"")))
+    rig.hear(Acknowledged(SINK, 1, (rig.store.write(1, SINK, b""),)))
     assert rig.job.history.under_way == {1: [SOURCE]}
-    rig.hear(Acknowledged(SOURCE, 1, rig.store.write(1, SOURCE, b"")))
+    rig.hear(Acknowledged(SOURCE, 1, (rig.store.write(1, SOURCE, b""),)))
     rig.background()
     assert rig.job.history.under_way == {}
 

@@ -42,9 +42,9 @@ def test_parts_of_a_checkpoint_given_up_are_deleted_also_those_that_come_late() 
     rig = Rig()
     rig.asked()
     parts = {task: rig.store.write(1, task, task.encode()) for task in (SOURCE, SINK)}
-    rig.hear(Acknowledged(SOURCE, 1, parts[SOURCE]))
+    rig.hear(Acknowledged(SOURCE, 1, (parts[SOURCE],)))
     rig.hear(Declined(SINK, 1, FailureReason.IO))
-    rig.hear(Acknowledged(SINK, 1, parts[SINK]))
+    rig.hear(Acknowledged(SINK, 1, (parts[SINK],)))
     assert rig.background() == ["store", "store"]
     assert 1 not in rig.store._parts
 
@@ -52,7 +52,7 @@ def test_parts_of_a_checkpoint_given_up_are_deleted_also_those_that_come_late() 
 def test_an_expired_checkpoint_names_the_tasks_it_waited_for() -> None:
     rig = Rig(timeout="1s")
     rig.asked()
-    rig.hear(Acknowledged(SOURCE, 1, rig.store.write(1, SOURCE, b"")))
+    rig.hear(Acknowledged(SOURCE, 1, (rig.store.write(1, SOURCE, b""),)))
     rig.clock.advance(1_000_000)
     rig.job.step()
     assert rig.job.history.failures == ["checkpoint 1: expired: no acknowledgement from sums[0] after 1.00 s"]

@@ -31,10 +31,10 @@ from dataflow.runners.binding import LIBRARY
 from dataflow.runtime.restore.find_checkpoint import _check_states
 from dataflow.runtime.restore.in_flight import check_carried
 from dataflow.runtime.task.parts import ChannelState, TaskState
-from dataflow.state import codec
 from dataflow.store.directory import DirectoryStore
-from dataflow.store.manifest import Manifest, encode
+from dataflow.store.manifest import LOG, STATE, Manifest, encode
 from operators.aggregation.partials import RECORD
+from tests.checkpoints import Change, copied, forged_object, handle_of
 
 
 class Remembers(Operator):
@@ -80,22 +80,11 @@ def directory(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return tmp_path / "copy"
 
 
-SUMS = "sums/state/0/keys"
-
-
-def forge(directory: Path, task: str, change: Callable[[Any, dict[str, pa.Table]], object]) -> None:
-    """Change the part of ``task`` in the newest checkpoint, and the checksums with it."""
+def forge(directory: Path, task: str, change: Change, part: int = STATE) -> None:
+    """Change the part of ``task`` in the newest checkpoint, or its logs, and the checksums with it."""
     store = DirectoryStore(directory / "ckpt")
     checkpoint = store.checkpoints()[-1]
-    manifest, parts = store.manifest(checkpoint), []
-    with store:
-        data = {part.task: store.read(checkpoint, part) for part in manifest.parts}
-        values, tables = codec.decode(data[task])
-        change(values, tables)
-        data[task] = codec.encode(values, tables).to_pybytes()
-        store.retire(checkpoint)
-        parts = [store.write(checkpoint, name, part) for name, part in data.items()]
-        store.commit(msgspec.structs.replace(manifest, parts=tuple(parts)))
+    forged_object(store.folder(checkpoint).path, handle_of(store, checkpoint, task, part), change)
 
 
 def restore(directory: Path, **options: Any) -> flow.RunResult:
@@ -107,10 +96,10 @@ def second(directory: Path) -> tuple[int, int]:
     """Copy the checkpoint to the next id; return both ids."""
     with DirectoryStore(directory / "ckpt") as store:
         (first,) = store.checkpoints()
-        manifest = store.manifest(first)
-        parts = [store.write(first + 1, part.task, store.read(first, part)) for part in manifest.parts]
-        store.commit(msgspec.structs.replace(manifest, checkpoint=first + 1, parts=tuple(parts)))
-    return first, first + 1
+        return first, copied(store, first, whole=True)
+
+
+SUMS = "/logs/0/keys"
 
 
 def with_a_key_twice(values: object, tables: dict[str, pa.Table]) -> None:
@@ -121,10 +110,14 @@ def with_another_position(values: Any, tables: object) -> None:
     values["inlet"]["splits"][0]["info"]["bytes"] = "many"
 
 
-@pytest.mark.parametrize(("task", "change"), [("sums[0]", with_a_key_twice), ("in[0]", with_another_position)])
-def test_damage_that_only_an_operator_or_a_source_sees_is_passed_over(directory: Path, task: str, change: Any) -> None:
+@pytest.mark.parametrize(
+    ("task", "change", "part"), [("sums[0]", with_a_key_twice, LOG), ("in[0]", with_another_position, STATE)]
+)
+def test_damage_that_only_an_operator_or_a_source_sees_is_passed_over(
+    directory: Path, task: str, change: Any, part: int
+) -> None:
     older, newer = second(directory)
-    forge(directory, task, change)
+    forge(directory, task, change, part)
     with pytest.warns(CheckpointSkippedWarning, match=f"checkpoint {newer} in .* is damaged"):
         result = restore(directory)
     assert result.restore_report is not None
@@ -155,7 +148,7 @@ def test_a_forged_handle_of_a_file_sink_is_passed_over(tmp_path: Path, monkeypat
 
 
 def test_damage_in_a_checkpoint_that_was_asked_for_changes_nothing(directory: Path) -> None:
-    forge(directory, "sums[0]", with_a_key_twice)
+    forge(directory, "sums[0]", with_a_key_twice, LOG)
     ids = second(directory)
     with pytest.raises(CheckpointDamaged, match="sums"):
         pipeline().run(flow.SimulatedRunner(1), checkpoint=flow.Checkpointing("ckpt"), restore=ids[0])
@@ -272,6 +265,10 @@ def replaced(name: str, column: int, values: Callable[[pa.ChunkedArray], pa.Arra
     return change
 
 
+def without_a_part(values: Any, tables: object) -> None:
+    values["logs"][0]["tables"] = []
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -280,12 +277,27 @@ def replaced(name: str, column: int, values: Callable[[pa.ChunkedArray], pa.Arra
         replaced(SUMS, 1, lambda c: pa.array([None] * len(c), pa.int64())),
         replaced(SUMS, -1, lambda c: pa.array([None] * len(c), pa.bool_())),
         with_a_key_twice,
+        without_a_part,
         lambda values, tables: tables.update({SUMS: tables[SUMS].replace_schema_metadata(None)}),
         lambda values, tables: tables.pop(SUMS),
-        lambda values, tables: values["operators"]["sums"].update(logs={"state": [["rows"]]}),
-        lambda values, tables: values["operators"]["sums"].update(logs={"state": [[]]}),
-        lambda values, tables: values["operators"]["sums"].update(logs={}),
-        lambda values, tables: values["operators"]["sums"].update(logs=[]),
+        lambda values, tables: values["logs"].clear(),
+        lambda values, tables: values["logs"].append({"operator": "others", "log": "state", "tables": ["keys"]}),
+        lambda values, tables: values.update(after=1),
+        lambda values, tables: values.update(task="other"),
+    ],
+)
+def test_logs_that_an_aggregate_cannot_take_over_are_damage(directory: Path, change: Any) -> None:
+    forge(directory, "sums[0]", change, LOG)
+    with pytest.raises(flow.errors.CheckpointError, match="sums"):
+        restore(directory)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda values, tables: values["logs"].clear(),
+        lambda values, tables: values["operators"]["sums"].update(tables=["keys"]),
+        lambda values, tables: values["operators"]["sums"].update(tables={}),
         lambda values, tables: values["inlet"].update(watermarks=[1, 2, 3]),
         lambda values, tables: values["inlet"].update(watermarks=[2**63]),
     ],

@@ -32,7 +32,7 @@ def overtaking(operator: Operator | None = None, **options: Any) -> Bench:
 def part(bench: Bench, n: int) -> TaskState:
     """The task's part of checkpoint ``n``, as it was written."""
     (found,) = [report for report in bench.reported(Acknowledged) if report.checkpoint == n]
-    return TaskState.decode(bench.store.read(n, found.part))
+    return TaskState.decode(bench.store.read(n, found.parts[0]))
 
 
 def in_flight(state: TaskState) -> dict[str, list[Any]]:

@@ -13,6 +13,7 @@ from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.protocol.events import Data
 from dataflow.runners.binding import LIBRARY
 from dataflow.runtime.task.crash_points import Point
+from dataflow.runtime.task.log_chain import LogChain
 from dataflow.runtime.task.messages import Acknowledged, Crashed, Declined, Mailbox, TaskStats
 from dataflow.runtime.task.part_writer import PartWriter
 from dataflow.runtime.task.parts import ChannelState, Duplicates, TaskState
@@ -34,6 +35,7 @@ class Rig:
             Services(
                 self.store, lambda lane, job: self.lanes.append((lane, job)), self.clock, self.reports, LIBRARY, self.at
             ),
+            LogChain(),
             keep,
         )
 
@@ -60,7 +62,7 @@ def test_a_part_is_acknowledged_when_it_is_in_the_store() -> None:
     assert ([lane for lane, _ in rig.lanes], len(rig.reports), rig.store.highest_id()) == (["t[0]"], 0, 0)
     (said,) = rig.background()
     assert (said.task, said.checkpoint, said.transactions) == ("t[0]", 1, {"out": ({"file": 1},)})
-    assert TaskState.decode(rig.store.read(1, said.part)).inlet == {"at": 4}
+    assert TaskState.decode(rig.store.read(1, said.parts[0])).inlet == {"at": 4}
     assert rig.points == [(Point.WRITE, 0), (Point.WRITTEN, 1)]
 
 
@@ -70,7 +72,7 @@ def test_the_costs_of_a_part_are_how_long_it_waited_how_long_it_took_and_its_siz
     rig.write().clock.advance(7)
     (said,) = rig.background()
     stats = said.stats
-    assert (stats.alignment, stats.queued, stats.write, stats.size) == (3, 7, 10, said.part.size)
+    assert (stats.alignment, stats.queued, stats.write, stats.size) == (3, 7, 10, said.parts[0].size)
 
 
 def test_channel_state_is_counted() -> None:
@@ -90,7 +92,7 @@ def test_duplicates_are_added_up_for_each_operator() -> None:
 def test_as_many_duplicates_are_written_as_the_job_wants(keep: Literal["sample", "rows"], kept: int) -> None:
     rig = Rig(keep).write(duplicates=[Duplicates.of("op", "t[0]", "a", [Data(batch(*range(8)))])])
     (said,) = rig.background()
-    assert TaskState.decode(rig.store.read(1, said.part)).duplicates[0].table.num_rows == kept
+    assert TaskState.decode(rig.store.read(1, said.parts[0])).duplicates[0].table.num_rows == kept
 
 
 def test_a_part_that_nobody_wants_any_more_is_not_written() -> None:

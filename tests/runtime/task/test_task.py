@@ -324,7 +324,7 @@ def test_a_snapshot_holds_the_watermark_of_each_channel() -> None:
     bench = Bench().put(0, Watermark(9), Barrier(1)).put(1, Watermark(7), Barrier(1))
     bench.run()
     (ack,) = bench.reported(Acknowledged)
-    state = TaskState.decode(bench.store.read(1, ack.part))
+    state = TaskState.decode(bench.store.read(1, ack.parts[0]))
     assert state.inlet["watermarks"] == [9, 7]
 
 
@@ -393,7 +393,7 @@ def test_the_part_of_a_task_that_ended_says_so() -> None:
     for n in (4, 5):
         bench.task.mailbox.put(Trigger(Barrier(n), finished=True))
     bench.run()
-    states = [TaskState.decode(bench.store.read(ack.checkpoint, ack.part)) for ack in bench.reported(Acknowledged)]
+    states = [TaskState.decode(bench.store.read(ack.checkpoint, ack.parts[0])) for ack in bench.reported(Acknowledged)]
     assert [(state.task, state.ended) for state in states] == [("op[0]", True)] * 2
 
 
@@ -453,4 +453,4 @@ def test_a_snapshot_between_the_last_end_and_finish_is_of_a_task_that_runs() -> 
     bench.task.mailbox.put(Trigger(Barrier(1, unaligned=True), finished=False))
     assert bench.run().count("finish") == 1
     (report,) = bench.reported(Acknowledged)
-    assert TaskState.decode(bench.store.read(1, report.part)).ended is False
+    assert TaskState.decode(bench.store.read(1, report.parts[0])).ended is False
