@@ -532,7 +532,7 @@ class KeyedState:
         if is_base(table) or self._timers is None:
             self._timers = Timers(self._readers)
         count = len(self._index.schema)
-        table = table.take(to_array(np.argsort(to_numbers(table.column(count + 2).combine_chunks()), kind="stable")))
+        table = table.take(to_array(np.argsort(to_numbers(table.column(count + 2)), kind="stable")))
         for batch in table.to_batches():
             dues, domains, _, live = [to_numbers(column) for column in batch.columns[count:]]
             gone = self._index.find(batch.columns[:count])
