@@ -73,7 +73,10 @@ def to_numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     """Return ``column.to_numpy(zero_copy_only=False)``. The result may share memory, and must not be written to."""
     if isinstance(column, pa.ChunkedArray):
         if not column.num_chunks:
-            return np.empty(0, storage_dtype(column.type) if column.type.bit_width >= 8 else np.bool_)
+            is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+            return np.empty(
+                0, storage_dtype(column.type) if is_number else np.bool_ if pa.types.is_boolean(column.type) else object
+            )
         column = column.combine_chunks()
     if isinstance(column, pa.Array) and not column.null_count:
         if pa.types.is_boolean(column.type):
