@@ -149,8 +149,8 @@ def test_a_folder_copied_without_the_objects_it_needs_is_refused(work: Path, tmp
     shutil.copytree(store.folder(newest).path, other / "alone")
     with pytest.raises(CheckpointDamaged, match="copy or restore the whole checkpoint directory") as caught:
         resumed(other, other / "alone")
-    base = logs(store, newest)[0]
-    assert f"chk-{base.checkpoint:08d}/{base.file}" in str(caught.value)
+    for part in logs(store, newest)[:5]:
+        assert f"chk-{part.checkpoint:08d}/{part.file}" in str(caught.value)
 
 
 def test_a_delta_whose_base_is_gone_is_passed_over_if_an_older_checkpoint_is_whole(tmp_path: Path) -> None:
