@@ -20,6 +20,7 @@ from dataflow.api.keyed_streams import KeyedStream, WindowedStream
 from dataflow.api.pipeline import Pipeline
 from dataflow.api.streams import Stream
 from dataflow.contracts.checkpointing import Checkpointing, Mode
+from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.sink import Guarantee, Sink, TwoPhaseSink, TwoPhaseWriter
 from dataflow.contracts.source import END, Condition, Source, Split, SplitReader
@@ -57,6 +58,7 @@ __all__ = [
     "Checkpointing",
     "Mode",
     "Guarantee",
+    "Incremental",
     "RunResult",
     "Tuning",
     "Choice",

@@ -118,6 +118,19 @@ def test_the_coordinator_decides_as_the_case_says(case: dict[str, Any]) -> None:
         assert list(coordinator.completed) == case["kept"]
 
 
+def test_a_checkpoint_builds_on_the_newest_durable_one_which_is_kept_meanwhile() -> None:
+    policy = CheckpointPolicy(max_concurrent=3, keep=1)
+    coordinator = Coordinator(chain(["s"]), policy, next_id=8, now=0, completed=[7])
+    since = {}
+    for event in ["checkpoint", "checkpoint", "savepoint", "ack s 8", "persisted 8", "checkpoint"]:
+        actions = play(coordinator, event, now=0)
+        since.update({action.checkpoint: action.since for action in actions if isinstance(action, Inject)})
+        assert Retire(7) not in actions  # 9 still builds on it
+    assert since == {8: 7, 9: 7, 10: 0, 11: 8}
+    assert Retire(7) in play(coordinator, "decline s 9 io", now=0)
+    assert Retire(8) not in play(coordinator, "decline s 11 io", now=0)  # the newest
+
+
 def deadlines(coordinator: Coordinator, *events: tuple[int, str]) -> list[int | None]:
     """The deadline at first, and after each event."""
     found = [coordinator.deadline]

@@ -44,6 +44,7 @@ class CoordinatedJob(RuleBasedStateMachine):
         self.coordinator = Coordinator(TASKS, self.policy, next_id=1, now=0)
         self.now = 0
         self.kinds: dict[int, BarrierKind] = {}
+        self.since: dict[int, int] = {}
         self.acknowledged: dict[int, dict[str, object]] = {}
         self.persisting: set[int] = set()
         self.durable: set[int] = set()
@@ -57,11 +58,19 @@ class CoordinatedJob(RuleBasedStateMachine):
         self.failed = False
         self.released = False
 
+    @property
+    def needed(self) -> set[int]:
+        """The checkpoints on which others under way build."""
+        return {self.since[n] for n in self.kinds if n not in self.durable | self.aborted}
+
     def carry_out(self, actions: Sequence[CoordinatorAction]) -> None:
         for action in actions:
             assert not self.released, f"{action} after the release"
             match action:
-                case Inject(checkpoint, kind, _, running, finished, _):
+                case Inject(checkpoint, kind, _, running, finished, _, since):
+                    plain = {n for n in self.durable if self.kinds[n] is not BarrierKind.SAVEPOINT}
+                    assert since == (0 if kind is BarrierKind.SAVEPOINT else max(plain, default=0))
+                    self.since[checkpoint] = since
                     assert checkpoint == max(self.kinds, default=0) + 1, "ids ascend without gaps"
                     assert not self.failed, "a checkpoint after the job failed"
                     assert set(finished) == self.finished
@@ -94,6 +103,7 @@ class CoordinatedJob(RuleBasedStateMachine):
                 case Retire(checkpoint):
                     assert checkpoint in self.durable - self.retired
                     assert self.kinds[checkpoint] is not BarrierKind.SAVEPOINT
+                    assert checkpoint not in self.needed, f"{checkpoint} is deleted, but others build on it"
                     self.retired.add(checkpoint)
                 case RequestCompleted(requests, checkpoint):
                     assert checkpoint in self.durable
@@ -183,9 +193,10 @@ class CoordinatedJob(RuleBasedStateMachine):
         assert set(self.coordinator.under_way) == under_way
         assert len(under_way) <= self.policy.max_concurrent
         assert self.persisting <= under_way
-        kept = {n for n in self.durable - self.retired if self.kinds[n] is not BarrierKind.SAVEPOINT}
-        assert set(self.coordinator.completed) == kept
-        assert len(kept) <= self.policy.keep
+        stored = sorted(n for n in self.durable - self.retired if self.kinds[n] is not BarrierKind.SAVEPOINT)
+        kept = stored[-self.policy.keep :]
+        assert list(self.coordinator.completed) == kept
+        assert self.needed.issuperset(set(stored) - set(kept)), "a checkpoint that is not needed was not deleted"
         finals = [n for n, kind in self.kinds.items() if kind is BarrierKind.FINAL]
         assert len(finals) <= self.policy.final_attempts
         assert len(self.durable.intersection(finals)) <= 1, "the last checkpoint exists twice"

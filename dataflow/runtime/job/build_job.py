@@ -305,7 +305,7 @@ class _Builder:
             keep_duplicates=self.checkpointing.duplicates,
             pace=self.settings.pace(),
             ended=state is not None and state.ended,
-            logs=_logs(name, checkpoint),
+            logs=LogChain.restored(name, state.operators, checkpoint.manifest) if checkpoint and state else None,
         )
 
     def _output(self, number: int, link: Link, subtask: int) -> Output:
@@ -373,13 +373,6 @@ class _Builder:
                     fixed_width=has_fixed_width(node.output(link.tag)),
                     byte_credit=max(1, self.settings.task_bytes // into[link.target, t]),
                 )
-
-
-def _logs(task: str, restored: RestoredCheckpoint | None) -> LogChain:
-    """Return the logs of a task: deltas may follow a checkpoint of the job's own store that is no savepoint."""
-    if restored is None or not restored.own or restored.manifest.kind == BarrierKind.SAVEPOINT.value:
-        return LogChain()
-    return LogChain.restored(task, restored.states[task].operators, restored.manifest)
 
 
 def note_taken_back(notices: Notices, sink: str, taken: TakenBack | None, why: str) -> None:

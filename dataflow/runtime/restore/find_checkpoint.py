@@ -60,7 +60,7 @@ class RestoredCheckpoint:
     """A checkpoint, read and verified: its manifest, the state of each task, and the report on it.
 
     ``abandoned`` are newer checkpoints, which the restore deletes. ``damaged`` are newer checkpoints that could not be
-    read. ``own``: it is in the job's own store, so later checkpoints may build on its objects.
+    read.
     """
 
     manifest: Manifest
@@ -68,7 +68,6 @@ class RestoredCheckpoint:
     report: RestoreReport
     abandoned: Sequence[int] = ()
     damaged: Sequence[Skipped] = ()
-    own: bool = False
 
 
 def find(
@@ -115,7 +114,7 @@ def find(
     newer = tuple(n for n in ids if n > decision.checkpoint and not _is_savepoint(store, n))
     damaged = [skipped for skipped in decision.skipped if not _is_savepoint(store, skipped.checkpoint)]
     restored = _restored(*read[decision.checkpoint], store.location, store, plan, decision.skipped, newer, limit)
-    return replace(restored, damaged=damaged, own=True)
+    return replace(restored, damaged=damaged)
 
 
 def preview(store: CheckpointStore, checkpoint: int) -> RestoreReport:

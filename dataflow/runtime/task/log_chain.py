@@ -56,7 +56,10 @@ class LogChain:
 
     @staticmethod
     def restored(task: str, states: Mapping[str, Snapshot], manifest: Manifest) -> LogChain:
-        """Return the chain of ``task`` after a restore of a checkpoint in the job's own store."""
+        """Return the chain of ``task`` after a restore.
+
+        A barrier names no savepoint and no checkpoint of another store. So the first one after such a restore is full.
+        """
         chain = LogChain()
         objects = [handle for handle in manifest.parts if handle.task == task and handle.part == LOG]
         if objects:
