@@ -41,6 +41,9 @@ if _TYPE_CHECKING:
     from dataflow.runtime.job.checkpoint_state import CheckpointState
     from dataflow.runtime.restore.duplicate_precision import Precision
     from dataflow.runtime.restore.find_checkpoint import RestoreReport
+    from dataflow.state.keyed_state import KeyedState
+    from dataflow.state.timers import TimeDomain
+    from dataflow.state.ttl import Ttl
     from dataflow.store.directory import DirectoryStore
     from dataflow.store.memory import MemoryStore
 
@@ -73,6 +76,9 @@ __all__ = [
     "SparkJob",
     "DirectoryStore",
     "MemoryStore",
+    "KeyedState",
+    "Ttl",
+    "TimeDomain",
     "Operator",
     "OperatorContext",
     "Spec",
@@ -116,6 +122,9 @@ _LAZY = {
     "SimulatedRunner": "dataflow.runners.simulated",
     "DirectoryStore": "dataflow.store.directory",
     "MemoryStore": "dataflow.store.memory",
+    "KeyedState": "dataflow.state.keyed_state",
+    "Ttl": "dataflow.state.ttl",
+    "TimeDomain": "dataflow.state.timers",
 }
 
 

@@ -306,6 +306,15 @@ class KnownKeys:
             absent = [np.isin(np.asarray(slots), self.null_slots)]
         return [self._array(i, _copy(chosen[:, i]), absent[i]) for i in range(len(self.schema))]
 
+    def text_bytes(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> int:
+        """Return the bytes of the text in the keys of ``slots``."""
+        chosen, total = self._chosen(slots), 0
+        for column, interned in enumerate(self.values):
+            if interned is not None:
+                places = interned.places[chosen[:, column]]
+                total += int(np.sum(places[:, 1] - places[:, 0]))
+        return total
+
     def _chosen(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> Words:
         """Return the words of ``slots``, one row a slot."""
         if self.words is None:

@@ -33,6 +33,8 @@ _PART = b"barrierflow.part"
 _KEYS = b"barrierflow.keys"
 _BASE, _DELTA = b"base", b"delta"
 _SIGN = -(2**63)
+_MOST_TEXT = 8 << 20
+"""Bytes of text in the keys of a batch, unless one key has more."""
 
 
 def marked(schema: pa.Schema, *, base: bool, keys: int = 0) -> pa.Schema:
@@ -122,14 +124,16 @@ def stored_keys(
     if delta is None:
         start = 0
         for records in frozen.chunks(CHUNK):
-            yield rows(range(start, start + len(records)), records)
+            chunk = range(start, start + len(records))
+            for first, stop in _pieces(known, chunk):
+                yield rows(chunk[first:stop], records[first:stop])
             start += len(records)
         return
-    for slots in _chunked(delta.gone()):
+    for slots in _chunked(known, delta.gone()):
         nulls = [pa.nulls(len(slots), type_) for type_ in schema.types[len(known.schema) : -1]]
         dead = to_array(np.zeros(len(slots), np.bool_))
         yield pa.RecordBatch.from_arrays([*known.columns(slots), *nulls, dead], schema=schema)
-    for slots in _chunked(delta.slots()):
+    for slots in _chunked(known, delta.slots()):
         yield rows(slots, frozen.rows_of(slots))
 
 
@@ -149,13 +153,27 @@ def stored_timers(
             yield rows(records[records[:, 0] < 0])
         return
     gone, written = np.unique(delta.gone()), delta.slots()
-    for slots in _chunked(gone.astype(np.int32)):
+    for slots in _chunked(known, gone.astype(np.int32)):
         yield rows(frozen.rows_of(slots))
-    for slots in _chunked(written[~np.isin(written, gone)]):
+    for slots in _chunked(known, written[~np.isin(written, gone)]):
         records = frozen.rows_of(slots)
         yield rows(records[records[:, 0] < 0])
 
 
-def _chunked(slots: Slots) -> Iterator[Slots]:
+def _chunked(known: KnownKeys, slots: Slots) -> Iterator[Slots]:
     for start in range(0, len(slots), CHUNK):
-        yield slots[start : start + CHUNK]
+        chunk = slots[start : start + CHUNK]
+        for first, stop in _pieces(known, chunk):
+            yield chunk[first:stop]
+
+
+def _pieces(known: KnownKeys, slots: Slots | range) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of pieces of ``slots`` whose keys have little text, so that a batch takes little memory."""
+    waiting = [(0, len(slots))]
+    while waiting:
+        first, stop = waiting.pop()
+        if stop - first > 1 and known.text_bytes(slots[first:stop]) > _MOST_TEXT:
+            middle = (first + stop) // 2
+            waiting += [(middle, stop), (first, middle)]
+        elif stop > first:
+            yield first, stop
