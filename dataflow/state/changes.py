@@ -30,24 +30,30 @@ from dataflow.state.index import Slots
 __all__ = ["Changes", "Delta"]
 
 _NONE: Slots = np.empty(0, np.int32)
+_BYTES = 1 << 14
+"""Bytes of a bitmap that are unpacked together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """The slots that changed in some intervals. The lists are united when they are read, on the reader's thread.
+    """The slots that changed in some intervals.
 
     Attributes:
-        chosen: a bit for each slot that was written.
+        chosen: a bit for each slot that was written; not changed any more.
     """
 
     chosen: Bitmap
-    lists: Sequence[Slots]
     removed: Sequence[Slots]
 
     def slots(self) -> Slots:
         """Return the slots that were written, in ascending order; some may have no value any more."""
-        united: Slots = np.unique(np.concatenate([*self.lists, _NONE]))
-        return united
+        found = [_NONE]
+        for start in range(0, len(self.chosen), _BYTES):
+            block = self.chosen[start : start + _BYTES]
+            if block.any():
+                bits = np.flatnonzero(np.unpackbits(block, bitorder="little"))
+                found.append((bits + 8 * start).astype(np.int32))
+        return np.concatenate(found)
 
     def gone(self) -> Slots:
         """Return the slots whose keys were removed."""
@@ -61,31 +67,21 @@ class _Interval:
         self.marks: Bitmap = np.zeros(-(-capacity // 8), np.uint8)
         self.new: Bitmap = np.zeros(len(self.marks), np.uint8)
         self.removed: list[Slots] = []
-        self._list: Slots = np.empty(1024, np.int32)
-        self._count = 0
-
-    @property
-    def slots(self) -> Slots:
-        return self._list[: self._count]
 
     def note(self, slots: Slots, capacity: int) -> None:
         from dataflow.state.kernels.copy_on_write import mark_rows
 
-        self._make_room(len(slots), capacity)
-        self._count = mark_rows(slots, self.marks, self._list, self._count)
+        self._make_room(capacity)
+        mark_rows(slots, self.marks)
 
     def note_new(self, slots: Slots, capacity: int) -> None:
         """Record that the keys of ``slots`` are in no earlier checkpoint."""
         from dataflow.state.kernels.copy_on_write import mark_rows
 
-        self._make_room(0, capacity)
-        mark_rows(slots, self.new, np.empty(len(slots) + 1, np.int32), 0)
+        self._make_room(capacity)
+        mark_rows(slots, self.new)
 
-    def _make_room(self, slots: int, capacity: int) -> None:
-        if self._count + slots >= len(self._list):
-            longer = np.empty(2 * (self._count + slots + 1), np.int32)
-            longer[: self._count] = self.slots
-            self._list = longer
+    def _make_room(self, capacity: int) -> None:
         if capacity > 8 * len(self.marks):
             self.marks, self.new = _padded(self.marks, capacity // 4), _padded(self.new, capacity // 4)
 
@@ -145,13 +141,14 @@ class Changes:
         if not complete or since is None:
             return None
         intervals = [interval for ended, interval in self._closed if ended > since]
-        size = max([-(-capacity // 8), *[len(interval.marks) for interval in intervals]])
-        chosen = np.zeros(size, np.uint8)
-        for interval in intervals:
-            chosen[: len(interval.marks)] |= interval.marks
-        return Delta(
-            chosen, [interval.slots for interval in intervals], [s for interval in intervals for s in interval.removed]
-        )
+        largest = max(intervals, key=lambda interval: len(interval.marks)).marks
+        if len(intervals) == 1 and len(largest) >= -(-capacity // 8):
+            chosen = largest  # the interval is closed
+        else:
+            chosen = _padded(largest, max(len(largest), -(-capacity // 8)))
+            for interval in intervals:
+                chosen[: len(interval.marks)] |= interval.marks
+        return Delta(chosen, [slots for interval in intervals for slots in interval.removed])
 
     def durable(self, checkpoint: int) -> None:
         """Forget what ``checkpoint`` and those before it hold."""

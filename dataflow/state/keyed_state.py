@@ -488,8 +488,10 @@ class KeyedState:
 
     def _restore_keys(self, table: pa.Table) -> None:
         """Delete and write the keys of one part."""
+        from dataflow.state.kernels.copy_on_write import mark_rows
+
         empty, count = not len(self._index), len(self._index.schema)
-        written, distinct = 0, [np.empty(0, np.int32)]
+        written, found, marks = 0, 0, np.zeros(0, np.uint8)
         for batch in table.to_batches():
             live = to_numbers(batch.columns[-1])
             if not live.all():
@@ -500,11 +502,14 @@ class KeyedState:
                 continue
             slots = self._index.slots(batch.columns[:count])
             written += batch.num_rows
-            if not empty:
-                distinct.append(slots.copy())
             self._rows.grow(len(self._index))
+            if not empty:
+                marks = np.append(marks, np.zeros(len(self._rows.rows) // 8 + 1 - len(marks), np.uint8))
+                found += mark_rows(slots, marks)
+                if found != written:
+                    break
             self._restore_records(slots, batch.columns[count:-1], empty=empty)
-        found = len(self._index) if empty else len(np.unique(np.concatenate(distinct)))
+        found = len(self._index) if empty else found
         if found != written:
             raise CheckpointDamaged(f"a part has {written} keys, but only {found} distinct ones: expected each once")
 
@@ -518,8 +523,9 @@ class KeyedState:
         if in_order:
             records = self._rows.rows[first : last + 1]
         else:
-            self._reset(np.unique(slots), kept=0)
-            records = np.tile(self._rows.template, (len(slots), 1))
+            self._reset(slots, kept=0)  # each once, or the part is damaged
+            records = np.empty((len(slots), len(self._rows.template)), np.int64)
+            records[:] = self._rows.template
         self._columns.restore(records, slots, columns)
         records[:, 0] |= _LIVE
         if stamps:

@@ -83,16 +83,13 @@ def put_back_found(log_slots: Any, log_rows: Any, slots: Any, copy: Any) -> None
                 copy[low, word] = log_rows[entry, word]
 
 
-@kernel(types.int64(RI32, types.uint8[::1], WI32, types.int64))
-def mark_rows(slots: Any, marks: Any, marked: Any, count: Any) -> Any:
-    """Set the bit of each slot in ``marks``; list the slots whose bit was not set in ``marked``, from ``count`` on.
-
-    ``marked`` has room for every slot and one more. Returns the new number of entries.
-    """
+@kernel(types.int64(RI32, types.uint8[::1]))
+def mark_rows(slots: Any, marks: Any) -> Any:
+    """Set the bit of each slot in ``marks``, and return how many were not set before."""
+    count = 0
     for i in range(slots.size):
         slot = types.int64(slots[i])
         byte, bit = slot >> 3, slot & 7
-        marked[count] = slots[i]  # no branch: the first row of a slot cannot be predicted
         before = marks[byte]
         count += 1 - ((types.int64(before) >> bit) & 1)
         marks[byte] = before | types.uint8(1 << bit)
