@@ -2,8 +2,10 @@
 
 Only entries that a row refers to get a slot, because a dictionary may hold values that no row of the stream has.
 
->>> entries = EntrySlots(lambda values: (np.arange(7, 7 + len(values), dtype=np.int32), np.arange(len(values))))
->>> entries.slots(pa.array(["b", None, "b", "a"]).dictionary_encode()).tolist(), entries.fresh.tolist()
+>>> def lookup(values):
+...     return np.arange(7, 7 + len(values), dtype=np.int32), np.arange(len(values))
+>>> entries = EntrySlots()
+>>> entries.slots(pa.array(["b", None, "b", "a"]).dictionary_encode(), lookup).tolist(), entries.fresh.tolist()
 ([7, 8, 7, 9], [0, 1, 3])
 """
 
@@ -40,15 +42,18 @@ class _Table:
         return _Table(np.full(room, UNKNOWN, np.int32), np.empty(room, np.int32), np.empty(room, np.int32))
 
 
+Lookup = Callable[[pa.Array], tuple[Slots, npt.NDArray[np.int32]]]
+"""A function that returns the slot of each row of a plain array, and the rows whose value is new."""
+
+
 class EntrySlots:
     """The slots of dictionary rows, over any number of dictionaries.
 
-    ``lookup`` returns the slot of each row of a plain array, and the rows whose value is new. It is called with values
-    in the order in which rows first refer to them, each once per dictionary, and with null for null rows.
+    A ``lookup`` is called with values in the order in which rows first refer to them, each once per dictionary, and
+    with null for null rows.
     """
 
-    def __init__(self, lookup: Callable[[pa.Array], tuple[Slots, npt.NDArray[np.int32]]]) -> None:
-        self._lookup = lookup
+    def __init__(self) -> None:
         self._tables = Remembered[_Table]()
         self._scratch: Slots = np.empty(0, np.int32)
         self.fresh: npt.NDArray[np.int32] = np.empty(0, np.int32)
@@ -58,7 +63,7 @@ class EntrySlots:
         """Look every value up again, because some slots belong to others now."""
         self._tables = Remembered[_Table]()
 
-    def slots(self, column: pa.DictionaryArray) -> Slots:
+    def slots(self, column: pa.DictionaryArray, lookup: Lookup) -> Slots:
         """Return the slot of each row's value, in scratch memory that is valid until the next call."""
         from dataflow.state.kernels.entries import read_slots
 
@@ -73,7 +78,7 @@ class EntrySlots:
         if unknown:
             entries, rows = table.missing[:unknown], table.rows[:unknown]
             values = dictionary.take(to_array(entries, mask=entries == len(dictionary)))
-            table.slots[entries], new = self._lookup(values)
+            table.slots[entries], new = lookup(values)
             self.fresh = rows[new]
             read_slots(indices, bits, first, table.slots, table.missing, table.rows, slots)
         return slots

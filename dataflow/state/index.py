@@ -47,6 +47,7 @@ class _Index:
         self._free: Slots = np.empty(0, np.int32)
         self._scratch: Slots = np.empty(0, np.int32)
         self._fresh: Slots = np.empty(0, np.int32)
+        self._missing: Slots = np.empty(1, np.int32)
 
     def __len__(self) -> int:
         """Return the number of slots that were ever used; some may have been removed since."""
@@ -67,13 +68,14 @@ class _Index:
         self._free[used : used + len(slots)] = slots
         self._state[2] += len(slots)
 
-    def _begin(self, rows: int) -> Slots:
-        """Return scratch memory for the slots of ``rows`` rows, none of them new yet."""
+    def _begin(self, rows: int) -> tuple[Slots, Slots]:
+        """Return scratch memory for the slots of ``rows`` rows, none of them new yet, and for the missing ones."""
         if len(self._scratch) < rows:
             self._scratch = np.empty(max(rows, 2 * len(self._scratch)), np.int32)
             self._fresh = np.empty(len(self._scratch), np.int32)
+            self._missing = np.empty(len(self._scratch) + 1, np.int32)
         self._state[3] = 0
-        return self._scratch[:rows]
+        return self._scratch[:rows], self._missing
 
 
 class SlotIndex(_Index):
@@ -101,24 +103,24 @@ class SlotIndex(_Index):
 
         The result is scratch memory, valid until the next lookup.
         """
-        from dataflow.state.kernels.index import find_words
+        from dataflow.state.kernels.index import enter_words, seek_words
 
-        slots = self._begin(len(words))
-        row = 0
-        while True:
-            row = find_words(
-                words, *bits, row, self._table, self._shift, self._keys, self._state, self._free, slots, self._fresh
-            )
-            if row == len(words):
-                return slots
-            self._grow()
+        slots, missing = self._begin(len(words))
+        count = seek_words(words, *bits, self._table, self._shift, self._state[1], slots, missing)
+        missing, done = missing[:count], 0
+        while done < count:
+            table = (self._table, self._shift, self._keys, self._state, self._free)
+            done = enter_words(words, *bits, missing, done, *table, slots, self._fresh)
+            if done < count:
+                self._grow()
+        return slots
 
     def find(self, words: npt.NDArray[np.int64], bits: Bits = _NOT_NULL) -> Slots:
         """Return the slot of each key, or -1 if it has none."""
         from dataflow.state.kernels.index import seek_words
 
-        slots = np.empty(len(words), np.int32)
-        seek_words(words, *bits, self._table, self._shift, self._state[1], slots)
+        slots, missing = np.empty(len(words), np.int32), self._begin(len(words))[1]
+        seek_words(words, *bits, self._table, self._shift, self._state[1], slots, missing)
         return slots
 
     def remove(self, slots: Slots) -> None:
@@ -152,22 +154,24 @@ class WideSlotIndex(_Index):
 
     def lookup(self, words: npt.NDArray[np.int64]) -> Slots:
         """Return the slot of each key ``words[:, i]``, as ``SlotIndex.lookup`` does."""
-        from dataflow.state.kernels.index import find_rows
+        from dataflow.state.kernels.index import enter_rows, seek_rows
 
-        slots = self._begin(words.shape[1])
-        row = 0
-        while True:
-            row = find_rows(words, row, self._table, self._keys, self._state, self._free, slots, self._fresh)
-            if row == words.shape[1]:
-                return slots
-            self._grow()
+        slots, missing = self._begin(words.shape[1])
+        count = seek_rows(words, self._table, self._keys, slots, missing)
+        missing, done = missing[:count], 0
+        while done < count:
+            table = (self._table, self._keys, self._state, self._free)
+            done = enter_rows(words, missing, done, *table, slots, self._fresh)
+            if done < count:
+                self._grow()
+        return slots
 
     def find(self, words: npt.NDArray[np.int64]) -> Slots:
         """Return the slot of each key ``words[:, i]``, or -1 if it has none."""
         from dataflow.state.kernels.index import seek_rows
 
-        slots = np.empty(words.shape[1], np.int32)
-        seek_rows(words, self._table, self._keys, slots)
+        slots, missing = np.empty(words.shape[1], np.int32), self._begin(words.shape[1])[1]
+        seek_rows(words, self._table, self._keys, slots, missing)
         return slots
 
     def remove(self, slots: Slots) -> None:

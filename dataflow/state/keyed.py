@@ -74,7 +74,7 @@ class KeyIndex:
         self._texts = self._interners[0] if single else None
         self._one = SlotIndex(capacity) if single and self._texts is None else None
         self._wide = WideSlotIndex(len(key_schema) + 1, _FIRST if single else capacity)
-        self._entries = EntrySlots(self._looked_up) if _may_be_encoded(self.schema) else None
+        self._entries = EntrySlots() if _may_be_encoded(self.schema) else None
         self._dictionary: pa.Array | None = None
         self._null_slots: tuple[int, ...] = ()  # of a single column: those in use, and removed ones not yet released
         self._gone = 0  # slots removed, and not in use again
@@ -116,7 +116,7 @@ class KeyIndex:
         self._check(columns)
         used = len(self)
         if self._entries is not None and pa.types.is_dictionary(columns[0].type):
-            slots = self._entries.slots(columns[0])
+            slots = self._entries.slots(columns[0], self._looked_up)
             self._fresh = self._entries.fresh
         elif len(columns) == 1:
             slots = self._slots_of_values(columns[0])

@@ -95,7 +95,7 @@ class KeyedState:
         self._readers = Readers()
         self._rows = RecordRows(template, expected)
         self._columns.attach(self._rows, self._readers)
-        self._changes = Changes(self._free)
+        self._changes = Changes(partial(_release, self._readers, self._index))
         self._timers: Timers | None = None
         self._fired: Slots = np.empty(0, np.int32)  # whose last timer may have fired
         self._sweep = 0
@@ -613,9 +613,11 @@ class KeyedState:
             fired, self._fired = self._fired, np.empty(0, np.int32)
             self._drop_bare(fired)
 
-    def _free(self, slots: Slots) -> None:
-        self._readers.defer(partial(self._index.release, slots))
-
 
 def _times(times: Times) -> npt.NDArray[np.int64]:
     return np.full(1, times, np.int64) if isinstance(times, int) else times
+
+
+def _release(readers: Readers, index: KeyIndex, slots: Slots) -> None:
+    """Let new keys have ``slots`` once no snapshot is read. No method, so that state is freed without a collection."""
+    readers.defer(partial(index.release, slots))

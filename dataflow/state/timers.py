@@ -97,7 +97,8 @@ class Timers:
     def __init__(self, readers: Readers) -> None:
         self._index = WideSlotIndex(3)
         self.records = RecordRows(np.zeros(5, np.int64))
-        self.changes = Changes(lambda timers: readers.defer(lambda: self._index.release(timers)))
+        index = self._index
+        self.changes = Changes(lambda timers: readers.defer(lambda: index.release(timers)))
         self._ranges: dict[TimeDomain, SortedDict[int, _Range]] = {domain: SortedDict() for domain in TimeDomain}
         self._sequence = 0
         self._heads: Slots = np.full(512, -1, np.int32)  # of each slot its last timer, -1: none

@@ -37,23 +37,25 @@ def rows(indices: list[int | None], dictionary: pa.Array, index_type: pa.DataTyp
 
 def test_each_entry_of_a_dictionary_is_looked_up_once() -> None:
     lookup, dictionary = Lookup(), pa.array(["a", "b", "c"])
-    found = EntrySlots(lookup)
-    assert found.slots(rows([1, 1, 0], dictionary)).tolist() == [0, 0, 1]
-    assert found.slots(rows([0, 2, 1], dictionary)).tolist() == [1, 2, 0]
+    found = EntrySlots()
+    assert found.slots(rows([1, 1, 0], dictionary), lookup).tolist() == [0, 0, 1]
+    assert found.slots(rows([0, 2, 1], dictionary), lookup).tolist() == [1, 2, 0]
     assert lookup.asked == ["b", "a", "c"]
 
 
 def test_dictionaries_in_turn_are_looked_up_once_each() -> None:
     lookup, dictionaries = Lookup(), [pa.array(["a", "b"]), pa.array(["a", "c"])]
-    found = EntrySlots(lookup)
-    assert [found.slots(rows([0], dictionary)).tolist() for dictionary in dictionaries * 3] == [[0]] * 6
+    found = EntrySlots()
+    assert [found.slots(rows([0], dictionary), lookup).tolist() for dictionary in dictionaries * 3] == [[0]] * 6
     assert lookup.asked == ["a", "a"]
 
 
 def test_copies_of_a_dictionary_are_looked_up_once() -> None:
     lookup = Lookup()
-    found = EntrySlots(lookup)
-    assert [found.slots(rows([0, 1], pa.array(["a", None]))).tolist() for _ in range(KEPT + 1)] == [[0, 1]] * (KEPT + 1)
+    found = EntrySlots()
+    assert [found.slots(rows([0, 1], pa.array(["a", None])), lookup).tolist() for _ in range(KEPT + 1)] == [[0, 1]] * (
+        KEPT + 1
+    )
     assert lookup.asked == ["a", None]
 
 
@@ -65,9 +67,9 @@ def test_equal_numbers_of_different_bits_are_different_dictionaries() -> None:
 
 def test_more_dictionaries_than_are_remembered_give_the_same_slots() -> None:
     lookup, dictionaries = Lookup(), [pa.array([f"v{k % 5}", "x"]) for k in range(KEPT + 3)]
-    found = EntrySlots(lookup)
+    found = EntrySlots()
     for _ in range(2):
-        assert [found.slots(rows([0], d)).tolist() for d in dictionaries] == [[k % 5] for k in range(KEPT + 3)]
+        assert [found.slots(rows([0], d), lookup).tolist() for d in dictionaries] == [[k % 5] for k in range(KEPT + 3)]
 
 
 def test_entries_that_no_row_refers_to_are_no_keys() -> None:

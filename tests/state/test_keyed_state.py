@@ -5,7 +5,9 @@ Run more of it with ``pytest tests/state/test_keyed_state.py -m soak``.
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -320,3 +322,17 @@ def test_random_operations_agree_with_the_model(kind: str, ttl: int | None) -> N
 def test_many_random_operations_agree_with_the_model(kind: str, ttl: int | None) -> None:
     for seed in range(100, 200):
         run(kind, ttl, seed, 300)
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_state_is_freed_at_once_without_a_collection(kind: str) -> None:
+    """Windows drop a state with each pane: their memory must not wait for the garbage collector."""
+    made = run(kind, 30, 1, 60)
+    gc.disable()
+    try:
+        made.stored.clear()
+        freed = weakref.ref(made.state._index), weakref.ref(made.state)
+        made.state = made.new()
+        assert [reference() for reference in freed] == [None, None]
+    finally:
+        gc.enable()

@@ -34,8 +34,8 @@ from dataflow.state.kernels.words import (
 )
 
 __all__ = [
-    "find_rows",
-    "find_words",
+    "enter_rows",
+    "enter_words",
     "rehash_rows",
     "rehash_words",
     "remove_rows",
@@ -73,12 +73,37 @@ def take_slot(state: Any, free: Any, capacity: Any) -> Any:
     return state[0] - 1
 
 
-@kernel(types.int64(RI64, RU8, types.int64, types.int64, PAIRS, types.uint64, WI64, WI64, RI32, WI32, WI32))
-def find_words(
+@kernel(types.int64(RI64, RU8, types.int64, READ_RECORDS, types.uint64, types.int64, WI32, WI32))
+def seek_words(words: Any, bits: Any, offset: Any, table: Any, shift: Any, null: Any, slots: Any, missing: Any) -> Any:
+    """Write the slot of each one-word key into ``slots``, or -1 if there is none; ``null`` is that of the null key.
+
+    Rows without a slot are listed in ``missing``, which has room for all rows and one more. Returns their number.
+    """
+    mask = types.uint64(table.shape[0] - 1)
+    count = 0
+    for i in range(words.size):
+        if i + AHEAD < words.size:
+            prefetch(table, types.int64(preferred_position(words[i + AHEAD], shift)) * 2)
+        if bits.size != 0 and not valid(bits, offset + i):
+            slot = null
+        else:
+            place = preferred_position(words[i], shift)
+            while table[place, 1] != 0 and table[place, 0] != words[i]:
+                place = (place + types.uint64(1)) & mask
+            slot = table[place, 1] - 1
+        slots[i] = slot
+        missing[count] = i
+        count += types.int64(slot < 0)
+    return count
+
+
+@kernel(types.int64(RI64, RU8, types.int64, RI32, types.int64, PAIRS, types.uint64, WI64, WI64, RI32, WI32, WI32))
+def enter_words(
     words: Any,
     bits: Any,
     offset: Any,
-    row: Any,
+    missing: Any,
+    first: Any,
     table: Any,
     shift: Any,
     keys: Any,
@@ -87,61 +112,37 @@ def find_words(
     slots: Any,
     fresh: Any,
 ) -> Any:
-    """Write the slot of each one-word key from ``row`` on into ``slots``, entering new keys, until ``keys`` is full.
+    """Enter the keys of the rows ``missing``, from the one at ``first`` on, until ``keys`` is full; write their slots.
 
-    Returns the first row without a slot, or the length.
+    Apart from ``seek_words``, because a loop that only reads takes half the time, and most rows have known keys.
+    Returns the position of the first row without a slot, or the number of rows.
     """
     mask = types.uint64(table.shape[0] - 1)
-    for i in range(row, words.size):
-        if i + AHEAD < words.size:
-            prefetch(table, types.int64(preferred_position(words[i + AHEAD], shift)) * 2)
-        if bits.size != 0 and not valid(bits, offset + i):
-            if state[1] < 0:
-                new = take_slot(state, free, keys.size)
-                if new < 0:
-                    return i
-                keys[new] = 0
-                state[1] = new
-                fresh[state[3]] = i
-                state[3] += 1
+    for j in range(first, missing.size):
+        i = missing[j]
+        is_null = bits.size != 0 and not valid(bits, offset + i)
+        if is_null and state[1] >= 0:
             slots[i] = state[1]
             continue
-        key = words[i]
+        key = 0 if is_null else words[i]
         place = preferred_position(key, shift)
-        while True:
-            slot = table[place, 1]
+        while not is_null and table[place, 1] != 0 and table[place, 0] != key:
+            place = (place + types.uint64(1)) & mask
+        slot = 0 if is_null else table[place, 1]
+        if slot == 0:
+            slot = take_slot(state, free, keys.size) + 1
             if slot == 0:
-                new = take_slot(state, free, keys.size)
-                if new < 0:
-                    return i
-                keys[new] = key
+                return j
+            keys[slot - 1] = key
+            if is_null:
+                state[1] = slot - 1
+            else:
                 table[place, 0] = key
-                table[place, 1] = new + 1
-                fresh[state[3]] = i
-                state[3] += 1
-                slot = new + 1
-                break
-            if table[place, 0] == key:
-                break
-            place = (place + types.uint64(1)) & mask
+                table[place, 1] = slot
+            fresh[state[3]] = i
+            state[3] += 1
         slots[i] = slot - 1
-    return words.size
-
-
-@kernel(types.void(RI64, RU8, types.int64, READ_RECORDS, types.uint64, types.int64, WI32))
-def seek_words(words: Any, bits: Any, offset: Any, table: Any, shift: Any, null: Any, slots: Any) -> None:
-    """Write the slot of each one-word key into ``slots``, or -1 if there is none; ``null`` is that of the null key."""
-    mask = types.uint64(table.shape[0] - 1)
-    for i in range(words.size):
-        if i + AHEAD < words.size:
-            prefetch(table, types.int64(preferred_position(words[i + AHEAD], shift)) * 2)
-        if bits.size != 0 and not valid(bits, offset + i):
-            slots[i] = null
-            continue
-        place = preferred_position(words[i], shift)
-        while table[place, 1] != 0 and table[place, 0] != words[i]:
-            place = (place + types.uint64(1)) & mask
-        slots[i] = table[place, 1] - 1
+    return missing.size
 
 
 @kernel(types.int64(RI32, RI64, PAIRS, types.uint64, WI64))
@@ -212,11 +213,36 @@ def is_same(words: Any, i: Any, keys: Any, slot: Any) -> Any:
     return same
 
 
-@kernel(types.int64(READ_RECORDS, types.int64, WU64, PAIRS, WI64, RI32, WI32, WI32))
-def find_rows(words: Any, row: Any, table: Any, keys: Any, state: Any, free: Any, slots: Any, fresh: Any) -> Any:
-    """Do the same as ``find_words`` for the keys ``words[:, i]`` of several words."""
+@kernel(types.int64(READ_RECORDS, RU64, READ_RECORDS, WI32, WI32))
+def seek_rows(words: Any, table: Any, keys: Any, slots: Any, missing: Any) -> Any:
+    """Do the same as ``seek_words`` for the keys ``words[:, i]`` of several words."""
     mask = types.uint64(table.size - 1)
-    for i in range(row, words.shape[1]):
+    count = 0
+    for i in range(words.shape[1]):
+        hashed = hash_column(words, i)
+        place = hashed & mask
+        slot = -1
+        while table[place] != 0:
+            if (table[place] ^ hashed) & types.uint64(HIGH) == 0:
+                found = types.int64(table[place] & types.uint64(LOW)) - 1
+                if is_same(words, i, keys, found):
+                    slot = found
+                    break
+            place = (place + types.uint64(1)) & mask
+        slots[i] = slot
+        missing[count] = i
+        count += types.int64(slot < 0)
+    return count
+
+
+@kernel(types.int64(READ_RECORDS, RI32, types.int64, WU64, PAIRS, WI64, RI32, WI32, WI32))
+def enter_rows(
+    words: Any, missing: Any, first: Any, table: Any, keys: Any, state: Any, free: Any, slots: Any, fresh: Any
+) -> Any:
+    """Do the same as ``enter_words`` for the keys ``words[:, i]`` of several words."""
+    mask = types.uint64(table.size - 1)
+    for j in range(first, missing.size):
+        i = missing[j]
         hashed = hash_column(words, i)
         place = hashed & mask
         while True:
@@ -224,7 +250,7 @@ def find_rows(words: Any, row: Any, table: Any, keys: Any, state: Any, free: Any
             if entry == 0:
                 new = take_slot(state, free, keys.shape[0])
                 if new < 0:
-                    return i
+                    return j
                 for c in range(words.shape[0]):
                     keys[new, c] = words[c, i]
                 slots[i] = new
@@ -238,24 +264,7 @@ def find_rows(words: Any, row: Any, table: Any, keys: Any, state: Any, free: Any
                     slots[i] = slot
                     break
             place = (place + types.uint64(1)) & mask
-    return words.shape[1]
-
-
-@kernel(types.void(READ_RECORDS, RU64, READ_RECORDS, WI32))
-def seek_rows(words: Any, table: Any, keys: Any, slots: Any) -> None:
-    """Do the same as ``seek_words`` for the keys ``words[:, i]`` of several words."""
-    mask = types.uint64(table.size - 1)
-    for i in range(words.shape[1]):
-        hashed = hash_column(words, i)
-        place = hashed & mask
-        slots[i] = -1
-        while table[place] != 0:
-            if (table[place] ^ hashed) & types.uint64(HIGH) == 0:
-                slot = types.int64(table[place] & types.uint64(LOW)) - 1
-                if is_same(words, i, keys, slot):
-                    slots[i] = slot
-                    break
-            place = (place + types.uint64(1)) & mask
+    return missing.size
 
 
 @kernel(types.int64(RI32, READ_RECORDS, WU64))
