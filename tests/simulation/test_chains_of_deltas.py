@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,9 +24,8 @@ TABLE = pa.table({"x": range(ROWS), "text": [f"a row of many bytes, {x} " * 20 f
 FAULTS = Faults(crashes=4, skew=0.3, stall=0.01, slow=0.4, fail=0.05, damage=0.2, restarts=30)
 
 
-@pytest.fixture
-def savepoints(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every job is asked for a savepoint after its second checkpoint."""
+def ask_for_savepoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask every job for a savepoint after its second checkpoint."""
     step, asked = Job.step, set[Job]()
 
     def step_and_request(job: Job) -> bool:
@@ -39,9 +39,14 @@ def savepoints(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", seeds(6, 1_000))
-@pytest.mark.usefixtures("savepoints")
-def test_a_chain_of_deltas_is_whole_whatever_happens(mode: str, seed: int, tmp_path: Path) -> None:
+def test_a_chain_of_deltas_is_whole_whatever_happens(
+    mode: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With keep=1 and several checkpoints at once, those under way build on one that is replaced meanwhile."""
+    faults = FAULTS
+    if seed % 2 == 0:  # a savepoint is not restored on its own, so nothing may damage the only checkpoint beside it
+        ask_for_savepoints(monkeypatch)
+        faults = replace(FAULTS, damage=0.0)
     with flow.Pipeline("chain") as p:
         rows = p.source(op.from_arrow(TABLE, batch_rows=2, splits=2), name="in").rebalance()
         rows.sink(op.collect(), name="out", parallelism=1 + seed % 2)
@@ -49,7 +54,7 @@ def test_a_chain_of_deltas_is_whole_whatever_happens(mode: str, seed: int, tmp_p
         tmp_path / "ckpt", every="500us", keep=1 + seed % 2, max_concurrent=1 + seed % 3, mode=mode,
         tolerable_failures=None,
     )  # fmt: skip
-    found = p.run(SimulatedRunner(seed, FAULTS), checkpoint=checkpoint).table("out")["x"].to_pylist()
+    found = p.run(SimulatedRunner(seed, faults), checkpoint=checkpoint).table("out")["x"].to_pylist()
     assert set(found) == set(range(ROWS))
     assert len(found) == ROWS or mode == "unaligned"
     store = flow.DirectoryStore(tmp_path / "ckpt")
@@ -70,7 +75,8 @@ def test_the_runs_have_chains_whose_bases_belong_to_deleted_checkpoints() -> Non
     lengths = []
     for seed in range(4):
         with flow.Pipeline("chain") as p:
-            p.source(op.from_arrow(TABLE, batch_rows=2), name="in").sink(op.collect(), name="out")
+            rows = p.source(op.from_arrow(TABLE, batch_rows=1), name="in").rebalance()
+            rows.sink(op.collect(), name="out", parallelism=1)
         store = flow.MemoryStore()
         checkpoint = flow.Checkpointing(store, every="500us", keep=1, max_concurrent=2)
         p.run(SimulatedRunner(seed, Faults(crashes=2, slow=0.3)), checkpoint=checkpoint)
