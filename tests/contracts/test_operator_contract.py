@@ -75,7 +75,12 @@ def test_an_open_that_yields_is_an_error_because_it_did_not_run() -> None:
         (flow.Snapshot({"n": float("nan")}), r"values\['n'\] is nan"),
         (flow.Snapshot({"n": "\udcff"}), r"values\['n'\] is '\\udcff', which is not Unicode text"),
         (flow.Snapshot({"\udcff": 1}), r"a key of values is '\\udcff', which is not Unicode text"),
-        (flow.Snapshot([1]), r"values, tables and logs of a Snapshot are dicts, but are a list"),  # type: ignore[arg-type]
+        (flow.Snapshot(logs=[1]), "logs of a Snapshot are a dict, but are a list"),  # type: ignore[arg-type]
+        (
+            flow.Snapshot(logs={"n": 3}),
+            r"logs of a Snapshot are state with freeze\(\) and durable\(\) by name, but logs\['n'\]",
+        ),
+        (flow.Snapshot([1]), r"values and tables of a Snapshot are dicts, but are a list"),  # type: ignore[arg-type]
         (flow.Snapshot({}, {"t": pa.record_batch({"a": [1]})}), r"tables\['t'\] is a pyarrow.lib.RecordBatch"),  # type: ignore[dict-item]
     ],
 )

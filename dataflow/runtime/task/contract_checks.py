@@ -108,12 +108,13 @@ def check_snapshot(returned: object, where: str) -> None:
     """Raise ContractViolation unless ``snapshot`` returned a Snapshot that a checkpoint can hold."""
     if not isinstance(returned, Snapshot):
         raise ContractViolation(f"{where}: snapshot() returns a Snapshot, but returned {_shown(returned)}")
-    dicts = (returned.values, returned.tables, returned.logs)
-    if not all([isinstance(value, Mapping) for value in dicts]):
-        values, tables, logs = (_shown(value) for value in dicts)
+    if not isinstance(returned.values, Mapping) or not isinstance(returned.tables, Mapping):
         raise ContractViolation(
-            f"{where}: values, tables and logs of a Snapshot are dicts, but are {values}, {tables} and {logs}"
+            f"{where}: values and tables of a Snapshot are dicts, but are {_shown(returned.values)} and "
+            f"{_shown(returned.tables)}"
         )
+    if not isinstance(returned.logs, Mapping):
+        raise ContractViolation(f"{where}: logs of a Snapshot are a dict, but are {_shown(returned.logs)}")
     _check_json(returned.values, "values", f"{where}: snapshot()")
     for name, table in returned.tables.items():
         if not isinstance(name, str) or not isinstance(table, pa.Table | pa.RecordBatchReader):

@@ -11,7 +11,8 @@ restored from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -84,27 +85,20 @@ class LogChain:
         names = _names(states)
         if not names:
             return states, ()
+        for older in list(self._logs):  # the writer may add to it meanwhile
+            if older < since:
+                self._logs.pop(older, None)
         log = self._logs.get(since)
-        for older in [n for n in self._logs if n < since]:
-            del self._logs[older]
-        known = log is not None and log.names == names
-        news = known and since > self._durable
-        self._durable = max(self._durable, since) if known else self._durable
-        before = log.objects if log is not None and known and not log.needs_base else ()
-        frozen = {}
-        for operator, state in states.items():
-            logs = {}
-            for name, incremental in state.logs.items():
-                assert isinstance(incremental, Incremental), f"log {name!r} of {operator!r} is frozen already"
-                try:
-                    if news:
-                        incremental.durable(since)
-                    logs[name] = (_checked(incremental.freeze(checkpoint, since if before else None)),)
-                except Exception as error:
-                    error.add_note(f"raised while log {name!r} of operator {operator!r} was frozen")
-                    raise
-            frozen[operator] = replace(state, logs=logs)
-        return frozen, before
+        if log is None or log.names != names:
+            return _frozen(states, checkpoint, None), ()
+        if since > self._durable:
+            for operator, name, incremental in _incremental(states):
+                with _naming(operator, name):
+                    incremental.durable(since)
+            self._durable = since
+        if log.needs_base:
+            return _frozen(states, checkpoint, None), ()
+        return _frozen(states, checkpoint, since), log.objects
 
     def add(self, checkpoint: int, states: Mapping[str, Snapshot], objects: Sequence[PartHandle]) -> None:
         """Add the objects of a checkpoint, all of them durable."""
@@ -118,6 +112,31 @@ class LogChain:
 
 def _names(states: Mapping[str, Snapshot]) -> Names:
     return frozenset((operator, name) for operator, state in states.items() for name in state.logs)
+
+
+def _incremental(states: Mapping[str, Snapshot]) -> Iterator[tuple[str, str, Incremental]]:
+    for operator, state in states.items():
+        for name, incremental in state.logs.items():
+            assert isinstance(incremental, Incremental), f"log {name!r} of {operator!r} is frozen already"
+            yield operator, name, incremental
+
+
+def _frozen(states: Mapping[str, Snapshot], checkpoint: int, since: int | None) -> Mapping[str, Snapshot]:
+    """Return the states with all logs frozen."""
+    logs: dict[str, dict[str, Any]] = {operator: {} for operator in states}
+    for operator, name, incremental in _incremental(states):
+        with _naming(operator, name):
+            logs[operator][name] = (_checked(incremental.freeze(checkpoint, since)),)
+    return {operator: replace(state, logs=logs[operator]) for operator, state in states.items()}
+
+
+@contextmanager
+def _naming(operator: str, log: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"raised while log {log!r} of operator {operator!r} was frozen")
+        raise
 
 
 def _checked(frozen: Any) -> Mapping[str, pa.RecordBatchReader]:

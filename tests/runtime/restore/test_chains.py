@@ -11,10 +11,8 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import CheckpointDamaged, CheckpointSkippedWarning, ConfigurationError
 from dataflow.protocol.events import BarrierKind
-from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.runtime.job.job import Job
 from dataflow.store.manifest import LOG, PartHandle
@@ -217,15 +215,3 @@ def test_objects_that_are_exchanged_within_a_chain_are_noticed(work: Path) -> No
                 task_states(store, newest)
             paths[one].write_bytes(contents[one])
             paths[other].write_bytes(contents[other])
-
-
-@pytest.mark.parametrize("mode", [mode.value for mode in Mode if mode is not Mode.UNALIGNED])
-@pytest.mark.parametrize("seed", range(6))
-def test_chains_survive_failures_pending_checkpoints_and_crashes(mode: str, seed: int, tmp_path: Path) -> None:
-    """With keep=1 and several checkpoints at once, a replaced checkpoint may still be needed."""
-    faults = Faults(crashes=4, skew=0.3, stall=0.01, slow=0.4, fail=0.05, damage=0.2, restarts=30)
-    checkpoint = settings(tmp_path, keep=1 + seed % 2, max_concurrent=1 + seed % 3, mode=mode, tolerable_failures=None)
-    result = pipeline().run(SimulatedRunner(seed, faults), checkpoint=checkpoint)
-    assert whole(result)
-    store = flow.DirectoryStore(tmp_path / "ckpt")
-    assert [store.verify(n).checkpoint for n in store.checkpoints()] == store.checkpoints()

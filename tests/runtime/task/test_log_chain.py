@@ -165,6 +165,21 @@ def test_another_set_of_logs_begins_with_a_base() -> None:
     assert places(rig.take(2, 1, other=Rows())) == [(STATE, 0), (LOG, 0)]
 
 
+def test_every_log_is_told_what_is_durable_also_if_another_one_could_not_be_frozen() -> None:
+    class Refuses(Rows):
+        def freeze(self, checkpoint: int, since: int | None) -> dict[str, pa.RecordBatchReader]:
+            if checkpoint == 2:
+                raise StoreError("no memory")
+            return super().freeze(checkpoint, since)
+
+    rig, other = Rig(Refuses()), Rows()
+    rig.take(1, other=other)
+    with pytest.raises(StoreError, match="no memory"):
+        rig.take(2, 1, other=other)
+    rig.take(3, 1, other=other)
+    assert other.calls == [(1, None), 1, (3, 1)]
+
+
 def test_only_checkpoints_that_may_be_built_on_are_remembered() -> None:
     rig = Rig()
     for older, newer in pairwise([0, *range(1, 50)]):
