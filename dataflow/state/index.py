@@ -45,6 +45,8 @@ class _Index:
         assert capacity.bit_count() == 1, f"the capacity is a power of two, got {capacity}"
         self._state = np.array([0, -1, 0, 0], np.int64)  # see the kernels
         self._free: Slots = np.empty(0, np.int32)
+        self._rows = 0  # of the last lookup
+        self._removed = 0  # slots that were removed and are not free yet
         self._scratch: Slots = np.empty(0, np.int32)
         self._fresh: Slots = np.empty(0, np.int32)
         self._missing: Slots = np.empty(1, np.int32)
@@ -58,6 +60,11 @@ class _Index:
         """The rows of the last lookup whose key was new, in order; valid until the next lookup."""
         return self._fresh[: self._state[3]]
 
+    @property
+    def _is_mostly_new(self) -> bool:
+        """Whether most keys of the last lookup were new: the next ones are then entered without a search before."""
+        return 2 * int(self._state[3]) > self._rows
+
     def release(self, slots: Slots) -> None:
         """Let new keys have ``slots``, whose keys were removed."""
         used = int(self._state[2])
@@ -67,6 +74,7 @@ class _Index:
             self._free = free
         self._free[used : used + len(slots)] = slots
         self._state[2] += len(slots)
+        self._removed -= len(slots)
 
     def _begin(self, rows: int) -> tuple[Slots, Slots]:
         """Return scratch memory for the slots of ``rows`` rows, none of them new yet, and for the missing ones."""
@@ -75,6 +83,7 @@ class _Index:
             self._fresh = np.empty(len(self._scratch), np.int32)
             self._missing = np.empty(len(self._scratch) + 1, np.int32)
         self._state[3] = 0
+        self._rows = rows
         return self._scratch[:rows], self._missing
 
 
@@ -105,8 +114,12 @@ class SlotIndex(_Index):
         """
         from dataflow.state.kernels.index import enter_words, seek_words
 
+        mostly_new = self._is_mostly_new
         slots, missing = self._begin(len(words))
-        count = seek_words(words, *bits, self._table, self._shift, self._state[1], slots, missing)
+        if mostly_new:
+            missing, count = np.arange(len(words), dtype=np.int32), len(words)
+        else:
+            count = seek_words(words, *bits, self._table, self._shift, self._state[1], slots, missing)
         missing, done = missing[:count], 0
         while done < count:
             table = (self._table, self._shift, self._keys, self._state, self._free)
@@ -127,16 +140,21 @@ class SlotIndex(_Index):
         """Remove the keys of ``slots``, each once; their words stay until the slots are released and used again."""
         from dataflow.state.kernels.index import remove_words
 
+        self._removed += len(slots)
         missing = remove_words(slots, self._keys, self._table, self._shift, self._state)
         assert not missing, f"{missing} of {len(slots)} slots have no key to remove"
 
     def _grow(self) -> None:
         from dataflow.state.kernels.index import rehash_words
 
-        old = self._table
+        known = np.empty(0, np.bool_)
+        if self._removed:
+            slots = self._table[:, 1]
+            known = np.zeros(len(self), np.bool_)
+            known[slots[slots > 0] - 1] = True
         self._keys = _longer(self._keys)
         self._table, self._shift = _empty_table(len(self._keys))
-        rehash_words(old, self._table, self._shift)
+        rehash_words(self._keys, len(self), self._state[1], known, self._table, self._shift)
 
 
 class WideSlotIndex(_Index):
@@ -156,8 +174,12 @@ class WideSlotIndex(_Index):
         """Return the slot of each key ``words[:, i]``, as ``SlotIndex.lookup`` does."""
         from dataflow.state.kernels.index import enter_rows, seek_rows
 
-        slots, missing = self._begin(words.shape[1])
-        count = seek_rows(words, self._table, self._keys, slots, missing)
+        mostly_new, rows = self._is_mostly_new, words.shape[1]
+        slots, missing = self._begin(rows)
+        if mostly_new:
+            missing, count = np.arange(rows, dtype=np.int32), rows
+        else:
+            count = seek_rows(words, self._table, self._keys, slots, missing)
         missing, done = missing[:count], 0
         while done < count:
             table = (self._table, self._keys, self._state, self._free)
@@ -178,6 +200,7 @@ class WideSlotIndex(_Index):
         """Remove the keys of ``slots``, as ``SlotIndex.remove`` does."""
         from dataflow.state.kernels.index import remove_rows
 
+        self._removed += len(slots)
         missing = remove_rows(slots, self._keys, self._table)
         assert not missing, f"{missing} of {len(slots)} slots have no key to remove"
 
