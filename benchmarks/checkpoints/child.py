@@ -83,7 +83,7 @@ def run(task: Task) -> Figures:
         held = [record.alignment + record.copy for record in records] if halting is None else halting.halts[halts:]
         if halting is not None:
             halting.end()
-        failed = len(job._job.history.failures)  # of the whole run, because a failure is rare
+        failed = job._job.history.failed  # of the whole run, because a failure is rare
         job.cancel()
         with suppress(JobCancelled):
             job.wait()

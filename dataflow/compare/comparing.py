@@ -223,7 +223,7 @@ class _Comparison:
         verdict = Verdict.of(verdicts)
         return replace(
             report,
-            restoration=Restoration(scene.in_progress, restored, len(result.checkpoints)),
+            restoration=Restoration(scene.in_progress, restored, result.totals.completed),
             result=verdict.result,
             failures=[*failures, *verdict.failures],
             checked=verdict.checked,
@@ -282,8 +282,8 @@ def _cost(result: RunResult) -> Cost:
     names = dict.fromkeys(operator.operator for task in result.metrics for operator in task.operators)
     operators = {name: result.operator(name) for name in names}
     return Cost(
-        completed=len(result.checkpoints),
-        failed=len(result.failures),
+        completed=result.totals.completed,
+        failed=result.totals.failed,
         median=round(median(periodic)) if periodic else None,
         worst=max(periodic, default=None),
         blocked=result.blocked if parts else None,

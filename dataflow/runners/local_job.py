@@ -58,7 +58,7 @@ class LocalJob(WatchedJob):
 
     @property
     def checkpoints(self) -> Sequence[CheckpointRecord]:
-        """The checkpoints completed so far."""
+        """The checkpoints completed so far: the last 1,000."""
         return tuple(self._job.history.checkpoints)
 
     @property
@@ -268,7 +268,7 @@ class LocalJob(WatchedJob):
         """Stop, with a last checkpoint unless Ctrl-C is pressed again; return the exception to raise, with notes."""
         self._line.close()
         interrupt = KeyboardInterrupt()
-        before = len(self._job.history.checkpoints)
+        before = self._job.history.completed
         # printed, not logged, because the user who pressed Ctrl-C must see it
         if self._job.identity.checkpointed:
             # while kernels are compiled there is nothing to checkpoint
@@ -290,7 +290,7 @@ class LocalJob(WatchedJob):
             interrupt.add_note("the job had finished: its output is complete")
         elif not self._job.begun:
             interrupt.add_note("no row had been read, so no checkpoint was taken" + self._how_to_resume())
-        elif len(self._job.history.checkpoints) > before and self._job.error is None:
+        elif self._job.history.completed > before and self._job.error is None:
             interrupt.add_note(
                 f"checkpoint {self._job.history.checkpoints[-1].checkpoint} was taken" + self._how_to_resume()
             )
@@ -311,6 +311,5 @@ class LocalJob(WatchedJob):
             super().__exit__(kind, error, tb)
 
     def __repr__(self) -> str:
-        return (
-            f"LocalJob({self._job.identity.pipeline!r}, {self._job.state.value}, {len(self.checkpoints)} checkpoints)"
-        )
+        job = self._job
+        return f"LocalJob({job.identity.pipeline!r}, {job.state.value}, {job.history.completed} checkpoints)"

@@ -23,7 +23,7 @@ from dataflow.runners.checkpoint_writes import Persistence
 from dataflow.runners.micro_batches import MicroBatches
 from dataflow.runners.run_warnings import warnings_of
 from dataflow.runners.tuning import Tuning, tuning_of
-from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
+from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord, CheckpointTotals
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.restore.find_checkpoint import RestoreReport
@@ -106,8 +106,9 @@ class RunResult:
         rows_out: rows written by this run, by sink; after a restore, rows since then.
         tables: the rows of each collecting sink; see `table`.
         changes: the meaning of each sink's rows: ``"rows"`` or ``"updates"`` (see `Stream.changes`).
-        checkpoints: the checkpoints completed by this run.
-        failures: the checkpoints that failed, with reasons.
+        checkpoints: the last 1,000 checkpoints completed by this run.
+        failures: the last 1,000 checkpoints that failed, with reasons.
+        earlier: counts, sums and worst values of those that are not listed; ``totals`` has those of all.
         restore_report: the report of the restore, with the rows delivered twice; None for a fresh start.
         metrics: the metrics of each subtask; times in microseconds.
         duration: microseconds.
@@ -143,6 +144,7 @@ class RunResult:
     outputs: Mapping[str, str] = field(default_factory=dict)
     changes: Mapping[str, Changes] = field(default_factory=dict)
     tuning: Tuning = field(default_factory=Tuning)
+    earlier: CheckpointTotals = field(default_factory=CheckpointTotals)
 
     def table(self, name: str | None = None) -> pa.Table:
         """Return the rows that ``op.collect()`` or ``op.head()`` gathered.
@@ -220,7 +222,12 @@ class RunResult:
     @property
     def persistence(self) -> Persistence:
         """Statistics of the background writer for the completed checkpoints."""
-        return Persistence.of(self.checkpoints)
+        return Persistence.of(self.checkpoints, self.totals)
+
+    @property
+    def totals(self) -> CheckpointTotals:
+        """Counts, sums and worst values of all checkpoints of this run, listed or not."""
+        return self.earlier.with_checkpoints(self.checkpoints).with_failures(len(self.failures))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as JSON values: counts, checkpoints, times in microseconds. Tables are omitted.
@@ -347,6 +354,7 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
         tables=_tables(job),
         checkpoints=tuple(job.history.checkpoints),
         failures=tuple(job.history.failures),
+        earlier=job.history.earlier,
         restore_report=job.restore_report,
         metrics=metrics,
         duration=(job.clock.now() if job.ended_at is None else job.ended_at) - job.started_at,

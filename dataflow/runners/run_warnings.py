@@ -38,11 +38,11 @@ _ENDED: Final = 1 << 61
 def warnings_of(job: Job, operators: Iterable[OperatorMetrics]) -> list[BarrierflowWarning]:
     """Return the warnings of a job that is over; ``operators`` are its counts over all subtasks."""
     collected = job.notices.warnings()
-    failures, completed = job.history.failures, len(job.history.checkpoints)
+    failures, failed, completed = job.history.failures, job.history.failed, job.history.completed
     if failures:
         collected.append(
             CheckpointsFailedWarning(
-                f"{len(failures):,} of {len(failures) + completed:,} checkpoints failed, so a restart would have "
+                f"{failed:,} of {failed + completed:,} checkpoints failed, so a restart would have "
                 f"repeated work of more than every=; the last failure: {failures[-1]}"
             )
         )

@@ -335,8 +335,8 @@ class SimulatedJob(JobHandle):
             attempt.turns = self._turn - first
             attempt.time = self._clock.now() - started
             attempt.checkpoints = [record.checkpoint for record in job.history.checkpoints]
-            attempt.duplicated = sum(record.duplicated for record in job.history.checkpoints)
-            attempt.in_flight = sum(record.in_flight_rows for record in job.history.checkpoints)
+            attempt.duplicated = job.history.totals.duplicated
+            attempt.in_flight = job.history.totals.in_flight_rows
             now = self._clock.now()
             attempt.blocked = sum(
                 channel.blocked for task in job.tasks.values() for channel in task.task_input.channels(now)

@@ -68,10 +68,11 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "skipped": result.skipped,
         "samples": [{"where": s.where, "row": s.row, "error": s.error} for s in result.samples],
         "checkpoints": {
-            "completed": len(result.checkpoints),
-            "failed": len(result.failures),
-            "slowest_us": max((c.duration for c in result.checkpoints), default=0),
+            "completed": result.totals.completed,
+            "failed": result.totals.failed,
+            "slowest_us": result.totals.slowest,
             "failures": list(result.failures),
+            "not_listed": result.earlier.completed + result.earlier.failed,
         },
         "warnings": [{"category": type(w).__name__, "text": str(w)} for w in result.warnings],
         "restore": None if result.restore_report is None else result.restore_report.to_json(),
@@ -129,9 +130,12 @@ def _lines(result: RunResult) -> list[str]:
     lines.append("  skipped: " + _counted({o.operator: o.skipped for o in result.operators}))
     lines += [_short(f"    {s.where}: {s.row}: {s.error}") for s in result.samples[:SAMPLES]]
     if result.mode is not None:
-        done = len(result.checkpoints)
-        worst = max((c.duration for c in result.checkpoints), default=0)
-        lines.append(f"  checkpoints: {done} completed, {len(result.failures)} failed, slowest {duration_text(worst)}")
+        totals, hidden = result.totals, result.earlier.completed + result.earlier.failed
+        more = f" (the records of {hidden:,} are not kept)" if hidden else ""
+        lines.append(
+            f"  checkpoints: {totals.completed} completed, {totals.failed} failed, slowest "
+            f"{duration_text(totals.slowest)}{more}"
+        )
         written = any(record.tasks for record in result.checkpoints)  # by this engine, not by Spark
         lines += [f"  writer: {result.persistence}"] if written else []
     lines += [f"  {result.micro_batches.headline}"] if result.micro_batches is not None else []

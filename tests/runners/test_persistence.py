@@ -11,7 +11,7 @@ import operators as op
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.checkpoint_writes import Persistence
 from dataflow.runners.simulated import SimulatedRunner
-from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
+from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord, CheckpointTotals
 from dataflow.runtime.task.messages import TaskStats
 
 
@@ -32,8 +32,9 @@ def test_a_record_has_the_worst_of_its_tasks() -> None:
 
 
 def test_only_checkpoints_that_stored_rows_count_for_the_median() -> None:
-    found = Persistence.of([SLOW, record(TaskStats(size=1)), record(TaskStats(queued=40, in_flight_rows=900))])
-    assert found == Persistence(bytes=111, longest_wait=40, longest_write=9, in_flight=(7, 900))
+    records = [SLOW, record(TaskStats(size=1)), record(TaskStats(queued=40, in_flight_rows=900))]
+    found = Persistence.of(records, CheckpointTotals().with_checkpoints(records))
+    assert found == Persistence(111, 40, 9, in_flight=(7, 900), stored_rows=2, most_in_flight=900)
     assert str(found).endswith("in-flight rows of 2: at most 900, median 900")
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from dataflow.clock import duration_text
 from dataflow.contracts.sink import Handle
@@ -12,7 +12,7 @@ from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.protocol.events import BarrierKind
 from dataflow.runtime.task.messages import Acknowledged, TaskStats
 
-__all__ = ["CheckpointAttempt", "CheckpointRecord"]
+__all__ = ["CheckpointAttempt", "CheckpointRecord", "CheckpointTotals"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,57 @@ class CheckpointRecord:
     def write(self) -> int:
         """Time that writing a part took."""
         return max((stats.write for stats in self.tasks.values()), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTotals:
+    """Counts, sums and worst values of checkpoints: of all, also those whose records are not kept any more.
+
+    Attributes:
+        completed: the number of durable checkpoints.
+        failed: the number of failed ones.
+        bytes: what they wrote, in bytes.
+        slowest: the longest time from trigger to durable; this and the next two in microseconds.
+        longest_wait: the longest time that a part waited for the writer.
+        longest_write: the longest time to write a part.
+        stored_rows: how many of them stored rows in flight.
+        in_flight_rows: the number of these rows.
+        most_in_flight: the most of them in one checkpoint.
+        duplicated: rows that restores would have delivered twice.
+    """
+
+    completed: int = 0
+    failed: int = 0
+    bytes: int = 0
+    slowest: int = 0
+    longest_wait: int = 0
+    longest_write: int = 0
+    stored_rows: int = 0
+    in_flight_rows: int = 0
+    most_in_flight: int = 0
+    duplicated: int = 0
+
+    def with_checkpoints(self, records: Iterable[CheckpointRecord]) -> CheckpointTotals:
+        """Return the totals with ``records`` as well."""
+        totals = self
+        for record in records:
+            totals = CheckpointTotals(
+                completed=totals.completed + 1,
+                failed=totals.failed,
+                bytes=totals.bytes + record.size,
+                slowest=max(totals.slowest, record.duration),
+                longest_wait=max(totals.longest_wait, record.queued),
+                longest_write=max(totals.longest_write, record.write),
+                stored_rows=totals.stored_rows + (record.in_flight_rows > 0),
+                in_flight_rows=totals.in_flight_rows + record.in_flight_rows,
+                most_in_flight=max(totals.most_in_flight, record.in_flight_rows),
+                duplicated=totals.duplicated + record.duplicated,
+            )
+        return totals
+
+    def with_failures(self, count: int) -> CheckpointTotals:
+        """Return the totals with ``count`` failures more."""
+        return replace(self, failed=self.failed + count)
 
 
 @dataclass(slots=True)

@@ -10,20 +10,24 @@ from dataflow.errors import CheckpointError
 from dataflow.protocol.barrier_ledger import BarrierLedger
 from dataflow.protocol.coordinator_actions import FailureReason, Inject
 from dataflow.protocol.events import BarrierKind
-from dataflow.runtime.job.checkpoint_attempts import CheckpointAttempt, CheckpointRecord
+from dataflow.runtime.job.checkpoint_attempts import CheckpointAttempt, CheckpointRecord, CheckpointTotals
 from dataflow.runtime.task.messages import Acknowledged, Declined
 
 __all__ = ["CheckpointHistory"]
 
 log = logging.getLogger("dataflow.job")
 
+KEPT = 1_000
+"""Records of checkpoints and of failures that are kept; totals cover all."""
+
 
 class CheckpointHistory:
     """The checkpoints of the job that has these ``tasks``.
 
     Attributes:
-        checkpoints: the durable checkpoints, in the order in which they became durable.
-        failures: a sentence for each checkpoint that failed.
+        checkpoints: the last durable checkpoints, at most ``KEPT``, in the order in which they became durable.
+        failures: a sentence for each of the last checkpoints that failed, at most ``KEPT``.
+        earlier: the totals of those that are not listed any more.
         ledger: the checkpoints that tasks have not settled; a task removes a checkpoint whose cancel it carried out.
     """
 
@@ -34,12 +38,28 @@ class CheckpointHistory:
         self._last_dropped = BarrierKind.CHECKPOINT
         self.checkpoints: list[CheckpointRecord] = []
         self.failures: list[str] = []
+        self.earlier = CheckpointTotals()
         self.ledger = BarrierLedger()
 
     @property
     def newest(self) -> int | None:
         """The newest durable checkpoint."""
         return self.checkpoints[-1].checkpoint if self.checkpoints else None
+
+    @property
+    def totals(self) -> CheckpointTotals:
+        """The totals of all checkpoints."""
+        return self.earlier.with_checkpoints(self.checkpoints).with_failures(len(self.failures))
+
+    @property
+    def completed(self) -> int:
+        """The number of durable checkpoints."""
+        return self.earlier.completed + len(self.checkpoints)
+
+    @property
+    def failed(self) -> int:
+        """The number of failed checkpoints."""
+        return self.earlier.failed + len(self.failures)
 
     @property
     def under_way(self) -> Mapping[int, Sequence[str]]:
@@ -77,6 +97,8 @@ class CheckpointHistory:
         """Record a checkpoint whose manifest is durable."""
         record = self._attempts[checkpoint].record(self._clock.now())
         self.checkpoints.append(record)
+        if len(self.checkpoints) > KEPT:
+            self.earlier = self.earlier.with_checkpoints([self.checkpoints.pop(0)])
         log.info("checkpoint %d is durable: %d bytes, %d us", checkpoint, record.size, record.duration)
 
     def forget(self, checkpoint: int) -> None:
@@ -90,6 +112,9 @@ class CheckpointHistory:
         if reason.is_failure:
             failure = attempt.why_failed(reason, self._tasks, self._clock.now())
             self.failures.append(failure)
+            if len(self.failures) > KEPT:
+                del self.failures[0]
+                self.earlier = self.earlier.with_failures(1)
             log.warning("failed: %s", failure)
 
     def too_many_failures(self, reason: FailureReason) -> CheckpointError:
