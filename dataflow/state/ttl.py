@@ -15,7 +15,8 @@ class Ttl:
 
     Args:
         length: microseconds, above zero.
-        access: whether reading a value counts as well as writing it.
+        access: whether reading a value counts as well as writing it: the operator then calls ``KeyedState.touch`` for
+            the slots that it reads.
 
     Raises: ConfigurationError for a length of zero or less.
 
