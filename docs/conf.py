@@ -30,7 +30,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 nitpicky = True
 nitpick_ignore_regex = [
     # Without inventories, which would be fetched, classes of other packages have no target.
-    (r"py:.*", r"(collections|contextlib|datetime|decimal|os|pathlib|threading|pa|pyarrow|pyspark|rich)\..*"),
+    (r"py:.*", r"(collections|contextlib|datetime|decimal|numpy|os|pathlib|threading|pa|pyarrow|pyspark|rich)\..*"),
 ]
 show_warning_types = True
 
