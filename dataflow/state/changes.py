@@ -32,6 +32,8 @@ __all__ = ["Changes", "Delta"]
 _NONE: Slots = np.empty(0, np.int32)
 _BYTES = 1 << 14
 """Bytes of a bitmap that are unpacked together."""
+_FEW = 1 << 16
+"""Removed slots that may always wait for a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,11 @@ class Changes:
         self._closed = [(ended, interval) for ended, interval in self._closed if ended > checkpoint]
         for interval in done:
             self._release(interval)
+
+    def bound(self, live: int) -> None:
+        """Give up if more removed slots wait for a checkpoint than there are ``live`` ones."""
+        if self.waiting > max(live, _FEW):
+            self.give_up()
 
     def give_up(self) -> None:
         """Forget all intervals, to free the removed slots: the next checkpoint has everything."""

@@ -77,11 +77,10 @@ class _Column:
             return values.read(records, bitmap)
         return from_words(records[:, self.word].copy(), self.dtype, bitmap)
 
-    def write(self, rows: RecordRows, slots: Slots, array: pa.Array) -> None:
+    def write(self, rows: RecordRows, slots: Slots, array: pa.Array, last: npt.NDArray[np.intp]) -> None:
+        """Write the rows ``last`` of an array into the records of ``slots``, which are distinct."""
         records = rows.rows
-        present = np.ones(len(array), bool) if not array.null_count else to_numbers(array.is_valid())
-        last = _last_of_each(slots)
-        slots, present = slots[last], present[last]
+        present = np.ones(len(last), bool) if not array.null_count else to_numbers(array.is_valid())[last]
         records[slots, 0] = np.where(present, records[slots, 0] | self.flag, records[slots, 0] & ~self.flag)
         if self.kept is None:
             records[slots, self.word] = words(array)[last]
@@ -168,13 +167,15 @@ class WordColumns:
             return pa.record_batch({"": pa.nulls(len(records))}).select([])
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def write(self, slots: Slots, batch: pa.RecordBatch) -> None:
+    def write(self, slots: Slots, batch: pa.RecordBatch, *, distinct: bool = False) -> None:
         """Write the columns of ``batch``, row i into the record of ``slots[i]``; of equal slots the last row counts."""
+        last = np.arange(len(slots)) if distinct else _last_of_each(slots)
+        slots = slots[last]
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
             column = self._known(name)
             if array.type != column.dtype:
                 raise SchemaMismatch(f"the state column {name!r} has type {column.dtype}, got {array.type}: cast it")
-            column.write(self._rows, slots, array)
+            column.write(self._rows, slots, array, last)
 
     def _known(self, name: str) -> _Column:
         if name not in self._by_name:

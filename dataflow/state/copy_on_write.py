@@ -223,6 +223,14 @@ class FrozenRows:
             put_back_found(block.slots[:used], block.rows, slots, chosen)
         return chosen
 
+    def unchanged_rows(self, slots: Slots) -> Rows:
+        """Return a copy of rows that do not change while the view is read, in any order: those of removed slots."""
+        from dataflow.state.kernels.copy_on_write import copy_rows
+
+        rows = np.empty((len(slots), self._rows.shape[1]), np.int64)
+        copy_rows(self._rows, slots, rows)
+        return rows
+
     def _copied_to(self, stop: int) -> list[tuple[_Block, int]]:
         """Record that the rows below ``stop`` are copied, and return the log with its length."""
         with self._lock:

@@ -1,9 +1,7 @@
 """Keyed state: one record for each key of a subtask, which can expire, have timers, and be saved as what changed.
 
-Keys have slots (``dataflow.state.keyed``); a slot has a record of 64-bit words (``dataflow.state.columns``). Nothing is
-a Python object per key. Writing costs the same whether or not a snapshot is being read: a row is copied when it is
-first written after a snapshot (``dataflow.state.copy_on_write``), and listed for the next one
-(``dataflow.state.changes``).
+``dataflow.state.keyed_values`` has the keys and their records, ``dataflow.state.keyed_rows`` any number of rows for
+each key, ``dataflow.state.timers`` the timers. Writing costs the same whether or not a snapshot is being read.
 
 >>> state = KeyedState(pa.schema({"user": pa.string()}), pa.schema({"seen": pa.int64()}), ttl=Ttl(10))
 >>> def visit(users, times):
@@ -19,34 +17,25 @@ first written after a snapshot (``dataflow.state.copy_on_write``), and listed fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataflow.arrow_values import to_array, to_numbers
-from dataflow.errors import CheckpointDamaged
-from dataflow.state.arrays import words
-from dataflow.state.changes import Changes
+from dataflow.errors import CheckpointDamaged, CheckpointMismatch, ConfigurationError
 from dataflow.state.columns import RecordColumns, WordColumns
-from dataflow.state.copy_on_write import Readers, RecordRows
+from dataflow.state.copy_on_write import Readers
 from dataflow.state.index import Slots
-from dataflow.state.keyed import KeyIndex, index_kernels
-from dataflow.state.parts import LIVE, STAMP, check_columns, is_base, marked, owned, stored_keys, stored_timers
+from dataflow.state.keyed import index_kernels
+from dataflow.state.keyed_rows import KeyedRows
+from dataflow.state.keyed_values import KeyedValues, Times, times
+from dataflow.state.parts import is_base, owned
 from dataflow.state.timers import TimeDomain, Timers
 from dataflow.state.ttl import Ttl
 
 __all__ = ["KeyedState", "Times", "Ttl"]
 
-Times = int | npt.NDArray[np.int64]
-"""A time for each row, or one for all; microseconds."""
-
-_LIVE = -(2**63)
-_HELD = 1
-_FEW = 1 << 16
-"""Removed slots that may always wait for a checkpoint."""
-_DOMAINS = (TimeDomain.EVENT, TimeDomain.CLOCK)
+_LEAST = -(2**63)
 
 
 class KeyedState:
@@ -58,11 +47,16 @@ class KeyedState:
         columns: the state columns, of the same types but dictionaries; or columns that kernels fold into
             (``dataflow.state.columns.RecordColumns``).
         words: 64-bit words of each record for kernels: words 1 to ``words`` of ``records``. They begin as zero.
+        rows: the columns of rows, any number for each key (``append``, ``between``, ``drop_before``); the types are
+            those of state columns. None: there are none.
         ttl: when values expire; None: never.
         expected: the estimated number of keys; it sizes the memory and is no limit.
 
     A *slot* is the int32 number of a key. It stays valid until its key is deleted or expires, so fetch slots again for
     every batch. Times are microseconds: of event time, or of the clock, but not of both in one state.
+
+    Rows belong to the value of their key: they go when it is deleted or expires. If the state has rows alone, neither
+    columns nor words, a key goes with its last row.
 
     Raises: SchemaMismatch for types that cannot be keys or state; ConfigurationError for too many columns.
 
@@ -81,30 +75,21 @@ class KeyedState:
         columns: pa.Schema | RecordColumns,
         *,
         words: int = 0,
+        rows: pa.Schema | None = None,
         ttl: Ttl | None = None,
         expected: int = 0,
     ) -> None:
-        self._index = KeyIndex(keys, expected)
-        self._columns: RecordColumns = WordColumns(columns, words) if isinstance(columns, pa.Schema) else columns
-        self._ttl = ttl
-        template = self._columns.template
-        self._width = len(template)  # without the stamp
-        self._stamp = 0 if ttl is None else self._width  # its word
-        if ttl is not None:
-            template = np.append(template, 0)
         self._readers = Readers()
-        self._rows = RecordRows(template, expected)
-        self._columns.attach(self._rows, self._readers)
-        self._changes = Changes(partial(_release, self._readers, self._index))
+        self._columns: RecordColumns = WordColumns(columns, words) if isinstance(columns, pa.Schema) else columns
+        self._values = KeyedValues(keys, self._columns, self._readers, ttl=ttl, expected=expected)
+        self._index = self._values.index
+        self._rows = None if rows is None else KeyedRows(self._index.schema, rows, self._readers)
+        self._has_only_rows = rows is not None and not len(self._columns.stored)
         self._timers: Timers | None = None
         self._fired: Slots = np.empty(0, np.int32)  # whose last timer may have fired
-        self._sweep = 0
-        schema = pa.schema([*self._index.schema, *self._columns.stored])
-        stamp = [] if ttl is None else [pa.field(STAMP, pa.int64())]
-        live = pa.field(LIVE, pa.bool_())
-        self._stored = pa.schema([*schema, *stamp, live])
-        timers = [pa.field(name, pa.int64()) for name in ("due", "domain", "sequence")]
-        self._stored_timers = pa.schema([*self._index.schema, *timers, live])
+        self._has_ended = False
+        self.dropped_timers = 0
+        """Timers that were set after ``end_timers``."""
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -116,6 +101,7 @@ class KeyedState:
             "dataflow.state.kernels.keyed",
             "dataflow.state.kernels.copy_on_write",
             *([timers] if self._timers is not None else []),
+            *([] if self._rows is None else [*self._rows.kernels, *self._rows.columns.kernels]),
         )
 
     @property
@@ -131,12 +117,12 @@ class KeyedState:
     @property
     def stored(self) -> pa.Schema:
         """The columns of a checkpoint: the key's, the state's, and whether the key has a value."""
-        return self._stored
+        return self._values.stored
 
     @property
     def records(self) -> npt.NDArray[np.int64]:
         """The records for kernels, one row a slot; valid until the next ``insert``. Call ``touch`` before writing."""
-        return self._rows.rows[: len(self._index)]
+        return self._values.records.rows[: len(self._index)]
 
     def find(self, keys: Sequence[pa.Array], now: Times = 0) -> Slots:
         """Return the slot of each row's key.
@@ -164,11 +150,7 @@ class KeyedState:
         >>> state.visible(np.array([0, -1], np.int32)).tolist()
         [True, False]
         """
-        from dataflow.state.kernels.keyed import visible_rows
-
-        visible = np.empty(len(slots), np.bool_)
-        visible_rows(self._rows.rows, slots, _times(now), self._stamp, self._length, visible)
-        return visible
+        return self._values.visible(slots, now)
 
     def insert(
         self, keys: Sequence[pa.Array], now: Times = 0, stamps: Times = 0
@@ -188,22 +170,16 @@ class KeyedState:
         >>> state.insert([pa.array([1, 1, 1])], times, times)[1].tolist()
         [True, False, True]
         """
-        from dataflow.state.kernels.keyed import set_live
-
         self._readers.settle()
         self._drop_fired()
-        slots = self._index.slots(keys)
-        self._rows.grow(len(self._index))
-        rows = self._index.fresh
-        if len(rows):
-            self._changes.note_new(slots[rows], len(self._rows.rows))
-        if self._ttl is not None or self._timers is not None:
+        slots, rows = self._values.enter(keys)
+        if self._values.stamp or self._timers is not None:
             return slots, self.touch(slots, now, stamps)
         self.change(slots)
         fresh = np.zeros(len(slots), np.bool_)
         if len(rows):
             fresh[rows] = True
-            set_live(self._rows.rows, slots[rows])
+            self._values.set_live(slots[rows])
         return slots, fresh
 
     def touch(self, slots: Slots, now: Times = 0, stamps: Times = 0) -> npt.NDArray[np.bool_]:
@@ -216,16 +192,9 @@ class KeyedState:
         [False]
         >>> state.write(slots, pa.record_batch({"x": [5]}))
         """
-        from dataflow.state.kernels.keyed import stamp_rows
-
-        self.change(slots)
-        fresh = np.empty(len(slots), np.bool_)
-        expired = np.empty(len(slots), np.int32)
-        count = stamp_rows(
-            self._rows.rows, slots, _times(now), _times(stamps), self._stamp, self._length, fresh, expired
-        )
-        if count:
-            self._reset(np.unique(expired[:count]), kept=_LIVE | _HELD)
+        fresh, expired = self._values.touch(slots, now, stamps)
+        if self._rows is not None and len(expired):
+            self._rows.drop(expired)
         return fresh
 
     def change(self, slots: Slots) -> None:
@@ -236,11 +205,10 @@ class KeyedState:
         >>> state.change(slots)
         >>> state.records[slots, 1] = 5
         """
-        self._rows.save(slots)
-        self._changes.note(slots, len(self._rows.rows))
+        self._values.change(slots)
 
     def delete(self, slots: Slots) -> None:
-        """Remove the keys of ``slots``, with their values and timers.
+        """Remove the keys of ``slots``, with their values, rows and timers.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}))
         >>> slots, fresh = state.insert([pa.array([1, 2])])
@@ -252,8 +220,7 @@ class KeyedState:
         if len(slots):
             if self._timers is not None:
                 self._timers.cancel_all(slots)
-            self.change(slots)
-            self._reset(slots, kept=0)
+            self._clear(slots)
             self._drop_keys(slots)
 
     def keys(self, slots: Slots | range) -> list[pa.Array]:
@@ -282,8 +249,9 @@ class KeyedState:
         """
         from dataflow.state.kernels.copy_on_write import copy_rows
 
-        records = np.empty((len(slots), self._rows.rows.shape[1]), np.int64)
-        copy_rows(self._rows.rows, np.maximum(slots, 0), records)
+        rows = self._values.records.rows
+        records = np.empty((len(slots), rows.shape[1]), np.int64)
+        copy_rows(rows, np.maximum(slots, 0), records)
         records[slots < 0, 0] = 0
         return self._word_columns.read(records, names)
 
@@ -304,6 +272,71 @@ class KeyedState:
         """
         self._word_columns.write(slots, batch)
 
+    # --- rows
+
+    def append(self, slots: Slots, times: npt.NDArray[np.int64], batch: pa.RecordBatch) -> None:
+        """Add a row to the key of each slot, after ``insert``.
+
+        Args:
+            slots: the slot of each row, perhaps several times.
+            times: the time of each row, microseconds, in any order.
+            batch: the rows, with the columns ``rows`` of this state.
+
+        Raises: SchemaMismatch for other columns; ValueError for slot -1, or unequal lengths.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), rows=pa.schema({"x": pa.string()}))
+        >>> slots, fresh = state.insert([pa.array([7, 8, 7])])
+        >>> state.append(slots, np.array([20, 10, 15]), pa.record_batch({"x": ["a", "b", "c"]}))
+        >>> offsets, rows = state.between(state.find([pa.array([7, 8])]), 0, 20)
+        >>> offsets.tolist(), rows["x"].to_pylist()
+        ([0, 1, 2], ['c', 'b'])
+        """
+        self._readers.settle()
+        self._row_store.append(slots, np.ascontiguousarray(times, np.int64), batch)
+
+    def between(
+        self, slots: Slots, low: Times, high: Times, *names: str
+    ) -> tuple[npt.NDArray[np.int64], pa.RecordBatch]:
+        """Return rows with ``low <= time < high``, in the order of time; rows of equal times in the order of arrival.
+
+        Args:
+            slots: the slots, from ``find`` or ``insert``; slot -1 has no rows.
+            low: the first time, one for all or one for each slot.
+            high: the time after the last, likewise.
+            names: the columns; none: all.
+
+        Returns: offsets and a batch: the rows of ``slots[i]`` are those from ``offsets[i]`` to ``offsets[i + 1]``.
+
+        Raises: SchemaMismatch for an unknown column.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), rows=pa.schema({"x": pa.int64()}))
+        >>> slots, fresh = state.insert([pa.array([7, 7])])
+        >>> state.append(slots, np.array([2, 1]), pa.record_batch({"x": [20, 10]}))
+        >>> state.between(slots, np.array([0, 2]), 9)[0].tolist()
+        [0, 2, 3]
+        """
+        return self._row_store.between(slots, times(low), times(high), names)
+
+    def drop_before(self, time: int, slots: Slots | None = None) -> int:
+        """Remove rows with an earlier time, and return how many. If the state has rows alone, keys go with their last.
+
+        Args:
+            time: the first time that stays.
+            slots: whose rows; None: those of all keys, without a sweep over the others.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), rows=pa.schema({"x": pa.int64()}))
+        >>> slots, fresh = state.insert([pa.array([7, 8])])
+        >>> state.append(slots, np.array([1, 2]), pa.record_batch({"x": [10, 20]}))
+        >>> state.drop_before(2), state.live
+        (1, 1)
+        """
+        self._readers.settle()
+        self._drop_fired()
+        dropped, had = self._row_store.drop_before(time, None if slots is None else np.unique(slots[slots >= 0]))
+        if self._has_only_rows:
+            self._drop_values(had[self._row_store.counts(had) == 0])
+        return dropped
+
     # --- time
 
     def set_timers(self, slots: Slots, dues: npt.NDArray[np.int64], domain: TimeDomain = TimeDomain.EVENT) -> None:
@@ -321,8 +354,11 @@ class KeyedState:
         >>> dues.tolist(), state.keys(slots)[0].to_pylist(), state.next_due()
         ([5], [2], 9)
         """
+        if self._has_ended:
+            self.dropped_timers += len(slots)
+            return
         if self._timers is None:
-            self._timers = Timers(self._readers)
+            self._timers = Timers(self._index.schema, self._readers)
         self._timers.set(slots, np.asarray(dues, np.int64), domain)
 
     def cancel_timers(self, slots: Slots, dues: npt.NDArray[np.int64], domain: TimeDomain = TimeDomain.EVENT) -> None:
@@ -363,6 +399,22 @@ class KeyedState:
         self._fired = np.unique(slots)
         return dues, slots
 
+    def end_timers(self) -> None:
+        """Take note that the input has ended: timers set from now on are dropped, and counted in ``dropped_timers``.
+
+        Call it before the timers of event time fire for the last time, so that what they set cannot fire for ever.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}))
+        >>> slots, fresh = state.insert([pa.array([1])])
+        >>> state.set_timers(slots, np.array([9]))
+        >>> state.end_timers()
+        >>> while len(slots := state.due(2**63 - 1)[1]):
+        ...     state.set_timers(slots, np.full(len(slots), 10))
+        >>> state.dropped_timers
+        1
+        """
+        self._has_ended = True
+
     def next_due(self, domain: TimeDomain = TimeDomain.EVENT) -> int | None:
         """Return the earliest due time, or None if there is no timer.
 
@@ -385,22 +437,12 @@ class KeyedState:
         >>> state.expire(10, limit=100), state.live
         (1, 1)
         """
-        from dataflow.state.kernels.keyed import find_expired
-
         self._readers.settle()
         self._drop_fired()
-        count = len(self._index)
-        if self._ttl is None or not count:
+        if not self._values.stamp:
             return 0
-        start = self._sweep if self._sweep < count else 0
-        self._sweep = stop = min(start + limit, count)
-        found = np.empty(stop - start, np.int32)
-        expired = found[: find_expired(self._rows.rows, start, stop, self._stamp, self._length, now, found)]
-        if len(expired):
-            self.change(expired)
-            self._reset(expired, kept=0)
-            idle = expired if self._timers is None else expired[~self._timers.pending(expired)]
-            self._drop_keys(idle)
+        expired = self._values.expired(now, limit)
+        self._drop_values(expired)
         return len(expired)
 
     # --- checkpoints
@@ -429,19 +471,11 @@ class KeyedState:
         [1]
         """
         self._readers.settle()
-        delta = self._changes.close(checkpoint, since, len(self._rows.rows))
-        known, reading, keys = self._index.known(), self._readers.begin(), len(self._index.schema)
-        frozen = self._rows.freeze(len(self._index), None if delta is None else delta.chosen)
-        schema, store = marked(self._stored, base=delta is None, keys=keys), self._columns.freeze()
-        rows = stored_keys(frozen, delta, known, store, schema, self._stamp, reading)
-        tables = {"keys": pa.RecordBatchReader.from_batches(schema, rows)}
-        if self._timers is not None:
-            records, changes = self._timers.records, self._timers.changes
-            delta = changes.close(checkpoint, None if delta is None else since, len(records.rows))
-            frozen = records.freeze(self._timers.count, None if delta is None else delta.chosen)
-            schema = marked(self._stored_timers, base=delta is None, keys=keys + 2)
-            timers = stored_timers(frozen, delta, known, schema, reading)
-            tables["timers"] = pa.RecordBatchReader.from_batches(schema, timers)
+        reading, known = self._readers.begin(), self._index.known()
+        keys, delta = self._values.freeze(checkpoint, since, reading)
+        tables = {"keys": keys}
+        for name, part in self._parts().items():
+            tables[name] = part.freeze(checkpoint, None if delta is None else since, known, reading)
         return tables
 
     def durable(self, checkpoint: int) -> None:
@@ -449,9 +483,9 @@ class KeyedState:
 
         Removed keys keep their memory until then, if they were in an earlier checkpoint.
         """
-        self._changes.durable(checkpoint)
-        if self._timers is not None:
-            self._timers.changes.durable(checkpoint)
+        self._values.changes.durable(checkpoint)
+        for part in self._parts().values():
+            part.changes.durable(checkpoint)
 
     def restore(
         self, parts: Iterable[Mapping[str, pa.Table]], groups: range | None = None, max_groups: int = 1
@@ -475,82 +509,31 @@ class KeyedState:
         count = len(self._index.schema)
         for part in chain[bases[-1] :] if bases else []:
             if "keys" in part:
-                check_columns(part["keys"], self._stored)
-                self._restore_keys(owned(part["keys"], count, mine, max_groups))
+                table = owned(part["keys"], count, mine, max_groups)
+                self.delete(self._values.dead_keys(table))
+                self._values.restore(table)
+            if "rows" in part:
+                self._restore_rows(owned(part["rows"], count, mine, max_groups))
             if "timers" in part:
-                check_columns(part["timers"], self._stored_timers)
                 self._restore_timers(owned(part["timers"], count, mine, max_groups))
         self._drop_fired()
         self._columns.restored(self.slots)
-        self._changes.begin(len(self._rows.rows))
-        if self._timers is not None:
-            self._timers.changes.begin(len(self._timers.records.rows))
+        self._values.changes.begin(len(self._values.records.rows))
+        for own in self._parts().values():
+            own.changes.begin(len(own.records.rows))
 
-    def _restore_keys(self, table: pa.Table) -> None:
-        """Delete and write the keys of one part."""
-        from dataflow.state.kernels.copy_on_write import mark_rows
-
-        empty, count = not len(self._index), len(self._index.schema)
-        written, found, marks = 0, 0, np.zeros(0, np.uint8)
-        for batch in table.to_batches():
-            live = to_numbers(batch.columns[-1])
-            if not live.all():
-                gone = self._index.find(batch.filter(to_array(~live)).columns[:count])
-                self.delete(gone[gone >= 0])
-                batch = batch.filter(to_array(live))
-            if not batch.num_rows:
-                continue
-            slots = self._index.slots(batch.columns[:count])
-            written += batch.num_rows
-            self._rows.grow(len(self._index))
-            if not empty:
-                marks = np.append(marks, np.zeros(len(self._rows.rows) // 8 + 1 - len(marks), np.uint8))
-                found += mark_rows(slots, marks)
-                if found != written:
-                    break
-            self._restore_records(slots, batch.columns[count:-1], empty=empty)
-        found = len(self._index) if empty else found
-        if found != written:
-            raise CheckpointDamaged(f"a part has {written} keys, but only {found} distinct ones: expected each once")
-
-    def _restore_records(self, slots: Slots, columns: list[pa.Array], *, empty: bool) -> None:
-        """Write the columns of a batch into the records of ``slots``; the state was ``empty`` before its part."""
-        if self._stamp and columns[-1].null_count:
-            raise CheckpointDamaged(f"{columns[-1].null_count} keys have no stamp")
-        stamps = [words(columns.pop())] if self._stamp else []
-        first, last = int(slots[0]), int(slots[-1])
-        in_order = empty and last - first == len(slots) - 1
-        if in_order:
-            records = self._rows.rows[first : last + 1]
-        else:
-            self._reset(slots, kept=0)  # each once, or the part is damaged
-            records = np.empty((len(slots), len(self._rows.template)), np.int64)
-            records[:] = self._rows.template
-        self._columns.restore(records, slots, columns)
-        records[:, 0] |= _LIVE
-        if stamps:
-            records[:, self._stamp] = stamps[0]
-        if not in_order:
-            self._rows.rows[slots] = records
+    def _restore_rows(self, table: pa.Table) -> None:
+        if self._rows is None:
+            raise CheckpointMismatch("the checkpoint's state has rows of keys, this state has none: give rows=")
+        if is_base(table):
+            self._rows = KeyedRows(self._index.schema, self._rows.schema, self._readers)
+        self._rows.restore(table, lambda keys: self.find(keys, _LEAST))
 
     def _restore_timers(self, table: pa.Table) -> None:
-        """Cancel and register the timers of one part, in the order of registration."""
         if is_base(table) or self._timers is None:
-            self._timers = Timers(self._readers)
-        count = len(self._index.schema)
-        table = table.take(to_array(np.argsort(to_numbers(table.column(count + 2)), kind="stable")))
-        for batch in table.to_batches():
-            dues, domains, _, live = [to_numbers(column) for column in batch.columns[count:]]
-            gone = self._index.find(batch.columns[:count])
-            for number, domain in enumerate(_DOMAINS):
-                mine = (domains == number) & ~live & (gone >= 0)
-                self._timers.cancel(gone[mine], dues[mine], domain)
-            slots = self._index.slots(batch.filter(to_array(live)).columns[:count]).copy()
-            self._rows.grow(len(self._index))
-            self._fired = np.union1d(self._fired, slots).astype(np.int32)  # some may be cancelled by later parts
-            for number, domain in enumerate(_DOMAINS):
-                mine = domains[live] == number
-                self._timers.set(slots[mine], dues[live][mine], domain)
+            self._timers = Timers(self._index.schema, self._readers)
+        slots = self._timers.restore(table, self._index, lambda keys: self._values.enter(keys)[0])
+        self._fired = np.union1d(self._fired, slots).astype(np.int32)  # some may be cancelled by later parts
 
     def validate(self) -> None:
         """Check what must hold between two calls; for tests. Raises: AssertionError."""
@@ -561,6 +544,8 @@ class KeyedState:
         with_value = records[:, 0] < 0
         assert not (with_value & ~present).any(), "a removed key has a value"
         bare = np.flatnonzero(present & ~with_value).astype(np.int32)
+        if self._rows is not None:
+            self._rows.validate(np.flatnonzero(with_value).astype(np.int32))
         if self._timers is not None:
             self._timers.validate()
             idle = bare[~self._timers.pending(bare)]
@@ -571,38 +556,47 @@ class KeyedState:
     # --- inner parts
 
     @property
-    def _length(self) -> int:
-        return -1 if self._ttl is None else self._ttl.length
-
-    @property
     def _word_columns(self) -> WordColumns:
         if not isinstance(self._columns, WordColumns):
             raise TypeError(f"the columns of this state are read by {type(self._columns).__name__}")
         return self._columns
 
-    def _reset(self, slots: Slots, kept: int) -> None:
-        from dataflow.state.kernels.keyed import reset_records
+    @property
+    def _row_store(self) -> KeyedRows:
+        if self._rows is None:
+            raise ConfigurationError("this keyed state has no rows: give their columns, KeyedState(..., rows=schema)")
+        return self._rows
 
-        self._columns.forget(slots)
-        reset_records(self._rows.rows, slots, self._rows.template, self._width, kept)
+    def _parts(self) -> dict[str, KeyedRows | Timers]:
+        """Return what has changes of its own, beside the keys, by the name of its table."""
+        parts = {"rows": self._rows, "timers": self._timers}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def _clear(self, slots: Slots) -> None:
+        """Remove the values of ``slots``, each once, with their rows."""
+        if self._rows is not None:
+            self._rows.drop(slots)
+        self._values.clear(slots)
+
+    def _drop_values(self, slots: Slots) -> None:
+        """Remove the values of ``slots``, each once, and the keys that have no timers."""
+        if len(slots):
+            self._clear(slots)
+            self._drop_keys(slots if self._timers is None else slots[~self._timers.pending(slots)])
 
     def _drop_keys(self, slots: Slots) -> None:
         """Remove the keys of ``slots``, each once; their records are empty."""
         if not len(slots):
             return
-        self._index.remove(slots)
-        self._changes.remove(slots)
+        self._values.remove(slots)
         self._fired = self._fired[~np.isin(self._fired, slots)]
-        if self._changes.waiting > max(self.live, _FEW):
-            self._changes.give_up()
-            if self._timers is not None:
-                self._timers.changes.give_up()
+        self._values.changes.bound(self.live)
 
     def _drop_bare(self, slots: Slots) -> None:
         """Remove the keys among ``slots`` that have neither a value nor a timer."""
         assert self._timers is not None, "keys without a value have timers"
         if len(slots):
-            bare = slots[(self._rows.rows[slots, 0] >= 0) & ~self._timers.pending(slots)]
+            bare = self._values.bare(slots[~self._timers.pending(slots)])
             if len(bare):
                 self.change(bare)
                 self._drop_keys(bare)
@@ -612,12 +606,3 @@ class KeyedState:
         if len(self._fired):
             fired, self._fired = self._fired, np.empty(0, np.int32)
             self._drop_bare(fired)
-
-
-def _times(times: Times) -> npt.NDArray[np.int64]:
-    return np.full(1, times, np.int64) if isinstance(times, int) else times
-
-
-def _release(readers: Readers, index: KeyIndex, slots: Slots) -> None:
-    """Let new keys have ``slots`` once no snapshot is read. No method, so that state is freed without a collection."""
-    readers.defer(partial(index.release, slots))

@@ -9,11 +9,12 @@ before written ones, because a key may be deleted and come back.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from dataflow.arrow_values import to_array
+from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.state.arrays import from_words
 from dataflow.state.changes import Delta
@@ -22,9 +23,10 @@ from dataflow.state.copy_on_write import CHUNK, FrozenRows, Reading, Rows
 from dataflow.state.hashing import hash_rows, key_groups
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, KnownKeys
-from dataflow.state.timers import DOMAIN, DUE, SEQUENCE, SLOT
+from dataflow.state.ranges import SLOT
 
-__all__ = ["LIVE", "STAMP", "check_columns", "is_base", "marked", "owned", "resolved", "stored_keys", "stored_timers"]
+__all__ = ["LIVE", "STAMP", "check_columns", "is_base", "marked", "owned", "resolved", "stored_keys"]
+__all__ += ["MakeRows", "in_order", "stored_numbers"]
 
 LIVE = "/live"
 STAMP = "/stamp"
@@ -137,27 +139,40 @@ def stored_keys(
         yield rows(slots, frozen.rows_of(slots))
 
 
-def stored_timers(
-    frozen: FrozenRows, delta: Delta | None, known: KnownKeys, schema: pa.Schema, held: Reading
+class MakeRows(Protocol):
+    """A function that makes rows of a checkpoint from frozen records, which all exist or are all removed."""
+
+    def __call__(self, records: Rows, *, live: bool) -> pa.RecordBatch:
+        """Return the rows."""
+
+
+def in_order(table: pa.Table, column: int) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of ``table`` in ascending order of an int64 column."""
+    numbers = to_numbers(table.column(column))
+    if len(numbers) and (np.diff(numbers) < 0).any():
+        table = table.take(to_array(np.argsort(numbers, kind="stable")))
+    yield from table.to_batches()
+
+
+def stored_numbers(
+    frozen: FrozenRows, delta: Delta | None, known: KnownKeys, rows: MakeRows, held: Reading
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the timers of a checkpoint; in a delta, those that fired or were cancelled are not live."""
-
-    def rows(records: Rows) -> pa.RecordBatch:
-        numbers = [to_array(records[:, word].copy()) for word in (DUE, DOMAIN, SEQUENCE)]
-        live = to_array(records[:, 0] < 0)
-        slots = records[:, SLOT].astype(np.int32)
-        return pa.RecordBatch.from_arrays([*known.columns(slots), *numbers, live], schema=schema)
-
+    """Yield the records that belong to slots, as word SLOT says: those that exist, after those that were removed."""
     if delta is None:
         for records in frozen.chunks(CHUNK):
-            yield rows(records[records[:, 0] < 0])
+            yield from _by_text(known, records[records[:, 0] < 0], rows, live=True)
         return
-    gone, written = np.unique(delta.gone()), delta.slots()
-    for slots in _chunked(known, gone.astype(np.int32)):
-        yield rows(frozen.rows_of(slots))
-    for slots in _chunked(known, written[~np.isin(written, gone)]):
-        records = frozen.rows_of(slots)
-        yield rows(records[records[:, 0] < 0])
+    gone, written = delta.gone(), delta.slots()
+    for start in range(0, len(gone), CHUNK):
+        yield from _by_text(known, frozen.unchanged_rows(gone[start : start + CHUNK]), rows, live=False)
+    for start in range(0, len(written), CHUNK):
+        records = frozen.rows_of(written[start : start + CHUNK])
+        yield from _by_text(known, records[records[:, 0] < 0], rows, live=True)
+
+
+def _by_text(known: KnownKeys, records: Rows, rows: MakeRows, *, live: bool) -> Iterator[pa.RecordBatch]:
+    for first, stop in _pieces(known, records[:, SLOT].astype(np.int32)):
+        yield rows(records[first:stop], live=live)
 
 
 def _chunked(known: KnownKeys, slots: Slots) -> Iterator[Slots]:

@@ -1,39 +1,34 @@
 """Timers of keys: one for each key, due time and domain, fired in the order of their due times.
 
-The due times of a domain are cut into ranges, and a ``SortedDict`` holds one object a range, by its lower end. A range
-holds arrays of due times, sequence numbers and timers, and is split when it has some thousand entries: the number of
-Python objects follows the number of ranges, not of keys. Cancelling leaves the entry of a timer in its range, without
-effect, until half of the range is such entries.
-
-A timer is also a row of a table like that of the keys (``dataflow.state.copy_on_write``): that makes it part of
-snapshots. The timers of a slot are a linked list.
+A timer is a row of a table like that of the keys (``dataflow.state.copy_on_write``): that makes it part of snapshots.
+Due times are kept in ranges (``dataflow.state.ranges``). The timers of a slot are a linked list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
-from sortedcontainers import SortedDict
+import pyarrow as pa
 
+from dataflow.arrow_values import to_array, to_numbers
 from dataflow.state.changes import Changes
-from dataflow.state.copy_on_write import Readers, RecordRows
+from dataflow.state.copy_on_write import Readers, Reading, RecordRows, Rows
 from dataflow.state.index import Slots, WideSlotIndex
+from dataflow.state.keyed import KeyIndex, KnownKeys
+from dataflow.state.parts import LIVE, check_columns, in_order, marked, stored_numbers
+from dataflow.state.ranges import SEQUENCE, SLOT, TimeRanges
 
 __all__ = ["TimeDomain", "Timers"]
 
 Numbers = npt.NDArray[np.int64]
 
-_MOST = 4096
-"""Entries of a range before it is split."""
-_BLOCK = 1024
-"""Entries that are looked at together."""
 _LEAST = -(2**63)
 
-SEQUENCE, SLOT, DUE, DOMAIN = 1, 2, 3, 4
-"""The words of a timer's record, after its flags: the sign bit means that it is registered."""
+DUE, DOMAIN = 3, 4
+"""The words of a timer's record, after its sequence number and its key's slot."""
 
 
 class TimeDomain(Enum):
@@ -50,56 +45,18 @@ class TimeDomain(Enum):
 _NUMBERS = {TimeDomain.EVENT: 0, TimeDomain.CLOCK: 1}
 
 
-class _Range:
-    """The timers of a range of due times, in the order of registration until they are sorted."""
-
-    __slots__ = ("_count", "_rows", "dead", "is_sorted", "most")
-
-    def __init__(self, rows: Numbers) -> None:
-        self._rows = rows  # due, sequence, timer
-        self._count = len(rows)
-        self.dead = 0
-        self.is_sorted = False
-        self.most = _MOST  # entries before it is split; more if all are due at one time
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def rows(self) -> Numbers:
-        return self._rows[: self._count]
-
-    def add(self, rows: Numbers) -> None:
-        if self._count + len(rows) > len(self._rows):
-            longer = np.empty((2 * (self._count + len(rows)), 3), np.int64)
-            longer[: self._count] = self.rows
-            self._rows = longer
-        self._rows[self._count : self._count + len(rows)] = rows
-        self._count += len(rows)
-        self.is_sorted = False
-
-    def sort(self) -> Numbers:
-        """Sort by due time, then sequence, and return the rows."""
-        if not self.is_sorted:
-            rows = self.rows
-            self._rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
-            self.is_sorted = True
-        return self.rows
-
-    def keep(self, rows: Numbers, dead: int = 0) -> None:
-        """Hold ``rows`` alone, sorted already, of which ``dead`` have no effect."""
-        self._rows, self._count, self.dead = rows, len(rows), dead
-
-
 class Timers:
     """The timers of one operator's keys. Slots are those of the keys."""
 
-    def __init__(self, readers: Readers) -> None:
+    def __init__(self, keys: pa.Schema, readers: Readers) -> None:
+        self._keys = len(keys)
+        numbers = [pa.field(name, pa.int64()) for name in ("due", "domain", "sequence")]
+        self._stored = pa.schema([*keys, *numbers, pa.field(LIVE, pa.bool_())])
         self._index = WideSlotIndex(3)
         self.records = RecordRows(np.zeros(5, np.int64))
         index = self._index
         self.changes = Changes(lambda timers: readers.defer(lambda: index.release(timers)))
-        self._ranges: dict[TimeDomain, SortedDict[int, _Range]] = {domain: SortedDict() for domain in TimeDomain}
+        self._ranges = {domain: TimeRanges() for domain in TimeDomain}
         self._sequence = 0
         self._heads: Slots = np.full(512, -1, np.int32)  # of each slot its last timer, -1: none
         self._links: Slots = np.empty((512, 2), np.int32)  # of each timer the one before and after it in its slot
@@ -135,7 +92,7 @@ class Timers:
         records[new, 0] = _LEAST
         link_timers(new, slots[rows], self._heads, self._links)
         self.live += len(new)
-        self._enter(domain, np.stack([dues[rows], sequences, new.astype(np.int64)], axis=1))
+        self._ranges[domain].enter(np.stack([dues[rows], sequences, new.astype(np.int64)], axis=1), records)
 
     def cancel(self, slots: Slots, dues: Numbers, domain: TimeDomain) -> None:
         """Remove the timers with these slots and due times; those that are not registered are skipped."""
@@ -154,21 +111,7 @@ class Timers:
 
     def due(self, upto: int, domain: TimeDomain, limit: int) -> tuple[Numbers, Slots]:
         """Remove and return the due times and slots of at most ``limit`` timers due at or before ``upto``, in order."""
-        fired: list[Numbers] = []
-        room, ranges = limit, self._ranges[domain]
-        while ranges and room > 0 and ranges.peekitem(0)[0] <= upto:
-            first, entries = ranges.peekitem(0)
-            rows = entries.sort()
-            stop = min(int(np.searchsorted(rows[:, 0], upto, side="right")), room + _BLOCK)
-            alive = np.flatnonzero(self._is_alive(rows[:stop]))[:room]
-            stop = stop if len(alive) < room else int(alive[-1]) + 1
-            fired.append(rows[alive])
-            room -= len(alive)
-            del ranges[first]
-            if stop < len(rows):
-                entries.keep(rows[stop:], entries.dead - (stop - len(alive)))
-                ranges[int(rows[stop, 0])] = entries
-        chosen = np.concatenate([*fired, np.empty((0, 3), np.int64)])
+        chosen = self._ranges[domain].take(upto, limit, self.records.rows)
         timers = chosen[:, 2].astype(np.int32)
         slots = self.records.rows[timers, SLOT].astype(np.int32)
         self._remove(timers)
@@ -176,30 +119,47 @@ class Timers:
 
     def next_due(self, domain: TimeDomain) -> int | None:
         """Return the earliest due time of a domain, or None if it has no timer."""
-        ranges = self._ranges[domain]
-        while ranges:
-            first, entries = ranges.peekitem(0)
-            rows = entries.sort()
-            for start in range(0, len(rows), _BLOCK):
-                alive = np.flatnonzero(self._is_alive(rows[start : start + _BLOCK]))
-                if len(alive):
-                    return int(rows[start + alive[0], 0])
-            del ranges[first]
-        return None
+        return self._ranges[domain].first(self.records.rows)
 
-    def _is_alive(self, rows: Numbers) -> npt.NDArray[np.bool_]:
-        records = self.records.rows
-        alive: npt.NDArray[np.bool_] = (records[rows[:, 2], 0] < 0) & (records[rows[:, 2], SEQUENCE] == rows[:, 1])
-        return alive
+    def freeze(self, checkpoint: int, since: int | None, known: KnownKeys, reading: Reading) -> pa.RecordBatchReader:
+        """Return the timers of this moment, or those that were registered or removed since checkpoint ``since``."""
+        delta = self.changes.close(checkpoint, since, len(self.records.rows))
+        frozen = self.records.freeze(self.count, None if delta is None else delta.chosen)
+        schema = marked(self._stored, base=delta is None, keys=self._keys + 2)
+
+        def rows(records: Rows, *, live: bool) -> pa.RecordBatch:
+            numbers = [to_array(records[:, word].copy()) for word in (DUE, DOMAIN, SEQUENCE)]
+            keys = known.columns(records[:, SLOT].astype(np.int32))
+            return pa.RecordBatch.from_arrays([*keys, *numbers, to_array(np.full(len(records), live))], schema=schema)
+
+        return pa.RecordBatchReader.from_batches(schema, stored_numbers(frozen, delta, known, rows, reading))
+
+    def restore(self, table: pa.Table, index: KeyIndex, enter: Callable[[Sequence[pa.Array]], Slots]) -> Slots:
+        """Remove and register the timers of a part, in the order of registration; return the slots that had some.
+
+        ``enter`` returns the slot of each key; new keys get one.
+        """
+        check_columns(table, self._stored)
+        count, entered = self._keys, [np.empty(0, np.int32)]
+        for batch in in_order(table, count + 2):
+            dues, domains, _, live = [to_numbers(column) for column in batch.columns[count:]]
+            gone = index.find(batch.columns[:count])
+            for domain, number in _NUMBERS.items():
+                mine = (domains == number) & ~live & (gone >= 0)
+                self.cancel(gone[mine], dues[mine], domain)
+            slots = enter(batch.filter(to_array(live)).columns[:count]).copy()
+            entered.append(slots)
+            for domain, number in _NUMBERS.items():
+                mine = domains[live] == number
+                self.set(slots[mine], dues[live][mine], domain)
+        return np.unique(np.concatenate(entered)).astype(np.int32)
 
     def _cancel(self, timers: Slots) -> None:
         """Remove timers whose entries are still in their ranges."""
         records = self.records.rows[timers]
         self._remove(timers)
         for domain, number in _NUMBERS.items():
-            dues = np.sort(records[records[:, DOMAIN] == number, DUE])
-            if len(dues):
-                self._bury(domain, dues)
+            self._ranges[domain].bury(records[records[:, DOMAIN] == number, DUE], self.records.rows)
 
     def _remove(self, timers: Slots) -> None:
         from dataflow.state.kernels.timers import unlink_timers
@@ -213,60 +173,7 @@ class Timers:
         self.live -= len(timers)
         self._index.remove(timers)
         self.changes.remove(timers)
-
-    def _bury(self, domain: TimeDomain, dues: Numbers) -> None:
-        """Count the entries with these due times, in ascending order, as dead; drop those of half dead ranges."""
-        ranges = self._ranges[domain]
-        for first, start, stop in self._parts(ranges, dues):
-            entries = ranges[first]
-            entries.dead += stop - start
-            if 2 * entries.dead > len(entries):
-                rows = entries.sort()
-                rows = rows[self._is_alive(rows)]
-                del ranges[first]
-                if len(rows):
-                    entries.keep(rows)
-                    ranges[min(first, int(rows[0, 0]))] = entries
-
-    def _enter(self, domain: TimeDomain, rows: Numbers) -> None:
-        rows = rows[np.argsort(rows[:, 0], kind="stable")]
-        ranges = self._ranges[domain]
-        if not ranges or int(rows[0, 0]) < ranges.peekitem(0)[0]:
-            if not ranges:
-                ranges[int(rows[0, 0])] = _Range(np.empty((0, 3), np.int64))
-            else:
-                first, entries = ranges.popitem(0)
-                ranges[int(rows[0, 0])] = entries
-        for first, start, stop in self._parts(ranges, rows[:, 0]):
-            ranges[first].add(rows[start:stop])
-            if len(ranges[first]) > ranges[first].most:
-                self._split(ranges, first)
-
-    def _split(self, ranges: SortedDict[int, _Range], first: int) -> None:
-        """Split a range into pieces of about half the greatest size, not between equal due times."""
-        rows = ranges[first].sort()
-        rows = rows[self._is_alive(rows)]
-        cuts = np.searchsorted(rows[:, 0], rows[_MOST // 2 : len(rows) : _MOST // 2, 0], side="left")
-        del ranges[first]
-        for i, piece in enumerate(np.split(rows, np.unique(cuts[cuts > 0]))):
-            if len(piece):
-                entries = _Range(piece.copy())
-                entries.is_sorted = True
-                entries.most = max(_MOST, 2 * len(piece))
-                ranges[first if i == 0 else int(piece[0, 0])] = entries
-
-    @staticmethod
-    def _parts(ranges: SortedDict[int, _Range], dues: Numbers) -> Iterator[tuple[int, int, int]]:
-        """Yield the lower end of each range that holds some of the ascending ``dues``, and where they begin and end."""
-        start = 0
-        while start < len(dues):
-            place = ranges.bisect_right(int(dues[start])) - 1
-            first = ranges.peekitem(place)[0]
-            stop = len(dues)
-            if place + 1 < len(ranges):
-                stop = int(np.searchsorted(dues, ranges.peekitem(place + 1)[0], side="left"))
-            yield first, start, stop
-            start = stop
+        self.changes.bound(self.live)
 
     def _change(self, timers: Slots) -> None:
         self.records.save(timers)
@@ -289,17 +196,9 @@ class Timers:
         assert len(alive) == self.live, f"{len(alive)} timers are registered, counted {self.live}"
         listed: list[int] = []
         for domain, ranges in self._ranges.items():
-            firsts = list(ranges.keys())
-            for i, (first, entries) in enumerate(ranges.items()):
-                dues = entries.rows[:, 0]
-                assert len(dues), f"the range from {first} is empty"
-                assert dues.min() >= first, f"the range from {first} has a timer due at {dues.min()}"
-                assert i + 1 == len(firsts) or dues.max() < firsts[i + 1], f"the range from {first} overlaps the next"
-                held = self._is_alive(entries.rows)
-                assert int(np.sum(~held)) == entries.dead, f"{np.sum(~held)} dead entries, counted {entries.dead}"
-                timers = entries.rows[held, 2]
-                assert (self.records.rows[timers, DOMAIN] == _NUMBERS[domain]).all(), f"the range from {first} is mixed"
-                listed += timers.tolist()
+            timers = ranges.validate(self.records.rows)
+            assert (self.records.rows[timers, DOMAIN] == _NUMBERS[domain]).all(), f"a timer is not of {domain}"
+            listed += timers
         assert sorted(listed) == alive.tolist(), "the ranges do not list every timer once"
         linked = 0
         for head in self._heads[self._heads >= 0].tolist():

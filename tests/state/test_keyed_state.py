@@ -1,4 +1,4 @@
-"""Keyed state against a model: a dict with the rules of visibility, timers and checkpoints, and random operations.
+"""Keyed state against a model: a dict with the rules of values, rows, timers and checkpoints, and random operations.
 
 Run more of it with ``pytest tests/state/test_keyed_state.py -m soak``.
 """
@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ KEYS: dict[str, list[tuple[pa.DataType, list[Any]]]] = {
         (pa.dictionary(pa.int32(), pa.large_string()), [None, *[f"w{i}" for i in range(12)]]),
     ],
 }
+ROWS = pa.schema({"v": pa.int32(), "s": pa.string()})
 COLUMNS = pa.schema({"n": pa.int64(), "f": pa.float32(), "t": pa.string(), "b": pa.bool_()})
 DOMAINS = (TimeDomain.EVENT, TimeDomain.CLOCK)
 GROUPS = 8
@@ -56,6 +58,7 @@ class Model:
     ttl: int | None
     values: dict[Key, dict[str, Any]] = field(default_factory=dict)
     stamps: dict[Key, int] = field(default_factory=dict)
+    rows: dict[Key, list[tuple[int, dict[str, Any]]]] = field(default_factory=dict)
     timers: dict[tuple[Key, int, TimeDomain], int] = field(default_factory=dict)
     registered: int = 0
 
@@ -66,13 +69,28 @@ class Model:
         fresh = not self.is_visible(key, now)
         if fresh:
             self.values[key], self.stamps[key] = dict.fromkeys(COLUMNS.names), stamp
+            self.rows[key] = []
         self.values[key].update(row)
         self.stamps[key] = max(self.stamps[key], stamp)
         return fresh
 
     def delete(self, key: Key) -> None:
         self.values.pop(key, None)
+        self.rows.pop(key, None)
         self.timers = {timer: n for timer, n in self.timers.items() if timer[0] != key}
+
+    def append(self, key: Key, time: int, row: dict[str, Any]) -> None:
+        self.rows[key].append((time, row))
+        self.rows[key].sort(key=lambda entry: entry[0])  # stable: equal times stay in the order of arrival
+
+    def between(self, key: Key, low: int, high: int) -> list[dict[str, Any]]:
+        return [row for time, row in self.rows[key] if low <= time < high]
+
+    def drop_before(self, time: int, keys: Sequence[Key]) -> int:
+        held = sum(len(self.rows[key]) for key in keys)
+        for key in keys:
+            self.rows[key] = [entry for entry in self.rows[key] if entry[0] >= time]
+        return held - sum(len(self.rows[key]) for key in keys)
 
     def set_timer(self, key: Key, due: int, domain: TimeDomain) -> None:
         if (key, due, domain) not in self.timers:
@@ -89,6 +107,11 @@ class Model:
     def visible(self, now: int) -> dict[Key, tuple[int, dict[str, Any]]]:
         return {key: (self.stamps[key], self.values[key]) for key in self.values if self.is_visible(key, now)}
 
+    def contents(self, now: int) -> dict[Key, tuple[int, dict[str, Any]]]:
+        """What is visible, with the rows of each key."""
+        rows = {key: [row for _, row in self.rows[key]] for key in self.values}
+        return {key: (stamp, value | {"rows": rows[key]}) for key, (stamp, value) in self.visible(now).items()}
+
 
 @dataclass
 class Stored:
@@ -100,12 +123,20 @@ class Stored:
     model: Model
     now: int
     tables: dict[str, pa.Table] | None = None
+    begun: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
 
     def read(self) -> dict[str, pa.Table]:
         if self.tables is None:
-            self.tables = {name: reader.read_all() for name, reader in self.readers.items()}
+            self.tables = {}
+            for name, reader in self.readers.items():
+                self.tables[name] = pa.Table.from_batches([*self.begun.get(name, ()), *reader], reader.schema)
             self.readers = {}
         return self.tables
+
+    def begin(self, name: str) -> None:
+        """Read the first batch of a table, and leave the others for later."""
+        if self.tables is None and name in self.readers and name not in self.begun:
+            self.begun[name] = list(islice(self.readers[name], 1))
 
 
 class Run:
@@ -125,7 +156,7 @@ class Run:
         self.durable: list[int] = []
 
     def new(self) -> KeyedState:
-        return KeyedState(self.schema, COLUMNS, ttl=None if self.ttl is None else Ttl(self.ttl))
+        return KeyedState(self.schema, COLUMNS, rows=ROWS, ttl=None if self.ttl is None else Ttl(self.ttl))
 
     def keys(self, rows: int) -> tuple[list[pa.Array], list[Key]]:
         picked = [[self.rng.choice(pool) for pool in self.pools] for _ in range(rows)]
@@ -159,6 +190,50 @@ class Run:
         arrays = [pa.array([row[name] for row in values], COLUMNS.field(name).type) for name in names]
         if names:
             self.state.write(slots, pa.RecordBatch.from_arrays(arrays, names=names))
+        if self.rng.random() < 0.5:
+            self.append(slots, keys)
+
+    def append(self, slots: np.ndarray, keys: Sequence[Key]) -> None:
+        times = np.array([self.watermark + self.rng.randrange(-30, 30) for _ in keys], np.int64)
+        texts = [None, "", "row", "r" * 300]
+        rows = [{"v": self.rng.choice([None, i]), "s": self.rng.choice(texts)} for i, _ in enumerate(keys)]
+        batch = pa.RecordBatch.from_pylist(rows, ROWS)
+        self.state.append(slots, times, batch.select(["s", "v"]) if self.rng.random() < 0.2 else batch)
+        for key, time, row in zip(keys, times.tolist(), rows, strict=True):
+            self.model.append(key, time, row)
+
+    def append_more(self) -> None:
+        columns, keys = self.keys(self.rng.choice([1, 40]))
+        slots = self.state.find(columns, self.watermark)
+        found = (slots >= 0).tolist()
+        self.append(slots[found], [key for key, known in zip(keys, found, strict=True) if known])
+
+    def between(self) -> None:
+        columns, keys = self.keys(10)
+        slots = self.state.find(columns, self.watermark)
+        low = np.array([self.watermark + self.rng.randrange(-60, 60) for _ in keys], np.int64)
+        high = low + self.rng.choice([0, 1, 30, 200])
+        offsets, batch = self.state.between(slots, low, high)
+        rows = batch.to_pylist()
+        for i, (key, slot) in enumerate(zip(keys, slots.tolist(), strict=True)):
+            expected = self.model.between(key, int(low[i]), int(high[i])) if slot >= 0 else []
+            assert rows[offsets[i] : offsets[i + 1]] == expected
+        assert self.state.between(slots, 0, 10**9, "s")[1].schema.names == ["s"]
+
+    def drop_rows(self) -> None:
+        """Drop rows of all keys, or of some; values that have expired and are not removed yet may have rows as well."""
+        time = self.watermark + self.rng.randrange(-40, 10)
+        if self.rng.random() < 0.5:
+            dropped, expected = self.state.drop_before(time), self.model.drop_before(time, list(self.model.values))
+        else:
+            columns, keys = self.keys(self.rng.choice([1, 20]))
+            slots = self.state.find(columns, self.watermark)
+            found = {key for key, slot in zip(keys, slots.tolist(), strict=True) if slot >= 0}
+            dropped, expected = (
+                self.state.drop_before(time, slots),
+                self.model.drop_before(time, sorted(found, key=str)),
+            )
+        assert dropped == expected if self.ttl is None else dropped <= expected
 
     def find(self) -> None:
         columns, keys = self.keys(20)
@@ -228,6 +303,8 @@ class Run:
             self.stored[self.number] = stored  # else: aborted at once, its readers dropped
         if self.rng.random() < 0.4:
             stored.read()
+        elif self.rng.random() < 0.5:
+            stored.begin(self.rng.choice(["keys", "rows", "timers"]))
 
     def settle(self) -> None:
         """One of the checkpoints under way is written and becomes durable, or fails."""
@@ -265,7 +342,7 @@ class Run:
             assert not found.keys() & mine.keys()
             found.update(mine)
             count += len(mine)
-        assert found == self.model.visible(self.watermark)
+        assert found == self.model.contents(self.watermark)
         self.state = self.new()
         self.state.restore(parts)
 
@@ -278,11 +355,16 @@ class Run:
         stamps = [0] * len(slots) if self.ttl is None else self.state.records[slots, -1].tolist()
         if self.ttl is None:
             stamps = [self.model.stamps[key] for key in keys]
+        offsets, appended = self.state.between(slots, -(10**9), 10**9)
+        rest = appended.to_pylist()
+        for i, (key, row) in enumerate(zip(keys, rows, strict=True)):
+            row["rows"] = rest[offsets[i] : offsets[i + 1]]
+            assert len(row["rows"]) <= len(self.model.rows[key])
         return {key: (stamp, row) for key, stamp, row in zip(keys, stamps, rows, strict=True)}
 
     def check(self) -> None:
         self.state.validate()
-        assert self.contents() == self.model.visible(self.watermark)
+        assert self.contents() == self.model.contents(self.watermark)
 
 
 OPERATIONS = {
@@ -290,13 +372,16 @@ OPERATIONS = {
     Run.find: 2,
     Run.touch: 2,
     Run.delete: 2,
+    Run.append_more: 3,
+    Run.between: 2,
+    Run.drop_rows: 2,
     Run.timers: 3,
     Run.due: 2,
     Run.expire: 3,
     Run.advance: 3,
-    Run.checkpoint: 2,
-    Run.settle: 2,
-    Run.restart: 0.3,
+    Run.checkpoint: 4,
+    Run.settle: 5,
+    Run.restart: 1,
 }
 
 
@@ -312,7 +397,7 @@ def run(kind: str, ttl: int | None, seed: int, steps: int) -> Run:
 @pytest.mark.parametrize("ttl", [None, 30])
 @pytest.mark.parametrize("kind", KEYS)
 def test_random_operations_agree_with_the_model(kind: str, ttl: int | None) -> None:
-    for seed in range(3):
+    for seed in range(4):
         run(kind, ttl, seed, 120)
 
 

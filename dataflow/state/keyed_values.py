@@ -1,0 +1,214 @@
+"""The values of keys: a slot for each key, a record for each slot, and what changed since the last checkpoint.
+
+Keys have slots (``dataflow.state.keyed``); a slot has a record of 64-bit words (``dataflow.state.columns``). Nothing is
+a Python object per key. A record is copied when it is first written after a snapshot
+(``dataflow.state.copy_on_write``), and listed for the next one (``dataflow.state.changes``).
+
+Bit 0 of word 0 is the owner's mark that a record may not expire; the sign bit means that the key has a value. A key
+without a value has timers, or is about to be removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array, to_numbers
+from dataflow.errors import CheckpointDamaged
+from dataflow.state.arrays import words
+from dataflow.state.changes import Changes, Delta
+from dataflow.state.columns import RecordColumns
+from dataflow.state.copy_on_write import Readers, Reading, RecordRows
+from dataflow.state.index import Slots
+from dataflow.state.keyed import KeyIndex
+from dataflow.state.parts import LIVE, STAMP, check_columns, marked, stored_keys
+from dataflow.state.ttl import Ttl
+
+__all__ = ["KeyedValues", "Times", "times"]
+
+Times = int | npt.NDArray[np.int64]
+"""A time for each row, or one for all; microseconds."""
+
+LEAST = -(2**63)
+_HELD = 1
+
+
+class KeyedValues:
+    """The keys of one operator in one subtask, with their records. See ``KeyedState`` for the arguments.
+
+    Attributes:
+        index: the keys.
+        records: a record for each slot.
+        changes: what changed since the last checkpoint.
+        stored: the columns of a checkpoint.
+    """
+
+    def __init__(
+        self, keys: pa.Schema, columns: RecordColumns, readers: Readers, *, ttl: Ttl | None, expected: int
+    ) -> None:
+        self.index = KeyIndex(keys, expected)
+        self.columns = columns
+        self.length = -1 if ttl is None else ttl.length
+        template = columns.template
+        self._width = len(template)  # without the stamp
+        self.stamp = 0 if ttl is None else self._width  # its word
+        if ttl is not None:
+            template = np.append(template, 0)
+        self._readers = readers
+        self.records = RecordRows(template, expected)
+        columns.attach(self.records, readers)
+        self.changes = Changes(partial(_release, readers, self.index))
+        self._sweep = 0
+        stamp = [] if ttl is None else [pa.field(STAMP, pa.int64())]
+        self.stored = pa.schema([*self.index.schema, *columns.stored, *stamp, pa.field(LIVE, pa.bool_())])
+
+    def visible(self, slots: Slots, now: Times) -> npt.NDArray[np.bool_]:
+        """Return whether each slot has a value that is visible at ``now``; -1 has none."""
+        from dataflow.state.kernels.keyed import visible_rows
+
+        visible = np.empty(len(slots), np.bool_)
+        visible_rows(self.records.rows, slots, times(now), self.stamp, self.length, visible)
+        return visible
+
+    def enter(self, keys: Sequence[pa.Array]) -> tuple[Slots, Slots]:
+        """Return the slot of each row's key, and the rows whose key is new; its record is empty."""
+        slots = self.index.slots(keys)
+        self.records.grow(len(self.index))
+        rows = self.index.fresh
+        if len(rows):
+            self.changes.note_new(slots[rows], len(self.records.rows))
+        return slots, rows
+
+    def set_live(self, slots: Slots) -> None:
+        """Give each slot a value."""
+        from dataflow.state.kernels.keyed import set_live
+
+        set_live(self.records.rows, slots)
+
+    def touch(self, slots: Slots, now: Times, stamps: Times) -> tuple[npt.NDArray[np.bool_], Slots]:
+        """Give each slot a value and a stamp; return whether each row found none, and slots whose value had expired."""
+        from dataflow.state.kernels.keyed import stamp_rows
+
+        self.change(slots)
+        fresh = np.empty(len(slots), np.bool_)
+        expired = np.empty(len(slots), np.int32)
+        records, now, stamps = self.records.rows, times(now), times(stamps)
+        count = stamp_rows(records, slots, now, stamps, self.stamp, self.length, fresh, expired)
+        slots = np.unique(expired[:count]) if count else expired[:0]
+        self._reset(slots, kept=LEAST | _HELD)
+        return fresh, slots
+
+    def change(self, slots: Slots) -> None:
+        """Prepare records of ``slots`` for a change."""
+        self.records.save(slots)
+        self.changes.note(slots, len(self.records.rows))
+
+    def clear(self, slots: Slots) -> None:
+        """Remove the values of ``slots``, each once; their keys stay."""
+        self.change(slots)
+        self._reset(slots, kept=0)
+
+    def expired(self, now: int, limit: int) -> Slots:
+        """Return slots whose values have expired, of the next ``limit`` slots of a sweep that goes on for ever."""
+        from dataflow.state.kernels.keyed import find_expired
+
+        count = len(self.index)
+        start = self._sweep if self._sweep < count else 0
+        self._sweep = stop = min(start + limit, count)
+        found = np.empty(stop - start, np.int32)
+        return found[: find_expired(self.records.rows, start, stop, self.stamp, self.length, now, found)]
+
+    def bare(self, slots: Slots) -> Slots:
+        """Return those of ``slots`` that have no value."""
+        return slots[self.records.rows[slots, 0] >= 0]
+
+    def remove(self, slots: Slots) -> None:
+        """Remove the keys of ``slots``, each once; their records are empty, and listed as changed."""
+        self.index.remove(slots)
+        self.changes.remove(slots)
+
+    def freeze(self, checkpoint: int, since: int | None, reading: Reading) -> tuple[pa.RecordBatchReader, Delta | None]:
+        """Return the rows of a checkpoint, and what they are of: all keys (None), or those that changed."""
+        delta = self.changes.close(checkpoint, since, len(self.records.rows))
+        frozen = self.records.freeze(len(self.index), None if delta is None else delta.chosen)
+        schema = marked(self.stored, base=delta is None, keys=len(self.index.schema))
+        rows = stored_keys(frozen, delta, self.index.known(), self.columns.freeze(), schema, self.stamp, reading)
+        return pa.RecordBatchReader.from_batches(schema, rows), delta
+
+    def dead_keys(self, table: pa.Table) -> Slots:
+        """Return the slots of the keys that a part of a checkpoint says were removed."""
+        check_columns(table, self.stored)
+        count = len(self.index.schema)
+        found = [np.empty(0, np.int32)]
+        for batch in table.to_batches():
+            live = to_numbers(batch.columns[-1])
+            if not live.all():
+                found.append(self.index.find(batch.filter(to_array(~live)).columns[:count]))
+        slots = np.concatenate(found)
+        return slots[slots >= 0]
+
+    def restore(self, table: pa.Table) -> None:
+        """Write the keys of a part of a checkpoint; those that it says were removed are removed already."""
+        from dataflow.state.kernels.copy_on_write import mark_rows
+
+        empty, count = not len(self.index), len(self.index.schema)
+        written, found, marks = 0, 0, np.zeros(0, np.uint8)
+        for batch in table.to_batches():
+            live = to_numbers(batch.columns[-1])
+            if not live.all():
+                batch = batch.filter(to_array(live))
+            if not batch.num_rows:
+                continue
+            slots = self.index.slots(batch.columns[:count])
+            written += batch.num_rows
+            self.records.grow(len(self.index))
+            if not empty:
+                marks = np.append(marks, np.zeros(len(self.records.rows) // 8 + 1 - len(marks), np.uint8))
+                found += mark_rows(slots, marks)
+                if found != written:
+                    break
+            self._restore_records(slots, batch.columns[count:-1], empty=empty)
+        found = len(self.index) if empty else found
+        if found != written:
+            raise CheckpointDamaged(f"a part has {written} keys, but only {found} distinct ones: expected each once")
+
+    def _restore_records(self, slots: Slots, columns: list[pa.Array], *, empty: bool) -> None:
+        """Write the columns of a batch into the records of ``slots``; the state was ``empty`` before its part."""
+        if self.stamp and columns[-1].null_count:
+            raise CheckpointDamaged(f"{columns[-1].null_count} keys have no stamp")
+        stamps = [words(columns.pop())] if self.stamp else []
+        first, last = int(slots[0]), int(slots[-1])
+        in_order = empty and last - first == len(slots) - 1
+        if in_order:
+            records = self.records.rows[first : last + 1]
+        else:
+            self._reset(slots, kept=0)  # each once, or the part is damaged
+            records = np.empty((len(slots), len(self.records.template)), np.int64)
+            records[:] = self.records.template
+        self.columns.restore(records, slots, columns)
+        records[:, 0] |= LEAST
+        if stamps:
+            records[:, self.stamp] = stamps[0]
+        if not in_order:
+            self.records.rows[slots] = records
+
+    def _reset(self, slots: Slots, kept: int) -> None:
+        from dataflow.state.kernels.keyed import reset_records
+
+        if len(slots):
+            self.columns.forget(slots)
+            reset_records(self.records.rows, slots, self.records.template, self._width, kept)
+
+
+def times(times: Times) -> npt.NDArray[np.int64]:
+    """Return times as an array with an entry a row, or one for all."""
+    return np.full(1, times, np.int64) if isinstance(times, int) else times
+
+
+def _release(readers: Readers, index: KeyIndex, slots: Slots) -> None:
+    """Let new keys have ``slots`` once no snapshot is read. No method, so that state is freed without a collection."""
+    readers.defer(partial(index.release, slots))

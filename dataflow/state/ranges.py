@@ -1,0 +1,191 @@
+"""Numbered things in the order of their times: what is due first, and what has passed, without a sweep over all.
+
+Times are cut into ranges, and a ``SortedDict`` holds one object a range, by its lower end. A range holds an array of
+times, sequence numbers and numbers, and is split when it has some thousand entries: the number of Python objects
+follows the number of ranges, not of entries. What is removed leaves its entry in its range, without effect, until half
+of the range is such entries.
+
+>>> records = np.array([[-1, 0], [-1, 1]])  # two things that exist, with their sequence numbers
+>>> ranges = TimeRanges()
+>>> ranges.enter(np.array([[30, 0, 0], [20, 1, 1]]), records)
+>>> ranges.first(records), ranges.take(25, 10, records).tolist(), ranges.first(records)
+(20, [[20, 1, 1]], 30)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+from sortedcontainers import SortedDict
+
+__all__ = ["SEQUENCE", "SLOT", "TimeRanges"]
+
+Numbers = npt.NDArray[np.int64]
+
+_MOST = 4096
+"""Entries of a range before it is split."""
+_BLOCK = 1024
+"""Entries that are looked at together."""
+
+SEQUENCE, SLOT = 1, 2
+"""The words of a record with its sequence number and its key's slot. The sign bit of word 0 means that it exists."""
+
+
+class _Range:
+    """The entries of a range of times, in the order in which they came until they are sorted."""
+
+    __slots__ = ("_count", "_rows", "dead", "is_sorted", "most")
+
+    def __init__(self, rows: Numbers) -> None:
+        self._rows = rows  # time, sequence, number
+        self._count = len(rows)
+        self.dead = 0
+        self.is_sorted = False
+        self.most = _MOST  # entries before it is split; more if all have one time
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def rows(self) -> Numbers:
+        return self._rows[: self._count]
+
+    def add(self, rows: Numbers) -> None:
+        if self._count + len(rows) > len(self._rows):
+            longer = np.empty((2 * (self._count + len(rows)), 3), np.int64)
+            longer[: self._count] = self.rows
+            self._rows = longer
+        self._rows[self._count : self._count + len(rows)] = rows
+        self._count += len(rows)
+        self.is_sorted = False
+
+    def sort(self) -> Numbers:
+        """Sort by time, and return the rows; those of equal times stay in the order of their sequence numbers."""
+        if not self.is_sorted:
+            rows = self.rows
+            self._rows = rows[np.argsort(rows[:, 0], kind="stable")]
+            self.is_sorted = True
+        return self.rows
+
+    def keep(self, rows: Numbers, dead: int = 0) -> None:
+        """Hold ``rows`` alone, sorted already, of which ``dead`` have no effect."""
+        self._rows, self._count, self.dead = rows, len(rows), dead
+
+
+class TimeRanges:
+    """The entries (time, sequence number, number) of one table of records, which is passed to each call.
+
+    An entry has no effect any more when the record of its number does not exist, or has another sequence number.
+    """
+
+    def __init__(self) -> None:
+        self._ranges: SortedDict[int, _Range] = SortedDict()
+
+    def enter(self, rows: Numbers, records: Numbers) -> None:
+        """Add entries; of equal times, in ascending order of the sequence numbers."""
+        if not len(rows):
+            return
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        ranges = self._ranges
+        if not ranges:
+            ranges[int(rows[0, 0])] = _Range(np.empty((0, 3), np.int64))
+        elif int(rows[0, 0]) < ranges.peekitem(0)[0]:
+            _, entries = ranges.popitem(0)
+            ranges[int(rows[0, 0])] = entries
+        for first, start, stop in self._parts(rows[:, 0]):
+            ranges[first].add(rows[start:stop])
+            if len(ranges[first]) > ranges[first].most:
+                self._split(first, records)
+
+    def take(self, upto: int, limit: int, records: Numbers) -> Numbers:
+        """Remove and return the first ``limit`` entries with a time of at most ``upto``, in order."""
+        taken: list[Numbers] = []
+        room, ranges = limit, self._ranges
+        while ranges and room > 0 and ranges.peekitem(0)[0] <= upto:
+            first, entries = ranges.peekitem(0)
+            rows = entries.sort()
+            stop = min(int(np.searchsorted(rows[:, 0], upto, side="right")), room + _BLOCK)
+            alive = np.flatnonzero(_is_alive(rows[:stop], records))[:room]
+            stop = stop if len(alive) < room else int(alive[-1]) + 1
+            taken.append(rows[alive])
+            room -= len(alive)
+            del ranges[first]
+            if stop < len(rows):
+                entries.keep(rows[stop:], entries.dead - (stop - len(alive)))
+                ranges[int(rows[stop, 0])] = entries
+        return np.concatenate([*taken, np.empty((0, 3), np.int64)])
+
+    def first(self, records: Numbers) -> int | None:
+        """Return the earliest time, or None if there is no entry."""
+        ranges = self._ranges
+        while ranges:
+            first, entries = ranges.peekitem(0)
+            rows = entries.sort()
+            for start in range(0, len(rows), _BLOCK):
+                alive = np.flatnonzero(_is_alive(rows[start : start + _BLOCK], records))
+                if len(alive):
+                    return int(rows[start + alive[0], 0])
+            del ranges[first]
+        return None
+
+    def bury(self, times: Numbers, records: Numbers) -> None:
+        """Take note that entries with these times have no effect any more; drop them from ranges with most of them."""
+        ranges = self._ranges
+        for first, start, stop in self._parts(np.sort(times)):
+            entries = ranges[first]
+            entries.dead += stop - start
+            if 2 * entries.dead > len(entries):
+                rows = entries.sort()
+                rows = rows[_is_alive(rows, records)]
+                del ranges[first]
+                if len(rows):
+                    entries.keep(rows)
+                    ranges[first] = entries
+
+    def validate(self, records: Numbers) -> list[int]:
+        """Check the ranges, and return the numbers of all entries with an effect."""
+        listed: list[int] = []
+        firsts = list(self._ranges.keys())
+        for i, (first, entries) in enumerate(self._ranges.items()):
+            times = entries.rows[:, 0]
+            assert len(times), f"the range from {first} is empty"
+            assert times.min() >= first, f"the range from {first} has the time {times.min()}"
+            assert i + 1 == len(firsts) or times.max() < firsts[i + 1], f"the range from {first} overlaps the next"
+            held = _is_alive(entries.rows, records)
+            assert int(np.sum(~held)) == entries.dead, f"{np.sum(~held)} dead entries, counted {entries.dead}"
+            listed += entries.rows[held, 2].tolist()
+        return listed
+
+    def _split(self, first: int, records: Numbers) -> None:
+        """Split a range into pieces of about half the greatest size, not between equal times."""
+        ranges = self._ranges
+        rows = ranges[first].sort()
+        rows = rows[_is_alive(rows, records)]
+        cuts = np.searchsorted(rows[:, 0], rows[_MOST // 2 : len(rows) : _MOST // 2, 0], side="left")
+        del ranges[first]
+        for i, piece in enumerate(np.split(rows, np.unique(cuts[cuts > 0]))):
+            if len(piece):
+                entries = _Range(piece.copy())
+                entries.is_sorted = True
+                entries.most = max(_MOST, 2 * len(piece))
+                ranges[first if i == 0 else int(piece[0, 0])] = entries
+
+    def _parts(self, times: Numbers) -> Iterator[tuple[int, int, int]]:
+        """Yield the lower end of each range that holds some of the ascending ``times``, and where they begin, end."""
+        ranges = self._ranges
+        start = 0
+        while start < len(times):
+            place = ranges.bisect_right(int(times[start])) - 1
+            first = ranges.peekitem(place)[0]
+            stop = len(times)
+            if place + 1 < len(ranges):
+                stop = int(np.searchsorted(times, ranges.peekitem(place + 1)[0], side="left"))
+            yield first, start, stop
+            start = stop
+
+
+def _is_alive(rows: Numbers, records: Numbers) -> npt.NDArray[np.bool_]:
+    alive: npt.NDArray[np.bool_] = (records[rows[:, 2], 0] < 0) & (records[rows[:, 2], SEQUENCE] == rows[:, 1])
+    return alive
