@@ -20,6 +20,7 @@ import numpy as np
 
 from dataflow.background import Submit
 from dataflow.errors import CheckpointError, PredicateSkippedWarning, UnstablePredicateWarning
+from dataflow.runtime.job.checkpoint_history import KEPT
 from dataflow.runtime.task.messages import Crashed
 from dataflow.runtime.task.notices import Notices
 
@@ -39,11 +40,14 @@ WAITING: Final = 8
 
 
 class Answers(Mapping[int, bool]):
-    """The results of a predicate, by checkpoint: a mapping that grows while the job runs, in the order of checkpoints.
+    """The results of a predicate at the last 1,000 checkpoints: a mapping from checkpoints, in their order.
 
     Attributes:
         name: the name of the predicate.
-        skipped: checkpoints at which it was not evaluated, because it was too slow or they could not be read.
+        earlier: results that are not in the mapping any more, because newer ones took their place.
+        held: the number of checkpoints at which it held, earlier ones included.
+        skipped: the last checkpoints, at most 1,000, at which it was not evaluated, because it was too slow or they
+            could not be read.
         error: the error it raised, if any; it is not evaluated again.
 
     >>> answers = Answers(lambda state: state > 3, "enough")
@@ -53,7 +57,9 @@ class Answers(Mapping[int, bool]):
 
     def __init__(self, predicate: Predicate, name: str) -> None:
         self.name = name
-        self.skipped: list[int] = []
+        self.earlier = 0
+        self.held = 0
+        self.skipped: deque[int] = deque(maxlen=KEPT)
         self.error: Exception | None = None
         self._predicate = predicate
         self._results: dict[int, bool] = {}
@@ -96,6 +102,10 @@ class Answers(Mapping[int, bool]):
             self.error = error
             raise
         held = self._results[checkpoint] = bool(answer)
+        self.held += held
+        if len(self._results) > KEPT:
+            del self._results[next(iter(self._results))]
+            self.earlier += 1
         if held and self._first is None:
             self._first = checkpoint
         if not held and self._first is not None and self._lapsed is None:

@@ -97,7 +97,7 @@ def test_of_too_many_that_wait_the_oldest_are_skipped_and_go(caplog: pytest.LogC
     for checkpoint in range(1, WAITING + 3):
         rig.completed(checkpoint)
         rig.predicates.retire(checkpoint)
-    assert rig.answers.skipped == [1, 2]
+    assert list(rig.answers.skipped) == [1, 2]
     assert "'rig' is not evaluated at checkpoint 2: 8 newer ones wait" in caplog.text
     rig.evaluate()
     assert list(rig.answers) == list(range(3, WAITING + 3))
@@ -108,7 +108,7 @@ def test_a_checkpoint_that_cannot_be_read_is_skipped() -> None:
     rig = Rig()
     rig.completed(12, 13, 14)
     rig.evaluate()
-    assert (list(rig.answers), rig.answers.skipped) == ([12, 14], [13])
+    assert (list(rig.answers), list(rig.answers.skipped)) == ([12, 14], [13])
     (warning,) = rig.notices.warnings()
     assert isinstance(warning, PredicateSkippedWarning)
     assert str(warning).startswith("predicate 'rig' was not evaluated at checkpoint 13, which cannot be read: ")
@@ -148,3 +148,12 @@ def test_one_that_comes_when_the_job_is_over_is_asked_at_once() -> None:
     rig.predicates.evaluate_late(AddPredicate(late, lambda: None), 7)
     assert dict(late) == {7: True}
     assert rig.predicates.done()
+
+
+def test_the_results_at_the_last_1000_checkpoints_are_kept() -> None:
+    answers = Answers(lambda state: state % 3 == 0, "third")
+    for checkpoint in range(1, 2_501):
+        answers.judge(checkpoint, checkpoint)  # type: ignore[arg-type]
+        answers.skipped.append(checkpoint)
+    assert list(answers) == list(range(1_501, 2_501)) == list(answers.skipped)
+    assert (answers.earlier, answers.held, answers.first, answers.lapsed) == (1_500, 833, 3, 4)
