@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataflow.state.copy_on_write import Bitmap
+from dataflow.state.copy_on_write import Bitmap, empty_bitmap
 from dataflow.state.index import Slots
 
 __all__ = ["Changes", "Delta"]
@@ -66,8 +66,8 @@ class _Interval:
     """The changes from one checkpoint to the next."""
 
     def __init__(self, capacity: int) -> None:
-        self.marks: Bitmap = np.zeros(-(-capacity // 8), np.uint8)
-        self.new: Bitmap = np.zeros(len(self.marks), np.uint8)
+        self.marks = empty_bitmap(capacity)
+        self.new = empty_bitmap(capacity)
         self.removed: list[Slots] = []
 
     def note(self, slots: Slots, capacity: int) -> None:
@@ -181,6 +181,6 @@ class Changes:
 
 
 def _padded(bits: Bitmap, size: int) -> Bitmap:
-    longer = np.zeros(size, np.uint8)
+    longer = empty_bitmap(8 * size)
     longer[: len(bits)] = bits
     return longer

@@ -22,6 +22,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from mmap import mmap
 from weakref import ref
 
 import numpy as np
@@ -30,12 +31,24 @@ import numpy.typing as npt
 from dataflow.state.arrays import fresh_words
 from dataflow.state.index import Slots
 
-__all__ = ["CHUNK", "Bitmap", "CopyOnWriteRows", "FrozenRows", "Readers", "Reading", "RecordRows", "Rows"]
+__all__ = [
+    "CHUNK",
+    "Bitmap",
+    "CopyOnWriteRows",
+    "FrozenRows",
+    "Readers",
+    "Reading",
+    "RecordRows",
+    "Rows",
+    "empty_bitmap",
+]
 
 Rows = npt.NDArray[np.int64]
 
 Bitmap = npt.NDArray[np.uint8]
 """A bit for each slot, the least significant of a byte first."""
+_ALL: Bitmap = np.empty(0, np.uint8)
+_LITTLE = 1 << 16
 
 _FIRST = 512
 
@@ -44,6 +57,18 @@ CHUNK = 131_072
 
 BLOCK = 65_536
 """Rows of a block of the log. Memory is allocated by block, because new pages are the main cost of saving a row."""
+
+
+def empty_bitmap(slots: int) -> Bitmap:
+    """Return a bitmap without any bits; the memory of a large one is not touched before bits are set.
+
+    A barrier makes some of them, and must not wait for megabytes of zeros.
+
+    >>> empty_bitmap(20).tolist()
+    [0, 0, 0]
+    """
+    size = -(-slots // 8)
+    return np.zeros(size, np.uint8) if size < _LITTLE else np.frombuffer(mmap(-1, size), np.uint8)
 
 
 class CopyOnWriteRows:
@@ -165,7 +190,8 @@ class FrozenRows:
         self._count = count
         self._lock = threading.Lock()  # guards the three attributes below, but not the rows: see chunks
         self._progress = 0  # rows below it are copied
-        self._saved = np.zeros(-(-count // 8), np.uint8) if chosen is None else ~chosen  # a bit a row
+        self._saved = empty_bitmap(count)
+        self._chosen = _ALL if chosen is None else chosen
         self._log: list[_Block] = []
 
     @property
@@ -189,6 +215,7 @@ class FrozenRows:
                     done,
                     self._progress,
                     self._count,
+                    self._chosen,
                     self._saved,
                     block.slots,
                     block.rows,

@@ -7,7 +7,7 @@ from typing import Any
 from numba import types
 
 from dataflow.kernel_cache.decorator import kernel
-from dataflow.state.kernels.words import RECORDS, RI32, WI32, WI64, prefetch
+from dataflow.state.kernels.words import RECORDS, RI32, RU8, WI32, WI64, prefetch
 
 __all__ = ["copy_rows", "mark_rows", "put_back", "put_back_found", "save_rows"]
 
@@ -18,13 +18,25 @@ RO64 = types.Array(types.int64, 2, "C", readonly=True)
 
 
 @kernel(
-    types.int64(RO64, RI32, types.int64, types.int64, types.int64, types.uint8[::1], WI32, types.int64[:, ::1], WI64)
+    types.int64(
+        RO64, RI32, types.int64, types.int64, types.int64, RU8, types.uint8[::1], WI32, types.int64[:, ::1], WI64
+    )
 )
 def save_rows(
-    rows: Any, slots: Any, start: Any, low: Any, high: Any, saved: Any, log_slots: Any, log_rows: Any, used: Any
+    rows: Any,
+    slots: Any,
+    start: Any,
+    low: Any,
+    high: Any,
+    chosen: Any,
+    saved: Any,
+    log_slots: Any,
+    log_rows: Any,
+    used: Any,
 ) -> Any:
     """Append ``rows[slot]`` to the log for each slot from ``low`` to ``high`` that is not marked in ``saved``; mark it.
 
+    If ``chosen`` is not empty, slots that are not marked in it are left out.
     ``used`` is (entries of the log). Begins at ``slots[start]``. Returns the first position for which the log had no
     room, or the length.
     """
@@ -34,6 +46,8 @@ def save_rows(
             prefetch(rows, types.int64(slots[i + AHEAD]) * rows.shape[1])
         slot = types.int64(slots[i])
         if slot < low or slot >= high or (saved[slot >> 3] >> (slot & 7)) & 1:
+            continue
+        if chosen.size > 0 and (chosen[slot >> 3] >> (slot & 7)) & 1 == 0:
             continue
         if entries == log_slots.size:
             used[0] = entries
