@@ -13,25 +13,23 @@ True
 >>> changes.note(np.array([2, 2, 0], np.int32), 4)
 >>> changes.durable(1)
 >>> delta = changes.close(2, 1, 4)
->>> delta.slots().tolist(), delta.gone().tolist()
-([0, 2], [])
+>>> [slots.tolist() for slots in delta.slots()], delta.gone().tolist()
+([[0, 2]], [])
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from dataflow.state.copy_on_write import Bitmap, empty_bitmap
+from dataflow.state.copy_on_write import CHUNK, Bitmap, empty_bitmap
 from dataflow.state.index import Slots
 
 __all__ = ["Changes", "Delta"]
 
 _NONE: Slots = np.empty(0, np.int32)
-_BYTES = 1 << 14
-"""Bytes of a bitmap that are unpacked together."""
 _FEW = 1 << 16
 """Removed slots that may always wait for a checkpoint."""
 
@@ -47,15 +45,20 @@ class Delta:
     chosen: Bitmap
     removed: Sequence[Slots]
 
-    def slots(self) -> Slots:
-        """Return the slots that were written, in ascending order; some may have no value any more."""
-        found = [_NONE]
-        for start in range(0, len(self.chosen), _BYTES):
-            block = self.chosen[start : start + _BYTES]
+    def slots(self) -> Iterator[Slots]:
+        """Yield the slots that were written, in ascending order, about ``CHUNK`` at a time; some may have no value."""
+        found, count = [_NONE], 0
+        for start in range(0, len(self.chosen), CHUNK // 8):
+            block = self.chosen[start : start + CHUNK // 8]
             if block.any():
                 bits = np.flatnonzero(np.unpackbits(block, bitorder="little"))
                 found.append((bits + 8 * start).astype(np.int32))
-        return np.concatenate(found)
+                count += len(bits)
+            if count > CHUNK // 2:
+                yield np.concatenate(found)
+                found, count = [_NONE], 0
+        if count:
+            yield np.concatenate(found)
 
     def gone(self) -> Slots:
         """Return the slots whose keys were removed."""

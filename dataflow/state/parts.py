@@ -135,8 +135,9 @@ def stored_keys(
         nulls = [pa.nulls(len(slots), type_) for type_ in schema.types[len(known.schema) : -1]]
         dead = to_array(np.zeros(len(slots), np.bool_))
         yield pa.RecordBatch.from_arrays([*known.columns(slots), *nulls, dead], schema=schema)
-    for slots in _chunked(known, delta.slots()):
-        yield rows(slots, frozen.rows_of(slots))
+    for written in delta.slots():
+        for slots in _chunked(known, written):
+            yield rows(slots, frozen.rows_of(slots))
 
 
 class MakeRows(Protocol):
@@ -162,11 +163,11 @@ def stored_numbers(
         for records in frozen.chunks(CHUNK):
             yield from _by_text(known, records[records[:, 0] < 0], rows, live=True)
         return
-    gone, written = delta.gone(), delta.slots()
+    gone = delta.gone()
     for start in range(0, len(gone), CHUNK):
         yield from _by_text(known, frozen.unchanged_rows(gone[start : start + CHUNK]), rows, live=False)
-    for start in range(0, len(written), CHUNK):
-        records = frozen.rows_of(written[start : start + CHUNK])
+    for slots in delta.slots():
+        records = frozen.rows_of(slots)
         yield from _by_text(known, records[records[:, 0] < 0], rows, live=True)
 
 
