@@ -476,6 +476,9 @@ class KeyedState:
         tables = {"keys": keys}
         for name, part in self._parts().items():
             tables[name] = part.freeze(checkpoint, None if delta is None else since, known, reading)
+        own = list(self._index.schema)
+        for name, table in tables.items():
+            assert list(table.schema)[: len(own)] == own, f"table {name!r} does not begin with the columns of the key"
         return tables
 
     def durable(self, checkpoint: int) -> None:

@@ -119,7 +119,7 @@ class Panes:
 
         No key is ever deleted: the windows that a watermark completed are left out by the restore.
         """
-        schema = marked(self.stored, base=since is None)
+        schema = marked(self.stored, base=since is None, keys=len(self._keys) + 1)
         readers = [(pane, pane.state.freeze(checkpoint, since)["keys"]) for pane in self]
         batches = (self._numbered(pane, batch, schema) for pane, reader in readers for batch in reader)
         return {"keys": pa.RecordBatchReader.from_batches(schema, batches)}

@@ -19,7 +19,7 @@ from dataflow.clock import ManualClock
 from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import CheckpointMismatch, ConfigurationError, GraphError
-from dataflow.planning.specs import Emit
+from dataflow.planning.specs import Aggregate, Emit
 from dataflow.state.ttl import Ttl
 from operators.aggregation.aggregate import AggregateOperator
 from tests.operators.operating import Emitted, context_of, drained, joined, stored
@@ -211,3 +211,12 @@ def test_rows_are_not_folded_before_an_aggregate_that_judges_each_by_its_time() 
 def test_a_ttl_that_makes_no_sense_is_refused(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         pipeline(**options)
+
+
+def test_the_shown_state_has_no_expired_values() -> None:
+    held = Aggregates(10)
+    held.feed([("a", 1, 0), ("b", 2, 5)])
+    held.operator._now = 12  # what a watermark sets before it removes anything
+    spec = Aggregate(("k",), tuple(AGGREGATIONS), Emit.UPDATES, None, ttl=Ttl(10), time=EventTime("t"))
+    shown = AggregateOperator.show(spec, stored(held.operator.snapshot()), [SCHEMA], OUTPUT)
+    assert shown.tables["rows"]["k"].to_pylist() == ["b"]

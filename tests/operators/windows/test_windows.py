@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.kept_rows import Keep, KeepMany, KeepNone
 from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.row_errors import LATE
@@ -21,6 +23,7 @@ from dataflow.planning.checks import edge_type
 from dataflow.planning.specs import Emit
 from dataflow.planning.specs import WindowAggregate as Spec
 from dataflow.state.hashing import key_group_range
+from dataflow.state.parts import resolved
 from operators.aggregation import combine
 from operators.aggregation.combine import CombineOperator
 from operators.aggregation.partials import is_partial
@@ -72,6 +75,11 @@ class Windows:
     def take(self, batch: pa.RecordBatch) -> list[tuple[object, ...]]:
         drained(self.operator.process(0, batch, self.out))
         return self.results()
+
+    def shown(self, state: Snapshot) -> list[dict[str, Any]]:
+        """The state as predicates see it."""
+        shown = WindowAggregateOperator.show(self.spec, state, [self.schema], self.context.output_schema)
+        return shown.tables["rows"].to_pylist()
 
     def advance(self, watermark: int) -> list[tuple[object, ...]]:
         drained(self.operator.advance(watermark, self.out))
@@ -166,6 +174,25 @@ def test_state_is_dropped_with_its_last_window() -> None:
     assert len(rows_of(stored(w.operator.snapshot()))) == 1
     w.advance(25)
     assert not len(rows_of(stored(w.operator.snapshot())))
+
+
+def test_the_shown_state_has_no_windows_that_are_complete() -> None:
+    """Neither those that share a pane with open ones, nor those that only older parts of a checkpoint hold."""
+    w = Windows()
+    w.feed(*[("a", 1, time) for time in range(0, 200, 10)], ("b", 5, 195))
+    log, values = w.operator.snapshot().logs["state"], w.operator.snapshot().values
+    assert isinstance(log, Incremental)
+    base = {name: reader.read_all() for name, reader in log.freeze(1, None).items()}
+    assert len(w.shown(Snapshot(values, {}, {"state": [base]}))) == 21
+    log.durable(1)
+    w.advance(185)
+    w.feed(("a", 2, 199), ("c", 7, 300))
+    delta = {name: reader.read_all() for name, reader in log.freeze(2, 1).items()}
+    state = Snapshot(w.operator.snapshot().values, {}, {"state": [base, delta]})
+    shown = [(row["k"], row["window_start"].microsecond, row["n"], row["s"]) for row in w.shown(state)]
+    assert sorted(shown) == [("a", 180, 1, 1), ("a", 190, 2, 3), ("b", 190, 1, 5), ("c", 300, 1, 7)]
+    whole = resolved([base, delta])["keys"]
+    assert sorted(whole.column(1).to_pylist()) == [*range(18), 18, 19, 19, 30]
 
 
 def test_a_null_time_is_refused_with_a_way_out() -> None:
