@@ -18,6 +18,7 @@ from dataflow.planning.specs import Grouped, WindowAggregate
 from operators.aggregation.records import partial_type
 
 __all__ = [
+    "OPEN",
     "RECORD",
     "ROWS",
     "WINDOW",
@@ -32,6 +33,8 @@ RECORD: Final = "barrierflow:record"
 """The column of records, in the memory layout of ``Records``."""
 WINDOW: Final = "barrierflow:window"
 """The column of window numbers."""
+OPEN: Final = "open"
+"""The value of a snapshot with the number of the first window that was not complete, or still took late rows."""
 ROWS: Final = "barrierflow:rows"
 """The column with the number of rows that a record holds."""
 

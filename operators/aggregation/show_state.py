@@ -11,16 +11,15 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_numbers
 from dataflow.contracts.operator import Snapshot
-from dataflow.planning.specs import Aggregate, Emit, Grouped, WindowAggregate
+from dataflow.planning.specs import Aggregate, Grouped, WindowAggregate
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
-from dataflow.untrusted import Time, parsed
-from operators.aggregation.partials import RECORD, WINDOW, folded_columns
+from dataflow.untrusted import parsed
+from operators.aggregation.partials import OPEN, RECORD, WINDOW, folded_columns
 from operators.aggregation.records import Records
 from operators.aggregation.restoring import first_format
 from operators.aggregation.window_times import edges
@@ -28,6 +27,7 @@ from operators.aggregation.window_times import edges
 __all__ = ["rows_of_partials", "shown_state"]
 
 _ROWS = "rows"
+_LEAST = -(2**63)
 
 
 class _Rows(Mapping[str, pa.Table]):
@@ -75,19 +75,10 @@ def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snap
     if ttl is not None:
         slots = slots[held.visible(slots, parsed(int, state.values["now"], "the time of the state"))]
     if isinstance(spec, WindowAggregate):
-        slots = slots[_open(spec, to_numbers(held.keys(slots)[-1]), state.values["watermark"])]
+        first = parsed(int, state.values.get(OPEN, _LEAST), "the first open window")
+        slots = slots[to_numbers(held.keys(slots)[-1]) >= first]
     keys = pa.RecordBatch.from_arrays(held.keys(slots), [*spec.keys, WINDOW][:count])
     return _rows(spec, made, keys.columns[: len(spec.keys)], _numbers(keys), records, slots)
-
-
-def _open(spec: WindowAggregate, numbers: npt.NDArray[np.int64], watermark: object) -> npt.NDArray[np.bool_]:
-    """Return which windows were not complete at ``watermark``, or still took late rows."""
-    time = parsed(Time | None, watermark, "the watermark of the state")
-    if time is None:
-        return np.ones(len(numbers), np.bool_)
-    lateness = 0 if spec.emit is Emit.FINAL else spec.lateness
-    result: npt.NDArray[np.bool_] = numbers > spec.window.complete(time - lateness)
-    return result
 
 
 def rows_of_partials(spec: Grouped, taken: pa.Schema, made: pa.Schema, batch: pa.RecordBatch) -> pa.Table:

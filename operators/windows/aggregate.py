@@ -33,7 +33,7 @@ from dataflow.state.keyed import index_kernels
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.parts import check_columns, owned
 from dataflow.untrusted import Time, parsed
-from operators.aggregation.partials import RECORD, ROWS, WINDOW, check_windows, folded_columns, is_partial
+from operators.aggregation.partials import OPEN, RECORD, ROWS, WINDOW, check_windows, folded_columns, is_partial
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.restoring import first_format, restoring
 from operators.aggregation.show_state import shown_state
@@ -131,6 +131,8 @@ class WindowAggregateOperator(Operator):
 
     def snapshot(self) -> Snapshot:
         values: dict[str, Json] = {"watermark": self._watermark, "aggregations": self._described()}
+        if self._watermark is not None:  # the tables also hold windows before it, which nobody needs any more
+            values[OPEN] = self._window.complete(self._watermark - self._lateness) + 1
         return Snapshot(values, logs={"state": self._panes})
 
     # --- rows
