@@ -159,10 +159,11 @@ def _by_path(
             f"{store.location} already holds checkpoints {list(ids)}; a job that starts from {path} needs an empty "
             "checkpoint directory of its own"
         )
-    manifest = folder.manifest()
-    folder.check_complete(manifest)
-    refuse_larger(folder.manifest_size + _bytes(manifest), limit, str(path))
-    states = states_of(manifest, folder.read)
+    with folder.pin():  # a job that runs there may replace the checkpoint meanwhile
+        manifest = folder.manifest()
+        folder.check_complete(manifest)
+        refuse_larger(folder.manifest_size + _bytes(manifest), limit, str(path))
+        states = states_of(manifest, folder.read)
     if _fits(manifest, plan):
         _check_states(states, plan)
         verify(manifest, states)

@@ -1,0 +1,235 @@
+"""The commands about stored checkpoints: what they print and delete, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+import dataflow as flow
+from dataflow.cli import main
+from operators.sinks.collect import collect
+from operators.sources.arrow import from_arrow
+from tests.commands import ROOT, on_a_terminal
+from tests.golden.archives import unpack
+from tests.golden.chain import CHAIN
+
+
+def _run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["checkpoints", *[str(argument) for argument in arguments]])
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A checkpoint directory with the one checkpoint of a job that finished."""
+    folder = tmp_path / "ckpt"
+    with flow.Pipeline("numbers") as p:
+        p.source(from_arrow(pa.table({"x": [1, 2, 3]})), name="numbers").sink(collect(), name="out")
+    p.run(checkpoint=flow.Checkpointing(folder, mode="unaligned"))
+    return folder
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Path:
+    """A directory with checkpoints 15 and 16, which need objects of 10 to 14, whose manifests are deleted."""
+    return unpack(CHAIN, tmp_path) / "ckpt"
+
+
+# --- ls
+
+
+def test_checkpoints_are_listed_with_mode_and_guarantee(directory: Path) -> None:
+    heading, _, line, *legend = _run(directory).stdout.splitlines()
+    assert [cell.strip() for cell in heading.split("|")[1:3]] == ["id", "kind"]
+    cells = [cell.strip() for cell in line.split("|")[1:-1]]
+    assert cells[:3] == ["1", "final", "unaligned (at least once)"]
+    assert cells[-5:] == ["0", "0", "0", "yes", "whole"]
+    assert "- repeated deliveries: rows that a restore delivers a second time, at the operator with the most" in legend
+
+
+def test_on_a_narrow_terminal_no_figure_is_cut(tmp_path: Path) -> None:
+    with flow.Pipeline("numbers") as p:
+        rows = pa.table({"x": range(300_000)})
+        p.source(from_arrow(rows), name="numbers").sink(collect(), name="out")
+    p.run(checkpoint=flow.Checkpointing(tmp_path / "ckpt", mode="unaligned"))
+    (line,) = json.loads(_run(tmp_path / "ckpt", "--json").stdout)
+    printed = on_a_terminal(["checkpoints", str(tmp_path / "ckpt")], {"COLUMNS": "80"}, out=True)
+    assert f"{line['bytes']:,}" in printed
+    assert {"unaligned (at least once)", "whole"} <= {cell.strip() for cell in re.split(r"\s{2,}|\r\n", printed)}
+    assert "\N{HORIZONTAL ELLIPSIS}" not in printed
+
+
+def test_checkpoints_as_json_have_every_field(directory: Path) -> None:
+    (line,) = json.loads(_run(directory, "--json").stdout)
+    assert line["created"] > 0
+    assert line["bytes"] > 0
+    del line["created"], line["bytes"]
+    assert line == {
+        "id": 1,
+        "status": "whole",
+        "reason": None,
+        "kind": "final",
+        "pipeline": "numbers",
+        "mode": "unaligned",
+        "guarantee": "at least once",
+        "tasks": 1,
+        "in_flight_rows": 0,
+        "in_flight_bytes": 0,
+        "duplicated": {},
+        "finished": True,
+    }
+
+
+def test_a_damaged_part_is_shown_with_the_reason(directory: Path) -> None:
+    part = next(directory.glob("chk-00000001/*.part"))
+    part.write_bytes(part.read_bytes()[:-1])
+    done = _run(directory)
+    assert done.exit_code == 0
+    assert "final" in done.stdout
+    assert "damaged: " in done.stdout
+    assert "bytes when it was written" in " ".join(done.stdout.split())
+
+
+def test_a_damaged_manifest_is_shown_with_the_reason(directory: Path) -> None:
+    manifest = directory / "chk-00000001" / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes().replace(b"numbers", b"numbars"))
+    (line,) = json.loads(_run(directory, "--json").stdout)
+    assert "the manifest was written with xxh3" in line["reason"]
+    assert line["kind"] is None
+    assert "?" in _run(directory).stdout
+
+
+def test_an_empty_directory_has_no_checkpoints(tmp_path: Path) -> None:
+    assert _run(tmp_path).stdout == (
+        f"there are no checkpoints in {tmp_path}; give the directory that the job has as Checkpointing(location)\n"
+    )
+    assert json.loads(_run(tmp_path, "--json").stdout) == []
+
+
+def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
+    done = _run(tmp_path / "nowhere")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"error: expected a checkpoint directory at {tmp_path / 'nowhere'}, found nothing; give the directory that the "
+        "job has as Checkpointing(location)\n"
+    )
+
+
+def test_a_file_is_not_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "found a file" in _run(tmp_path / "file").stderr
+
+
+def test_a_restore_can_be_looked_at_before_it_is_done(directory: Path) -> None:
+    before = sorted(path.name for path in directory.rglob("*"))
+    first, *lines = _run(directory, "--restore", "1").stdout.splitlines()
+    assert first == f"a restore of checkpoint 1 in {directory}, mode unaligned (at least once)"
+    assert [line.split("|")[1].strip() for line in lines[2:]] == ["finished", "in flight", "duplicates", "state"]
+    assert sorted(path.name for path in directory.rglob("*")) == before
+
+
+def test_a_restore_can_be_looked_at_as_json(directory: Path) -> None:
+    found = json.loads(_run(directory, "--restore", "1", "--json").stdout)
+    assert (found["checkpoint"], found["mode"], found["finished"]) == (1, "unaligned", True)
+    assert found["duration_us"] is None
+
+
+def test_a_restore_of_what_is_not_there_is_an_error(directory: Path) -> None:
+    done = _run(directory, "--restore", "7")
+    assert (done.exit_code, done.stderr) == (2, f"error: there is no checkpoint 7 in {directory}; there are [1]\n")
+
+
+def test_checkpoints_from_before_channel_state_have_no_count_of_it(tmp_path: Path) -> None:
+    golden = ROOT / "tests" / "store" / "golden" / "manifest-1.json"
+    folder = tmp_path / "chk-00000007"
+    folder.mkdir()
+    (folder / "manifest.json").write_bytes(golden.read_bytes())
+    (line,) = json.loads(_run(tmp_path, "--json").stdout)
+    assert (line["in_flight_rows"], line["in_flight_bytes"]) == (None, None)
+    assert "?" in _run(tmp_path).stdout
+
+
+def test_ls_is_the_command_without_a_name(directory: Path) -> None:
+    assert (
+        _run("ls", directory, "--json").stdout == _run(directory, "--json").stdout == _run("--json", directory).stdout
+    )
+
+
+def test_ls_names_the_objects_that_are_missing(chain: Path) -> None:
+    shutil.rmtree(chain / "chk-00000012")
+    lines = json.loads(_run("ls", chain, "--json").stdout)
+    assert [(line["id"], line["status"]) for line in lines] == [(15, "incomplete"), (16, "incomplete")]
+    assert "chk-00000012/out-0-" in lines[0]["reason"]
+    assert "copy or restore the whole checkpoint directory" in lines[0]["reason"]
+
+
+def test_ls_shows_an_unfinished_checkpoint_but_no_folder_that_others_need(chain: Path) -> None:
+    with flow.DirectoryStore(chain) as store:
+        store.write(17, "in[0]", b"no manifest")
+    lines = json.loads(_run("ls", chain, "--json").stdout)
+    assert [(line["id"], line["status"], line["bytes"]) for line in lines][2:] == [(17, "unfinished", 11)]
+    assert "unfinished: it has no manifest" in _run("ls", chain).stdout
+
+
+def test_ls_does_not_read_objects(chain: Path) -> None:
+    _flip(chain / "chk-00000010", "*.1.1.part")
+    assert {line["status"] for line in json.loads(_run("ls", chain, "--json").stdout)} == {"whole"}
+    assert "reads every byte" in " ".join(_run("ls", chain).stdout.split())
+
+
+# --- verify
+
+
+def test_verify_prints_each_object_and_succeeds(chain: Path) -> None:
+    done = _run("verify", chain)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[0] == "checkpoint 15: 8 objects, 29,830 bytes, whole"
+    assert done.stdout.splitlines()[-1] == "2 verified"
+    assert len(re.findall(r"^\| (in|out)\[0\] .* whole +\|$", done.stdout, re.MULTILINE)) == 8 + 9
+
+
+def test_verify_names_every_flipped_byte_of_a_chain(chain: Path) -> None:
+    objects = sorted(chain.glob("chk-*/*"))
+    assert len(objects) > 10
+    for path in objects:
+        data = path.read_bytes()
+        path.write_bytes(data[:-20] + bytes([data[-20] ^ 1]) + data[-19:])
+        done = _run("verify", chain)
+        assert done.exit_code == 1, path
+        assert f"{path}: the " in done.stdout
+        path.write_bytes(data)
+    assert _run("verify", chain).exit_code == 0
+
+
+def test_verify_reads_only_the_checkpoint_that_is_asked_for(chain: Path) -> None:
+    _flip(chain / "chk-00000016", "in-*")
+    assert _run("verify", chain, "15").exit_code == 0
+    (found,) = json.loads(_run("verify", chain, "16", "--json").stdout)
+    assert (found["id"], found["status"]) == (16, "damaged")
+    assert [one["file"] for one in found["objects"] if one["status"] == "damaged"] == ["in-0-7bf582d51e2391e1.1.0.part"]
+    assert sorted(found["objects"][0]) == ["bytes", "checkpoint", "file", "part", "reason", "status", "task"]
+
+
+def test_verify_of_an_unknown_checkpoint_names_those_that_exist(chain: Path) -> None:
+    done = _run("verify", chain, "15", "7")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"error: there is no checkpoint 7 in {chain}; there are [15, 16]\n"
+
+
+def test_an_unfinished_checkpoint_is_no_damage_unless_it_is_asked_for(chain: Path) -> None:
+    with flow.DirectoryStore(chain) as store:
+        store.write(17, "in[0]", b"no manifest")
+    assert _run("verify", chain).exit_code == 0
+    assert _run("verify", chain, "17").exit_code == 1
+
+
+def _flip(folder: Path, pattern: str) -> None:
+    """Flip a bit of a file."""
+    (path,) = folder.glob(pattern)
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
