@@ -17,7 +17,7 @@ from operators.sinks.collect import collect
 from operators.sources.arrow import from_arrow
 from tests.commands import ROOT, on_a_terminal
 from tests.golden.archives import unpack
-from tests.golden.chain import CHAIN
+from tests.golden.chain import CHAIN, ROWS, pipeline
 
 
 def _run(*arguments: str | Path) -> Result:
@@ -173,7 +173,7 @@ def test_ls_shows_an_unfinished_checkpoint_but_no_folder_that_others_need(chain:
         store.write(17, "in[0]", b"no manifest")
     lines = json.loads(_run("ls", chain, "--json").stdout)
     assert [(line["id"], line["status"], line["bytes"]) for line in lines][2:] == [(17, "unfinished", 11)]
-    assert "unfinished: it has no manifest" in _run("ls", chain).stdout
+    assert "unfinished: no manifest names its objects" in _run("ls", chain).stdout
 
 
 def test_ls_does_not_read_objects(chain: Path) -> None:
@@ -226,6 +226,96 @@ def test_an_unfinished_checkpoint_is_no_damage_unless_it_is_asked_for(chain: Pat
         store.write(17, "in[0]", b"no manifest")
     assert _run("verify", chain).exit_code == 0
     assert _run("verify", chain, "17").exit_code == 1
+
+
+# --- rm
+
+
+@pytest.mark.parametrize(("removed", "left"), [(15, 16), (16, 15)])
+def test_rm_leaves_what_other_checkpoints_need(removed: int, left: int, chain: Path) -> None:
+    before = set(chain.glob("chk-*/*"))
+    done = _run("rm", chain, str(removed))
+    assert done.exit_code == 0
+    deleted = {str(path.relative_to(chain)) for path in before - set(chain.glob("chk-*/*"))}
+    assert {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")} == deleted
+    assert flow.DirectoryStore(chain).checkpoints() == [left]
+    settings = flow.Checkpointing(chain)
+    result = pipeline().run(flow.SimulatedRunner(1), checkpoint=settings, restore=left)
+    assert result.table("out").sort_by("x").equals(ROWS)
+
+
+def test_rm_counts_the_bytes_that_it_frees(chain: Path) -> None:
+    before = _size(chain)
+    done = json.loads(_run("rm", chain, "16", "15", "--yes", "--json").stdout)
+    assert done["bytes"] == before == sum(one["bytes"] for one in done["deleted"])
+    assert [(one["id"], one["kind"], one["status"]) for one in done["deleted"]] == [
+        (15, "checkpoint", "whole"),
+        (16, "checkpoint", "whole"),
+    ]
+    assert (done["resumed_from"], done["resumes_from"]) == (16, None)
+    assert (_size(chain), list(chain.glob("chk-*"))) == (0, [])
+
+
+def test_rm_says_what_a_job_resumes_from_if_the_newest_is_deleted(chain: Path) -> None:
+    assert "newest" not in _run("rm", chain, "15").stdout
+    again = unpack(CHAIN, chain.parent / "again") / "ckpt"
+    assert "16 was the newest whole one: a job resumes from checkpoint 15, and" in _run("rm", again, "16").stdout
+
+
+def test_rm_of_the_last_whole_checkpoint_needs_a_yes(chain: Path) -> None:
+    _flip(chain / "chk-00000015", "in-*")  # all there, so only reading it finds out
+    before = sorted(chain.rglob("chk-*/*"))
+    done = _run("rm", chain, "16")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "nothing was deleted: without checkpoint 16 no whole checkpoint is left" in done.stderr
+    assert sorted(chain.rglob("chk-*/*")) == before
+    assert _run("rm", chain, "16", "--yes").exit_code == 0
+    assert flow.DirectoryStore(chain).checkpoints() == [15]
+
+
+def test_rm_of_a_damaged_checkpoint_needs_no_yes(chain: Path) -> None:
+    (chain / "chk-00000016" / "manifest.json").write_text("{}")
+    done = _run("rm", chain, "16")
+    assert done.stdout.splitlines()[0].startswith("deleted checkpoint 16, damaged: ")
+    assert _run("verify", chain).stdout.splitlines()[-1] == "1 verified"
+
+
+def test_rm_refuses_an_unknown_checkpoint_before_it_deletes_one(chain: Path) -> None:
+    before = sorted(chain.rglob("*"))
+    done = _run("rm", chain, "15", "10")
+    assert (done.exit_code, done.stderr) == (2, f"error: there is no checkpoint 10 in {chain}; there are [15, 16]\n")
+    assert sorted(chain.rglob("*")) == before
+    assert "found nothing" in _run("rm", chain / "nowhere", "1").stderr
+    assert not (chain / "nowhere").exists()
+
+
+def test_rm_refuses_while_a_job_holds_the_directory(chain: Path) -> None:
+    with flow.DirectoryStore(chain):
+        done = _run("rm", chain, "15")
+    assert done.exit_code == 2
+    assert "is in use by process" in done.stderr
+    assert flow.DirectoryStore(chain).checkpoints() == [15, 16]
+
+
+def test_rm_refuses_a_checkpoint_that_is_being_read_and_says_what_it_deleted(chain: Path) -> None:
+    with flow.DirectoryStore(chain).folder(16).pin():
+        done = _run("rm", chain, "15", "16", "--yes")
+    assert done.exit_code == 2
+    assert "checkpoint 16 in " in done.stderr
+    assert "a restore or a command reads it" in done.stderr
+    assert "deleted before: checkpoint 15" in done.stderr
+    assert _run("verify", chain).stdout.splitlines()[-1] == "1 verified"
+
+
+def test_rm_deletes_an_unfinished_checkpoint(chain: Path) -> None:
+    with flow.DirectoryStore(chain) as store:
+        store.write(17, "in[0]", b"no manifest")
+    assert _run("rm", chain, "17").stdout.startswith("deleted checkpoint 17, unfinished: 11 bytes freed\n")
+    assert not (chain / "chk-00000017").exists()
+
+
+def _size(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.glob("chk-*/*"))
 
 
 def _flip(folder: Path, pattern: str) -> None:

@@ -137,5 +137,32 @@ def verify(directory: Path, ids: tuple[int, ...], *, as_json: bool) -> None:
         sys.exit(1)
 
 
+@checkpoints.command()
+@_directory
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, type=_Id)
+@click.option("--yes", is_flag=True, help="Also delete the last checkpoint that a job could resume from.")
+@_with_json
+@with_traceback
+def rm(directory: Path, ids: tuple[int, ...], *, yes: bool, as_json: bool) -> None:
+    """Delete checkpoints, and print what was deleted.
+
+    The manifest is deleted first, then the objects that no other manifest names. Objects that other checkpoints need
+    stay. Nothing is deleted while a job has DIRECTORY open, or if there is no such checkpoint. A checkpoint that is
+    being read is not deleted.
+
+    Without --yes, a checkpoint is not deleted if a job that starts with restore="auto" could then not resume.
+    """
+    from dataflow.observe.checkpoints import store_in
+    from dataflow.observe.removal import delete, planned, text, to_json
+
+    removal = planned(store_in(directory), ids)  # refuses an unknown id before the lock files are written
+    with store_in(directory) as store:
+        removal = planned(store, ids)
+        if not yes:
+            removal.refuse_the_last()
+        deleted = delete(store, removal)
+    click.echo(json.dumps(to_json(removal, deleted), indent=1) if as_json else text(removal, deleted))
+
+
 def _none_in(directory: Path) -> str:
     return f"there are no checkpoints in {directory}; give the directory that the job has as Checkpointing(location)"

@@ -31,7 +31,7 @@ from dataflow.store.files import DISK, Buffer, Content, FileSystem, storing
 from dataflow.store.folder import CheckpointFolder, folder_name
 from dataflow.store.lock import DirectoryLock
 from dataflow.store.manifest import STATE, Manifest, PartHandle
-from dataflow.store.references import Named, References
+from dataflow.store.references import References
 
 __all__ = ["DirectoryStore"]
 
@@ -350,25 +350,20 @@ class DirectoryStore(CheckpointStore):
             named = self._references.named(self.checkpoints())
             return [n for n in orphans if self.folder(n).remove(partial(named.has, n))]
 
-    def unfinished(self) -> dict[int, list[tuple[str, int]]]:
-        """Return the objects that no manifest names, in folders without a manifest: those of `remove_orphans`.
+    def files(self) -> dict[tuple[int, str], int]:
+        """Return the sizes of all manifests, objects and temporary files in the folders of checkpoints.
 
-        A checkpoint that is being written has such objects, and one that a crash cut short.
-
-        Returns: by the id of the checkpoint, the name and the size of each object.
+        Returns: bytes, by the id of the checkpoint whose folder holds the file, and its name.
 
         Raises: StoreError if the directory cannot be read.
 
         >>> import tempfile, dataflow as flow
         >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
-        ...     handle = store.write(7, "counts-0", b"state")  # no manifest is committed
-        ...     store.unfinished()
-        {7: [('counts-0.1.0.part', 5)]}
+        ...     handle = store.write(7, "counts-0", b"state")
+        ...     store.files()
+        {(7, 'counts-0.1.0.part'): 5}
         """
-        folders = {n: self.folder(n).files() for n in self._folders() if not self._exists(n)}
-        named = References(self.manifest).named(self.checkpoints()) if folders else Named(frozenset())
-        orphans = {n: [(file, size) for file, size in files if not named.has(n, file)] for n, files in folders.items()}
-        return {n: files for n, files in orphans.items() if files}
+        return {(n, name): size for n in self._folders() for name, size in self.folder(n).files()}
 
     def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
         """Yield the states of ``task`` in folders without a manifest above id ``above``, with their ids.

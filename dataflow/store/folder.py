@@ -47,8 +47,7 @@ COPY_ALL: Final = (
 )
 _SHOWN: Final = 5
 """How many missing objects an error names."""
-_OBJECTS: Final = (".part", ".part" + TEMPORARY)
-_OURS: Final = (*_OBJECTS, MANIFEST, MANIFEST + TEMPORARY)
+_OURS: Final = (".part", ".part" + TEMPORARY, MANIFEST, MANIFEST + TEMPORARY)
 
 
 def folder_name(checkpoint: int) -> str:
@@ -219,7 +218,7 @@ class CheckpointFolder:
         return manifest
 
     def files(self) -> list[tuple[str, int]]:
-        """Return the objects in the folder, whole or not, with their sizes, whether or not a manifest names them.
+        """Return the manifest, the objects and temporary files in the folder, with their sizes, by name.
 
         Raises: StoreError.
         """
@@ -227,7 +226,7 @@ class CheckpointFolder:
             if not is_directory(self.path):
                 return []
             try:
-                names = [name for name in self._files.names(self.path) if name.endswith(_OBJECTS)]
+                names = [name for name in self._files.names(self.path) if name.endswith(_OURS)]
             except FileNotFoundError:  # deleted meanwhile
                 return []
             sizes = [(name, self._files.size(self.path / name)) for name in names]

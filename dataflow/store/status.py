@@ -6,7 +6,7 @@ a checkpoint while they look at it, so a job that runs there does not delete it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -15,6 +15,7 @@ from dataflow.errors import CheckpointError, CheckpointIncomplete, NoCheckpoint
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.folder import COPY_ALL, CheckpointFolder, folder_name
 from dataflow.store.manifest import LOG, Manifest, PartHandle
+from dataflow.store.references import Named, References
 
 __all__ = [
     "CheckpointContents",
@@ -43,7 +44,7 @@ class CheckpointStatus(StrEnum):
     DAMAGED = "damaged"
     """The manifest or an object cannot be read, or differs from what was written."""
     UNFINISHED = "unfinished"
-    """There are objects but no manifest: the checkpoint is being written, or a crash cut it short."""
+    """There are objects that no manifest names: the checkpoint is being written, or a crash cut it short."""
 
 
 class ObjectStatus(StrEnum):
@@ -102,7 +103,7 @@ class CheckpointContents:
     objects: tuple[StoredObject, ...] = ()
 
 
-_UNFINISHED: Final = "it has no manifest: it is being written, or a crash cut it short"
+_UNFINISHED: Final = "no manifest names its objects: it is being written, or a crash or a lost manifest left it"
 _SHOWN: Final = 5
 """How many missing objects a reason names."""
 
@@ -112,7 +113,7 @@ def contents(store: DirectoryStore) -> list[CheckpointContents]:
 
     Raises: StoreError if the directory cannot be read.
     """
-    unfinished = store.unfinished()  # before the others: one that is completed meanwhile is then found complete
+    unfinished = _orphans(store)  # before the others: one that is completed meanwhile is then found complete
     existing = [_existing(store, checkpoint, _present) for checkpoint in store.checkpoints()]
     found = {one.id: one for one in existing if one is not None}
     for checkpoint, files in unfinished.items():
@@ -176,7 +177,7 @@ def _whole(folder: CheckpointFolder, handle: PartHandle) -> ObjectStatus:
 def _one(store: DirectoryStore, checkpoint: int, check: Check) -> CheckpointContents:
     found = _existing(store, checkpoint, check)
     if found is None:
-        unfinished = store.unfinished()
+        unfinished = _orphans(store)
         if checkpoint not in unfinished:
             known = sorted({*store.checkpoints(), *unfinished})
             raise NoCheckpoint(f"there is no checkpoint {checkpoint} in {store.location}; there are {known}")
@@ -214,6 +215,22 @@ def _object(folder: CheckpointFolder, manifest: Manifest, handle: PartHandle, ch
     return StoredObject(written, handle.file, handle.size, status, handle.task, part, reason)
 
 
-def _unfinished(checkpoint: int, files: Sequence[tuple[str, int]]) -> CheckpointContents:
-    objects = tuple(StoredObject(checkpoint, file, size, ObjectStatus.PRESENT) for file, size in files)
+def _orphans(store: DirectoryStore) -> dict[int, dict[str, int]]:
+    """Return the files that ``remove_orphans`` would delete: no manifest names them, and their folder has none.
+
+    Returns: by the id of the checkpoint, the name and the size of each file. Raises: StoreError.
+    """
+    files = store.files()
+    complete = store.checkpoints()
+    incomplete = {n for n, _ in files} - set(complete)
+    named = References(store.manifest).named(complete) if incomplete else Named(frozenset())
+    found: dict[int, dict[str, int]] = {}
+    for (n, file), size in files.items():
+        if n in incomplete and not named.has(n, file):
+            found.setdefault(n, {})[file] = size
+    return found
+
+
+def _unfinished(checkpoint: int, files: Mapping[str, int]) -> CheckpointContents:
+    objects = tuple(StoredObject(checkpoint, file, size, ObjectStatus.PRESENT) for file, size in files.items())
     return CheckpointContents(checkpoint, CheckpointStatus.UNFINISHED, _UNFINISHED, None, objects)
