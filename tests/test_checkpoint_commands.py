@@ -7,12 +7,15 @@ import re
 import shutil
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
 import dataflow as flow
 from dataflow.cli import main
+from dataflow.store.folder import CheckpointFolder
+from dataflow.store.manifest import encode
 from operators.sinks.collect import collect
 from operators.sources.arrow import from_arrow
 from tests.commands import ROOT, on_a_terminal
@@ -125,25 +128,6 @@ def test_a_file_is_not_a_directory(tmp_path: Path) -> None:
     assert "found a file" in _run(tmp_path / "file").stderr
 
 
-def test_a_restore_can_be_looked_at_before_it_is_done(directory: Path) -> None:
-    before = sorted(path.name for path in directory.rglob("*"))
-    first, *lines = _run(directory, "--restore", "1").stdout.splitlines()
-    assert first == f"a restore of checkpoint 1 in {directory}, mode unaligned (at least once)"
-    assert [line.split("|")[1].strip() for line in lines[2:]] == ["finished", "in flight", "duplicates", "state"]
-    assert sorted(path.name for path in directory.rglob("*")) == before
-
-
-def test_a_restore_can_be_looked_at_as_json(directory: Path) -> None:
-    found = json.loads(_run(directory, "--restore", "1", "--json").stdout)
-    assert (found["checkpoint"], found["mode"], found["finished"]) == (1, "unaligned", True)
-    assert found["duration_us"] is None
-
-
-def test_a_restore_of_what_is_not_there_is_an_error(directory: Path) -> None:
-    done = _run(directory, "--restore", "7")
-    assert (done.exit_code, done.stderr) == (2, f"error: there is no checkpoint 7 in {directory}; there are [1]\n")
-
-
 def test_checkpoints_from_before_channel_state_have_no_count_of_it(tmp_path: Path) -> None:
     golden = ROOT / "tests" / "store" / "golden" / "manifest-1.json"
     folder = tmp_path / "chk-00000007"
@@ -180,6 +164,94 @@ def test_ls_does_not_read_objects(chain: Path) -> None:
     _flip(chain / "chk-00000010", "*.1.1.part")
     assert {line["status"] for line in json.loads(_run("ls", chain, "--json").stdout)} == {"whole"}
     assert "reads every byte" in " ".join(_run("ls", chain).stdout.split())
+
+
+# --- show
+
+
+def test_show_prints_facts_objects_operators_and_the_restore(directory: Path) -> None:
+    before = sorted(path.name for path in directory.rglob("*"))
+    printed = _run("show", directory, "1").stdout
+    sections = {text.splitlines()[0]: text for text in printed.split("\n\n")}
+    assert list(sections) == [
+        f"checkpoint 1 in {directory}",
+        "objects",
+        "operators",
+        f"a restore of checkpoint 1 in {directory}, mode unaligned (at least once)",
+    ]
+    assert "| guarantee, end to end | at least once" in sections[f"checkpoint 1 in {directory}"]
+    assert re.search(
+        r"^\| numbers\[0\] \| log +\| .* \| +this one \| .* \| whole +\|$", sections["objects"], re.MULTILINE
+    )
+    assert re.search(r"^\| out +\| write \| +1 \| 3 rows +\|", sections["operators"], re.MULTILINE)
+    *_, restore = sections.values()
+    assert [line.split("|")[1].strip() for line in restore.splitlines()[3:]] == [
+        "finished",
+        "in flight",
+        "duplicates",
+        "state",
+    ]
+    assert sorted(path.name for path in directory.rglob("*")) == before
+
+
+def test_show_as_json_has_every_field(directory: Path) -> None:
+    found = json.loads(_run("show", directory, "1", "--json").stdout)
+    (line,) = json.loads(_run("ls", directory, "--json").stdout)
+    assert {key: found[key] for key in line} == line
+    assert sorted(found.keys() - line.keys()) == ["format", "objects", "operators", "restore", "run_id"]
+    assert found["operators"][1] == {
+        "name": "out",
+        "kind": "write",
+        "parallelism": 1,
+        "tables": {"rows": 3},
+        "in_flight_rows": 0,
+        "duplicated": 0,
+    }
+    assert (found["restore"]["mode"], found["restore"]["finished"], found["restore"]["duration_us"]) == (
+        "unaligned",
+        True,
+        None,
+    )
+
+
+def test_the_option_restore_is_short_for_show(directory: Path) -> None:
+    for more in ([], ["--json"]):
+        assert _run(directory, "--restore", "1", *more).stdout == _run("show", directory, "1", *more).stdout
+
+
+def test_show_of_a_checkpoint_that_is_not_there_names_those_that_are(directory: Path) -> None:
+    done = _run("show", directory, "7")
+    assert (done.exit_code, done.stderr) == (2, f"error: there is no checkpoint 7 in {directory}; there are [1]\n")
+    assert "found nothing" in _run("show", directory / "nowhere", "7").stderr
+
+
+def test_show_prints_what_is_left_of_a_damaged_checkpoint(chain: Path) -> None:
+    _flip(chain / "chk-00000012", "out-*.1.1.part")
+    found = json.loads(_run("show", chain, "16", "--json").stdout)
+    assert (found["status"], found["kind"], found["operators"], found["restore"]) == ("damaged", "checkpoint", [], None)
+    assert [one["checkpoint"] for one in found["objects"] if one["status"] == "damaged"] == [12]
+    (chain / "chk-00000016" / "manifest.json").write_text("{}")
+    done = _run("show", chain, "16")
+    assert (done.exit_code, "damaged: " in done.stdout, "operators" in done.stdout) == (0, True, False)
+
+
+def test_show_of_an_unfinished_checkpoint_has_its_objects(chain: Path) -> None:
+    with flow.DirectoryStore(chain) as store:
+        store.write(17, "in[0]", b"no manifest")
+    found = json.loads(_run("show", chain, "17", "--json").stdout)
+    assert (found["status"], found["bytes"], len(found["objects"])) == ("unfinished", 11, 1)
+
+
+def test_names_in_a_manifest_cannot_control_the_terminal(directory: Path) -> None:
+    path = directory / "chk-00000001" / "manifest.json"
+    manifest = CheckpointFolder(path).manifest()
+    (part, *others) = manifest.parts
+    forged = msgspec.structs.replace(part, file="\x1b[2J.part")
+    path.write_bytes(encode(msgspec.structs.replace(manifest, pipeline="\x1b]0;title\x07", parts=(forged, *others))))
+    for command in ("ls", "verify", "show"):
+        printed = _run(command, directory, *(["1"] if command == "show" else [])).stdout
+        assert "\x1b" not in printed
+    assert "\\x1b]0;title\\x07" in printed
 
 
 # --- verify

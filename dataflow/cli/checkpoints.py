@@ -6,12 +6,15 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from dataflow.cli.terminal import fits, make_console, print_table, with_traceback, wrapped
 from dataflow.clock import SystemClock
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = ["checkpoints"]
 
@@ -86,17 +89,26 @@ def ls(ctx: click.Context, directory: Path, restore: int | None, *, as_json: boo
 @_with_json
 @with_traceback
 def show(directory: Path, checkpoint: int, *, as_json: bool) -> None:
-    """Show what checkpoint ID holds, and what a restore of it would report."""
-    from dataflow.observe.restores import headline, table
-    from dataflow.runtime.restore.find_checkpoint import preview
-    from dataflow.store.directory import DirectoryStore
+    """Show what checkpoint ID holds, and what a restore of it would report.
 
-    report = preview(DirectoryStore(directory), checkpoint)
+    The facts of its manifest, its objects, the operators with their rows of state and rows in flight, and the rows that
+    a restore reads and delivers again. Every object is read.
+    """
+    from dataflow.observe.contents import facts_table, operators_table, read_sheet
+    from dataflow.observe.restores import headline, table
+    from dataflow.observe.verification import objects_table
+
+    sheet = read_sheet(directory, checkpoint)
     if as_json:
-        click.echo(json.dumps(report.to_json(), indent=1))
-    else:
-        make_console().print(headline(report), markup=False)
-        print_table(table(report))
+        click.echo(json.dumps(sheet.to_json(), indent=1))
+        return
+    _print_section(f"checkpoint {checkpoint} in {directory}", facts_table(sheet))
+    if sheet.found.objects:
+        _print_section("\nobjects", objects_table(sheet.found))
+    if sheet.operators:
+        _print_section("\noperators", operators_table(sheet))
+    if sheet.report is not None:
+        _print_section(f"\n{headline(sheet.report)}", table(sheet.report))
 
 
 @checkpoints.command()
@@ -162,6 +174,11 @@ def rm(directory: Path, ids: tuple[int, ...], *, yes: bool, as_json: bool) -> No
             removal.refuse_the_last()
         deleted = delete(store, removal)
     click.echo(json.dumps(to_json(removal, deleted), indent=1) if as_json else text(removal, deleted))
+
+
+def _print_section(title: str, table: Table) -> None:
+    make_console().print(title, markup=False)
+    print_table(table)
 
 
 def _none_in(directory: Path) -> str:

@@ -11,6 +11,7 @@ from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import NoCheckpoint
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.status import CheckpointContents, CheckpointStatus, contents
+from dataflow.untrusted import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -197,7 +198,7 @@ def _status(line: CheckpointLine) -> Text:
     if line.reason is None:
         return Text(line.status)
     style = "yellow" if line.status is CheckpointStatus.UNFINISHED else "red"
-    return Text(f"{line.status}: {line.reason}", style=style)
+    return Text(printable(f"{line.status}: {line.reason}"), style=style)
 
 
 def _mode(mode: str, guarantee: str | None) -> str:

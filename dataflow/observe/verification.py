@@ -17,6 +17,7 @@ from dataflow.store.status import (
     contents_of,
     verified,
 )
+from dataflow.untrusted import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -64,7 +65,7 @@ def headline(found: CheckpointContents) -> str:
     size = sum(one.size for one in found.objects)
     reason = "" if found.reason is None else f": {found.reason}"
     what = found.manifest.kind if found.manifest is not None else "checkpoint"
-    return f"{what} {found.id}: {len(found.objects)} objects, {size:,} bytes, {found.status}{reason}"
+    return printable(f"{what} {found.id}: {len(found.objects)} objects, {size:,} bytes, {found.status}{reason}")
 
 
 def objects_table(found: CheckpointContents) -> Table:
@@ -81,8 +82,8 @@ def objects_table(found: CheckpointContents) -> Table:
         of = "this one" if one.checkpoint == found.id else str(one.checkpoint)
         cells = [one.task or "?", one.part or "?", f"{one.size:,}", of, one.file]
         bad = one.status in (ObjectStatus.MISSING, ObjectStatus.DAMAGED)
-        status = Text(one.status if one.reason is None else f"{one.status}: {one.reason}", style="red" if bad else "")
-        result.add_row(*map(Text, cells), status)
+        status = one.status if one.reason is None else printable(f"{one.status}: {one.reason}")
+        result.add_row(*[Text(printable(cell)) for cell in cells], Text(status, style="red" if bad else ""))
     return result
 
 

@@ -45,10 +45,10 @@ __all__ = [
     "RestoreReport",
     "RestoredCheckpoint",
     "find",
-    "preview",
     "refuse_another",
     "refuse_larger",
     "refuse_without_store",
+    "report_on",
     "states_of",
 ]
 
@@ -117,14 +117,12 @@ def find(
     return replace(restored, damaged=damaged)
 
 
-def preview(store: CheckpointStore, checkpoint: int) -> RestoreReport:
-    """Return the report that a restore of ``checkpoint`` would give now. It only reads, and needs no pipeline.
+def report_on(store: CheckpointStore, manifest: Manifest, states: Mapping[str, TaskState]) -> RestoreReport:
+    """Return the report that a restore of a checkpoint of ``store`` would give now. It needs no pipeline.
 
-    Raises: NoCheckpoint, CheckpointDamaged, StoreError.
+    ``states`` are those of the checkpoint. Raises: CheckpointDamaged, StoreError.
     """
-    manifest = store.manifest(checkpoint)
-    states = states_of(manifest, lambda part: store.read(checkpoint, part))
-    with damaged_by(f"checkpoint {checkpoint} in {store.location}"):
+    with damaged_by(f"checkpoint {manifest.checkpoint} in {store.location}"):
         return _report(manifest, states, store.location, store, ())
 
 
