@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from dataflow.observe.removal import delete, planned
+from dataflow.store import status
 from dataflow.store.directory import DirectoryStore
+from dataflow.store.folder import CheckpointFolder
 from dataflow.store.manifest import LOG, PartHandle
 from dataflow.store.status import CheckpointStatus, ObjectStatus, contents, contents_of, verified
 from dataflow.testing.faulty_files import Crash, FaultyFileSystem, crash_at
@@ -143,3 +145,35 @@ def test_a_crash_at_any_operation_of_a_deletion_leaves_the_others_whole(
             check_tidy(restarted, path)
     assert at > 5 * len(removed)
     assert set(DirectoryStore(path).checkpoints()) == left
+
+
+def test_a_checkpoint_that_is_deleted_while_it_is_looked_at_is_left_out(
+    chain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_size = CheckpointFolder.check_size
+
+    def check_beside_a_restore(folder: CheckpointFolder, handle: PartHandle) -> Path:
+        if folder.path.name == "chk-00000003":
+            store.abandon(3)
+        return check_size(folder, handle)
+
+    monkeypatch.setattr(CheckpointFolder, "check_size", check_beside_a_restore)
+    with DirectoryStore(chain) as store:
+        store.retire(4)
+        assert [found.id for found in contents(store)] == [1, 2]
+
+
+def test_a_checkpoint_that_is_completed_while_it_is_looked_at_is_whole(
+    chain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orphans = status._orphans
+
+    def orphans_before_a_commit(store: DirectoryStore) -> dict[int, dict[str, int]]:
+        found = orphans(store)
+        writer.commit(manifest(5, "checkpoint", (own,)))
+        return found
+
+    monkeypatch.setattr(status, "_orphans", orphans_before_a_commit)
+    with DirectoryStore(chain) as writer:
+        own = writer.write(5, "a", b"whole")
+        assert statuses(chain) == dict.fromkeys(range(1, 6), "whole")
