@@ -38,6 +38,7 @@ if _TYPE_CHECKING:
     from dataflow.runners.simulated import SimulatedRunner
     from dataflow.runners.spark.job import SparkJob
     from dataflow.runners.spark.runner import SparkRunner
+    from dataflow.runtime.checkpoint_reader.checkpoint import Checkpoint
     from dataflow.runtime.job.checkpoint_state import CheckpointState
     from dataflow.runtime.restore.duplicate_precision import Precision
     from dataflow.runtime.restore.find_checkpoint import RestoreReport
@@ -46,6 +47,7 @@ if _TYPE_CHECKING:
     from dataflow.state.ttl import Ttl
     from dataflow.store.directory import DirectoryStore
     from dataflow.store.memory import MemoryStore
+    from dataflow.store.status import CheckpointStatus, ObjectStatus, StoredObject
 
 __all__ = [
     "Pipeline",
@@ -59,6 +61,10 @@ __all__ = [
     "from_epoch",
     "Expr",
     "Checkpointing",
+    "Checkpoint",
+    "CheckpointStatus",
+    "ObjectStatus",
+    "StoredObject",
     "Mode",
     "Guarantee",
     "Incremental",
@@ -112,6 +118,10 @@ _LAZY = {
     "Tuning": "dataflow.runners.tuning",
     "Choice": "dataflow.contracts.tuning",
     "JobProgress": "dataflow.runners.job_progress",
+    "Checkpoint": "dataflow.runtime.checkpoint_reader.checkpoint",
+    "CheckpointStatus": "dataflow.store.status",
+    "ObjectStatus": "dataflow.store.status",
+    "StoredObject": "dataflow.store.status",
     "CheckpointState": "dataflow.runtime.job.checkpoint_state",
     "RestoreReport": "dataflow.runtime.restore.find_checkpoint",
     "Precision": "dataflow.runtime.restore.duplicate_precision",

@@ -16,8 +16,11 @@ __all__ = [
     "OTHER_PIPELINE",
     "BarrierflowWarning",
     "CheckpointDamaged",
+    "CheckpointDeleted",
     "CheckpointError",
+    "CheckpointIncomplete",
     "CheckpointMismatch",
+    "CheckpointPinned",
     "CheckpointSkippedWarning",
     "CheckpointsExist",
     "CheckpointsFailedWarning",
@@ -38,6 +41,7 @@ __all__ = [
     "LateRowsWarning",
     "NewInputWarning",
     "NoCheckpoint",
+    "NotInCheckpoint",
     "OutputExists",
     "PartitionKeyWarning",
     "PredicateSkippedWarning",
@@ -153,6 +157,22 @@ class NoCheckpoint(CheckpointError):
 
 class CheckpointDamaged(CheckpointError):
     """A part of a checkpoint is missing or fails its checksum."""
+
+
+class CheckpointIncomplete(CheckpointDamaged):
+    """Objects of a checkpoint are missing, for example because its folder was copied without older ones it needs."""
+
+
+class CheckpointPinned(CheckpointError):
+    """A checkpoint cannot be deleted now, because a restore or a command reads it."""
+
+
+class CheckpointDeleted(CheckpointError):
+    """A checkpoint was deleted while it was read."""
+
+
+class NotInCheckpoint(CheckpointError):
+    """A checkpoint holds no such operator, table or channel; the message lists those that it holds."""
 
 
 class CheckpointMismatch(CheckpointError):

@@ -9,14 +9,15 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from dataflow.runtime.restore.find_checkpoint import states_of
+from dataflow.runtime.restore.find_checkpoint import report_on, states_of
+from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.task.parts import TaskState
 from dataflow.state import codec
 from dataflow.store.base import CheckpointStore
 from dataflow.store.folder import CheckpointFolder
 from dataflow.store.manifest import LOG, STATE, Checked, PartHandle, encode
 
-__all__ = ["Change", "copied", "forged_object", "handle_of", "task_states"]
+__all__ = ["Change", "copied", "forged_object", "handle_of", "preview", "task_states"]
 
 Change = Callable[[Any, dict[str, pa.Table]], object]
 """Changes the values and tables of an object in place."""
@@ -25,6 +26,11 @@ Change = Callable[[Any, dict[str, pa.Table]], object]
 def task_states(store: CheckpointStore, checkpoint: int) -> Mapping[str, TaskState]:
     """Return the state of each task, with its logs."""
     return states_of(store.manifest(checkpoint), lambda part: store.read(checkpoint, part))
+
+
+def preview(store: CheckpointStore, checkpoint: int) -> RestoreReport:
+    """Return the report that a restore of ``checkpoint`` would give now."""
+    return report_on(store, store.manifest(checkpoint), task_states(store, checkpoint))
 
 
 def handle_of(store: CheckpointStore, checkpoint: int, task: str, part: int = STATE) -> PartHandle:

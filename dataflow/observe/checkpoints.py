@@ -1,4 +1,4 @@
-"""List the checkpoints of a directory: each one is read and verified, and damaged ones have the reason."""
+"""List the checkpoints of a directory, each with its status, and the reason if it is not whole."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataflow.contracts.checkpointing import Mode
-from dataflow.errors import CheckpointError, NoCheckpoint
-from dataflow.store.base import CheckpointStore
+from dataflow.errors import NoCheckpoint
 from dataflow.store.directory import DirectoryStore
-from dataflow.store.manifest import Manifest
+from dataflow.store.status import CheckpointContents, CheckpointStatus, contents
+from dataflow.untrusted import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
-__all__ = ["LEGEND", "CheckpointLine", "list_checkpoints", "sheet", "table"]
+__all__ = ["LEGEND", "CheckpointLine", "line_of", "list_checkpoints", "sheet", "store_in", "table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +26,16 @@ class CheckpointLine:
 
     Attributes:
         id: the number of the checkpoint.
-        damage: why it cannot be restored; None: it is whole. If the manifest is unreadable, all other values are None.
+        status: "whole", "incomplete", "damaged" or "unfinished".
+        reason: why it cannot be restored; None: it is whole. Without a readable manifest, all further values but
+            ``bytes`` are None.
         kind: "checkpoint", "savepoint" or "final".
         pipeline: the name of the pipeline.
         mode: the checkpoint mode.
         guarantee: the guarantee from source to sink.
         created: seconds since 1970.
         tasks: number of tasks.
-        bytes: size of all objects that a restore reads, older ones included.
+        bytes: size of all objects that a restore reads, older ones included; of an unfinished one, of those found.
         in_flight_rows: rows of its channel state; None: the checkpoint is older than this count.
         in_flight_bytes: bytes of its channel state; None: the checkpoint is older than this count.
         duplicated: rows that a restore delivers a second time, by operator.
@@ -40,7 +43,8 @@ class CheckpointLine:
     """
 
     id: int
-    damage: str | None = None
+    status: CheckpointStatus
+    reason: str | None = None
     kind: str | None = None
     pipeline: str | None = None
     mode: str | None = None
@@ -59,7 +63,9 @@ class CheckpointLine:
 
 
 def list_checkpoints(directory: Path) -> list[CheckpointLine]:
-    """Return the checkpoints in ``directory``, oldest first, after reading every part of each.
+    """Return the checkpoints in ``directory``, oldest first, with the status that their objects' sizes show.
+
+    No object is read: see ``dataflow.observe.verification`` for that.
 
     Args:
         directory: the location of a ``Checkpointing``.
@@ -72,32 +78,30 @@ def list_checkpoints(directory: Path) -> list[CheckpointLine]:
     >>> list_checkpoints(Path(tempfile.mkdtemp()))
     []
     """
+    return [line_of(found) for found in contents(store_in(directory))]
+
+
+def store_in(directory: Path) -> DirectoryStore:
+    """Return the store of checkpoints in ``directory``, for reading. Raises: NoCheckpoint if there is no directory."""
     if not directory.is_dir():
         obstacle = "a file" if directory.exists() else "nothing"
         raise NoCheckpoint(
             f"expected a checkpoint directory at {directory}, found {obstacle}; give the directory that the job has as "
             "Checkpointing(location)"
         )
-    store = DirectoryStore(directory)
-    return [_line(store, checkpoint) for checkpoint in store.checkpoints()]
+    return DirectoryStore(directory)
 
 
-def _line(store: CheckpointStore, checkpoint: int) -> CheckpointLine:
-    try:
-        manifest = store.manifest(checkpoint)
-    except CheckpointError as error:
-        return CheckpointLine(checkpoint, damage=str(error))
-    try:
-        store.verify(checkpoint)
-    except CheckpointError as error:
-        return _described(manifest, str(error))
-    return _described(manifest, None)
-
-
-def _described(manifest: Manifest, damage: str | None) -> CheckpointLine:
+def line_of(found: CheckpointContents) -> CheckpointLine:
+    """Return the line of one checkpoint."""
+    manifest = found.manifest
+    if manifest is None:
+        size = sum(one.size for one in found.objects) if found.status is CheckpointStatus.UNFINISHED else None
+        return CheckpointLine(found.id, found.status, found.reason, bytes=size)
     return CheckpointLine(
-        id=manifest.checkpoint,
-        damage=damage,
+        id=found.id,
+        status=found.status,
+        reason=found.reason,
         kind=manifest.kind,
         pipeline=manifest.pipeline,
         mode=manifest.mode,
@@ -121,13 +125,12 @@ def table(lines: Sequence[CheckpointLine], now: float) -> Table:
     """
     from rich import box
     from rich.table import Table
-    from rich.text import Text
 
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading, justify in _HEADINGS.items():
         result.add_column(heading, justify=justify)  # type: ignore[arg-type]
     for line in lines:
-        state = Text("whole") if line.damage is None else Text(f"damaged: {line.damage}", style="red")
+        state = _status(line)
         result.add_row(*_cells(line, now), state)
     return result
 
@@ -136,16 +139,15 @@ def sheet(lines: Sequence[CheckpointLine], now: float) -> Table:
     """Return the same table for narrow terminals: a block of lines for each checkpoint, in which no cell is cut."""
     from rich import box
     from rich.table import Table
-    from rich.text import Text
 
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
     result.add_column(no_wrap=True)
     result.add_column(overflow="fold")
     for line in lines:
-        state = Text("whole") if line.damage is None else Text(f"damaged: {line.damage}", style="red")
+        state = _status(line)
         for heading, cell in zip(_HEADINGS, _cells(line, now), strict=False):
             result.add_row(heading, cell, style="bold" if heading == "id" else None)
-        result.add_row("state", state, end_section=True)
+        result.add_row("status", state, end_section=True)
     return result
 
 
@@ -160,21 +162,23 @@ _HEADINGS = {
     "in-flight bytes": "right",
     "repeated deliveries": "right",
     "finished": "left",
-    "state": "left",
+    "status": "left",
 }
 LEGEND = {
     "kind": "checkpoint (periodic), savepoint (on request), or final (at the end of the input)",
     "in-flight rows, bytes": "rows that waited in queues and are stored in the checkpoint; a restore puts them back",
     "repeated deliveries": "rows that a restore delivers a second time, at the operator with the most",
     "finished": "whether the job had read all its input",
-    "state": "whole, or why the checkpoint cannot be restored; an older one that is whole can be restored",
+    "status": "whole, or why the checkpoint cannot be restored: incomplete (objects are missing), damaged, or "
+    "unfinished (being written, or left by a crash). The list compares the existence and the size of objects; "
+    "`barrierflow checkpoints verify` reads every byte",
 }
 """The meaning of the headings that need an explanation."""
 
 
 def _cells(line: CheckpointLine, now: float) -> list[str]:
     if line.kind is None or line.mode is None or line.created is None:
-        return [str(line.id), *["?"] * 9]
+        return [str(line.id), *["?"] * 4, "?" if line.bytes is None else f"{line.bytes:,}", *["?"] * 4]
     duplicated = max((line.duplicated or {}).values(), default=0)
     counts = (line.tasks, line.bytes, line.in_flight_rows, line.in_flight_bytes, duplicated)
     numbers = ["?" if n is None else f"{n:,}" for n in counts]
@@ -186,6 +190,15 @@ def _cells(line: CheckpointLine, now: float) -> list[str]:
         *numbers,
         "yes" if line.finished else "no",
     ]
+
+
+def _status(line: CheckpointLine) -> Text:
+    from rich.text import Text
+
+    if line.reason is None:
+        return Text(line.status)
+    style = "yellow" if line.status is CheckpointStatus.UNFINISHED else "red"
+    return Text(printable(f"{line.status}: {line.reason}"), style=style)
 
 
 def _mode(mode: str, guarantee: str | None) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.restore.report_text import Section, sections
+from dataflow.untrusted import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,9 +29,9 @@ def table(report: RestoreReport) -> Table:
     result.add_column("section", overflow="fold")
     result.add_column("content", overflow="fold")
     for section in sections(report):
-        result.add_row(Text(section.title), Text(section.summary), style="bold")
+        result.add_row(Text(section.title), Text(printable(section.summary)), style="bold")
         for name, detail in _details(section):
-            result.add_row(Text(f"  {name}"), Text(detail))
+            result.add_row(Text(printable(f"  {name}")), Text(printable(detail)))
     return result
 
 

@@ -141,6 +141,10 @@ class FaultyStore(CheckpointStore):
         self._maybe_fail(f"retire {checkpoint}")
         self._inner.retire(checkpoint)
 
+    def abandon(self, checkpoint: int) -> None:
+        self._maybe_fail(f"abandon {checkpoint}")
+        self._inner.abandon(checkpoint)
+
     def highest_id(self) -> int:
         return self._inner.highest_id()
 

@@ -191,7 +191,8 @@ class CheckpointStore(ABC):
         Args:
             checkpoint: the id of the checkpoint.
 
-        Raises: StoreError if it cannot be deleted; DirectoryInUse if another job has taken over.
+        Raises: CheckpointPinned if it is being read, after which it exists; StoreError if it cannot be deleted;
+        DirectoryInUse if another job has taken over.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
@@ -201,6 +202,26 @@ class CheckpointStore(ABC):
         >>> store.checkpoints()
         []
         """
+
+    def abandon(self, checkpoint: int) -> None:
+        """Delete a checkpoint as ``retire`` does, also if it is being read: a restored older one replaces it.
+
+        By default, call ``retire``, for a store that no other process reads.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+
+        Raises: StoreError if it cannot be deleted; DirectoryInUse if another job has taken over.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
+        >>> store = flow.MemoryStore()
+        >>> rows = numbers.collect(checkpoint=flow.Checkpointing(store))
+        >>> store.abandon(1)
+        >>> store.checkpoints()
+        []
+        """
+        self.retire(checkpoint)
 
     @abstractmethod
     def highest_id(self) -> int:

@@ -19,7 +19,8 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +31,7 @@ from dataflow.store.files import DISK, Buffer, Content, FileSystem, storing
 from dataflow.store.folder import CheckpointFolder, folder_name
 from dataflow.store.lock import DirectoryLock
 from dataflow.store.manifest import STATE, Manifest, PartHandle
-from dataflow.store.references import Named, References
+from dataflow.store.references import References
 
 __all__ = ["DirectoryStore"]
 
@@ -263,7 +264,8 @@ class DirectoryStore(CheckpointStore):
         Args:
             checkpoint: the id of the checkpoint.
 
-        Raises: StoreError if the store is not open or the disk fails; DirectoryInUse if another job has taken over.
+        Raises: CheckpointPinned if a restore or a command reads it, after which nothing has changed; StoreError if the
+        store is not open or the disk fails; DirectoryInUse if another job has taken over.
 
         >>> import tempfile, pyarrow as pa, dataflow as flow, operators as op
         >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
@@ -274,12 +276,36 @@ class DirectoryStore(CheckpointStore):
         ...     store.checkpoints(), store.highest_id()
         ([], 1)
         """
+        what = f"checkpoint {checkpoint} in {self._path}"
+        self._delete(checkpoint, lambda folder, kept: folder.remove_unless_pinned(kept, what))
+
+    def abandon(self, checkpoint: int) -> None:
+        """Delete a checkpoint as ``retire`` does, also if it is being read: its readers raise CheckpointDeleted.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+
+        Raises: StoreError if the store is not open or the disk fails; DirectoryInUse if another job has taken over.
+
+        >>> import tempfile, pyarrow as pa, dataflow as flow, operators as op
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     rows = numbers.collect(checkpoint=flow.Checkpointing(path))
+        ...     with flow.DirectoryStore(path) as store, store.folder(1).pin():
+        ...         store.abandon(1)
+        ...     store.checkpoints()
+        []
+        """
+        self._delete(checkpoint, CheckpointFolder.remove)
+
+    def _delete(self, checkpoint: int, remove: Callable[[CheckpointFolder, Callable[[str], bool]], bool]) -> None:
+        """Delete a checkpoint, and the objects of older ones that only this one needed."""
         self._lock.check()
         with self._cleaning:
             needed = self._references.of(checkpoint) or frozenset()
             named = self._references.named([n for n in self.checkpoints() if n != checkpoint])
             self._remember(checkpoint)
-            self._remove(checkpoint, named)
+            remove(self.folder(checkpoint), partial(named.has, checkpoint))
             older: dict[int, list[str]] = {}
             for n, file in sorted(needed):
                 if n != checkpoint and not named.has(n, file):
@@ -322,7 +348,22 @@ class DirectoryStore(CheckpointStore):
             if orphans:
                 self._remember(orphans[-1])
             named = self._references.named(self.checkpoints())
-            return [checkpoint for checkpoint in orphans if self._remove(checkpoint, named)]
+            return [n for n in orphans if self.folder(n).remove(partial(named.has, n))]
+
+    def files(self) -> dict[tuple[int, str], int]:
+        """Return the sizes of all manifests, objects and temporary files in the folders of checkpoints.
+
+        Returns: bytes, by the id of the checkpoint whose folder holds the file, and its name.
+
+        Raises: StoreError if the directory cannot be read.
+
+        >>> import tempfile, dataflow as flow
+        >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
+        ...     handle = store.write(7, "counts-0", b"state")
+        ...     store.files()
+        {(7, 'counts-0.1.0.part'): 5}
+        """
+        return {(n, name): size for n in self._folders() for name, size in self.folder(n).files()}
 
     def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
         """Yield the states of ``task`` in folders without a manifest above id ``above``, with their ids.
@@ -366,10 +407,6 @@ class DirectoryStore(CheckpointStore):
         True
         """
         return self.folder(checkpoint).manifest_size
-
-    def _remove(self, checkpoint: int, named: Named) -> bool:
-        """Delete a checkpoint but for the objects that others need; return whether anything was deleted."""
-        return self.folder(checkpoint).remove(lambda file: named.has(checkpoint, file))
 
     def _exists(self, checkpoint: int) -> bool:
         """Return whether the folder has a manifest; a symbolic link in its place counts as a damaged checkpoint."""

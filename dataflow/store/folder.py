@@ -6,6 +6,8 @@ The numbers in the name of an object are the fencing token of the job that wrote
 that lost the directory without noticing, and writes late, has another token: it cannot replace an object of its
 successor.
 
+While a checkpoint is read, a pin on its manifest keeps it from being deleted (see ``pin``).
+
 A manifest may name objects of older checkpoints. They are in the folders beside this one, which need not have a
 manifest any more. A checkpoint that names none, as every savepoint, may be moved alone, and read by its path.
 """
@@ -15,10 +17,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
-from dataflow.errors import CheckpointDamaged, NoCheckpoint
+from dataflow.errors import CheckpointDamaged, CheckpointIncomplete, NoCheckpoint
 from dataflow.store.files import DISK, TEMPORARY, Content, FileSystem, NotAFile, is_directory, storing
 from dataflow.store.manifest import (
     STATE,
@@ -31,14 +34,17 @@ from dataflow.store.manifest import (
     is_state_of,
     part_file,
 )
+from dataflow.store.pin import Pin, pinned, unpinned
 from dataflow.untrusted import plain_name
 
-__all__ = ["MANIFEST", "CheckpointFolder", "folder_name"]
+__all__ = ["COPY_ALL", "MANIFEST", "CheckpointFolder", "folder_name"]
 
 log = logging.getLogger("dataflow.store")
 
 MANIFEST: Final = "manifest.json"
-_COPY: Final = ": copy or restore the whole checkpoint directory, not a single folder (a savepoint can be copied alone)"
+COPY_ALL: Final = (
+    ": copy or restore the whole checkpoint directory, not a single folder (a savepoint can be copied alone)"
+)
 _SHOWN: Final = 5
 """How many missing objects an error names."""
 _OURS: Final = (".part", ".part" + TEMPORARY, MANIFEST, MANIFEST + TEMPORARY)
@@ -121,33 +127,47 @@ class CheckpointFolder:
     def read(self, handle: PartHandle) -> bytes:
         """Return an object, verified; of an older checkpoint, from the folder beside this one.
 
-        Raises: CheckpointDamaged, StoreError.
+        Raises: CheckpointDamaged, CheckpointIncomplete, StoreError.
         """
-        path = self._path_of(handle)
+        path = self.check_size(handle)  # without reading the file, which may be large
         with storing("read", path):
-            size = self._files.size(path)
-            if size is not None and size != handle.size:  # detected without reading the file, which may be large
-                raise CheckpointDamaged(
-                    f"{path}: the part of task {handle.task!r} had {handle.size} bytes when it was written, "
-                    f"found {size}"
-                )
             try:
                 data = self._files.read(path)
             except FileNotFoundError as error:
-                raise CheckpointDamaged(
-                    f"{path}: the part of task {handle.task!r} is missing; it had {handle.size} bytes"
-                    + (_COPY if handle.checkpoint else "")
-                ) from error
+                raise _missing(path, handle) from error
             except NotAFile as error:
-                raise CheckpointDamaged(
-                    f"{path}: expected the part of task {handle.task!r}, but {error.strerror}"
-                ) from error
+                raise _not_a_file(path, handle, error) from error
         return check_part(handle, data, str(path))
+
+    def check_size(self, handle: PartHandle) -> Path:
+        """Check that an object is there with its size, and return its path; its bytes are not read.
+
+        Raises: CheckpointDamaged, CheckpointIncomplete, StoreError.
+        """
+        path = self._path_of(handle)
+        with storing("look at", path):
+            size = self._files.size(path)
+            if size is None:
+                try:
+                    self._files.open(path).close()
+                except FileNotFoundError as error:
+                    raise _missing(path, handle) from error
+                except NotAFile as error:
+                    raise _not_a_file(path, handle, error) from error
+        if size != handle.size:
+            raise CheckpointDamaged(
+                f"{path}: the part of task {handle.task!r} had {handle.size} bytes when it was written, found {size}"
+            )
+        return path
+
+    def pin(self) -> AbstractContextManager[Pin]:
+        """Keep the checkpoint from being deleted in a ``with`` block. Raises: StoreError."""
+        return pinned(self.path / MANIFEST, self._files)
 
     def check_complete(self, manifest: Manifest) -> None:
         """Check that the older objects that ``manifest`` names are there; they are not read.
 
-        Raises: CheckpointDamaged, naming those that are missing; StoreError.
+        Raises: CheckpointIncomplete, naming those that are missing; CheckpointDamaged, StoreError.
         """
         older = [self._path_of(handle) for handle in manifest.parts if handle.checkpoint]
         with storing("look at", self.path.parent):
@@ -155,9 +175,9 @@ class CheckpointFolder:
         if missing:
             names = ", ".join(f"{path.parent.name}/{path.name}" for path in missing[:_SHOWN])
             more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-            raise CheckpointDamaged(
+            raise CheckpointIncomplete(
                 f"checkpoint {manifest.checkpoint} in {self.path} needs {len(older)} objects of older checkpoints in "
-                f"{self.path.parent}; missing are {names}{more}{_COPY}"
+                f"{self.path.parent}; missing are {names}{more}{COPY_ALL}"
             )
 
     def _path_of(self, handle: PartHandle) -> Path:
@@ -197,6 +217,21 @@ class CheckpointFolder:
             self.read(handle)
         return manifest
 
+    def files(self) -> list[tuple[str, int]]:
+        """Return the manifest, the objects and temporary files in the folder, with their sizes, by name.
+
+        Raises: StoreError.
+        """
+        with storing("list", self.path):
+            if not is_directory(self.path):
+                return []
+            try:
+                names = [name for name in self._files.names(self.path) if name.endswith(_OURS)]
+            except FileNotFoundError:  # deleted meanwhile
+                return []
+            sizes = [(name, self._files.size(self.path / name)) for name in names]
+        return [(name, size) for name, size in sizes if size is not None]
+
     def remove_parts(self, files: Iterable[str]) -> None:
         """Delete these objects, and the folder if it is empty then. Raises: StoreError."""
         with storing("clean up", self.path):
@@ -207,10 +242,20 @@ class CheckpointFolder:
     def remove(self, kept: Callable[[str], bool] = lambda file: False) -> bool:
         """Delete the checkpoint: its manifest first and durably, then its objects but those ``kept``.
 
-        Foreign files stay. If the folder is a symbolic link, only the link is deleted.
+        Foreign files stay. If the folder is a symbolic link, only the link is deleted. Pins are ignored.
 
         Returns: whether anything was deleted. Raises: StoreError.
         """
+        return self._remove_all(kept, nullcontext())
+
+    def remove_unless_pinned(self, kept: Callable[[str], bool], what: str) -> bool:
+        """Delete the checkpoint as ``remove`` does, unless it is being read; ``what`` is its name in the message.
+
+        Raises: CheckpointPinned, after which nothing has changed; StoreError.
+        """
+        return self._remove_all(kept, unpinned(self.path / MANIFEST, self._files, what))
+
+    def _remove_all(self, kept: Callable[[str], bool], deletion: AbstractContextManager[None]) -> bool:
         with storing("delete", self.path):
             if not is_directory(self.path):
                 if self.path.is_symlink():
@@ -219,8 +264,9 @@ class CheckpointFolder:
                 return False
             removed = self.exists
             if removed:
-                self._remove(self.path / MANIFEST)
-                self._files.sync_directory(self.path)
+                with deletion:
+                    self._remove(self.path / MANIFEST)
+                    self._files.sync_directory(self.path)
             for name in self._files.names(self.path):
                 if name.endswith(_OURS) and not kept(name):
                     self._remove(self.path / name)
@@ -234,3 +280,14 @@ class CheckpointFolder:
             self._files.remove_directory(path)
         else:
             self._files.remove(path)
+
+
+def _missing(path: Path, handle: PartHandle) -> CheckpointIncomplete:
+    return CheckpointIncomplete(
+        f"{path}: the part of task {handle.task!r} is missing; it had {handle.size} bytes"
+        + (COPY_ALL if handle.checkpoint else "")
+    )
+
+
+def _not_a_file(path: Path, handle: PartHandle, error: NotAFile) -> CheckpointDamaged:
+    return CheckpointDamaged(f"{path}: expected the part of task {handle.task!r}, but {error.strerror}")

@@ -3,6 +3,8 @@
 An object may be deleted when no manifest names it. This is derived from the manifests at each clean-up and never
 stored. A manifest never changes, and an id is never used again, so each manifest is read once.
 
+A checkpoint that is being read is pinned (see ``pin``): its manifest is not deleted, so neither are its objects.
+
 Invariant: an object that an unreadable manifest might name is not deleted, that is, none of its checkpoint or an older
 one.
 """

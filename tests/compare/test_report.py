@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from dataflow.cli import _fits
+from dataflow.cli.terminal import fits
 from dataflow.compare.mode_report import Cost, ModeReport, Restoration
 from dataflow.compare.report import CompareReport
 from dataflow.contracts.checkpointing import Mode
@@ -87,7 +87,7 @@ def test_every_column_but_the_mode_has_a_legend_and_no_heading_means_two_things(
 @pytest.mark.parametrize(("width", "lines"), [(200, 4), (80, 6)])
 def test_there_is_a_form_for_wide_and_for_narrow_terminals(width: int, lines: int) -> None:
     recoveries = _report().recovery_table
-    wide = _fits(recoveries.wide(), Console(width=width))
+    wide = fits(recoveries.wide(), Console(width=width))
     printed = _printed(recoveries.wide() if wide else recoveries.narrow(), width)
     body = [line for line in printed.splitlines() if "──" not in line and line.strip()]
     assert wide is (width == 200)

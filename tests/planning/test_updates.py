@@ -18,7 +18,7 @@ from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import make_plan as plan_of
 from dataflow.runners.faults import Faults
 from dataflow.runners.spark.placement import plan_for_spark
-from dataflow.runtime.restore.find_checkpoint import preview
+from tests.checkpoints import preview
 from tests.seeds import seeds
 
 ROWS = pa.table({"k": ["a", "a", "a", "b"], "x": [1, 2, 3, 4], "at": pa.array([1, 12, 2, 30], pa.timestamp("s"))})

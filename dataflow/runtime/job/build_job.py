@@ -271,7 +271,7 @@ class _Builder:
             )
         for newer in restored.abandoned:
             log.info("checkpoint %d is newer than the one restored and is deleted", newer)
-            self.store.retire(newer)
+            self.store.abandon(newer)
         self.store.remove_orphans()
         for name, sink in sinks.items():
             self.settings.probe(Point.RECOVERY)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from dataflow.clock import Clock
-from dataflow.errors import CheckpointError, CleanupFailedWarning, StoreError
+from dataflow.errors import CheckpointError, CheckpointPinned, CleanupFailedWarning, StoreError
 from dataflow.planning.physical_plan import Plan
 from dataflow.protocol.coordinator_actions import Persist
 from dataflow.protocol.events import BarrierKind
@@ -59,7 +60,9 @@ class ManifestWriter:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._retiring: set[int] = set()  # checkpoints still to be deleted; single operations on it are atomic
+        # Checkpoints still to be deleted, and those of them that were being read. Single operations on them are atomic.
+        self._retiring: set[int] = set()
+        self._pinned: set[int] = set()
 
     def persist(self, manifest: Manifest) -> None:
         """Make ``manifest`` durable. All parts that it names are durable."""
@@ -83,9 +86,13 @@ class ManifestWriter:
         self._clean_up(lambda: self._services.store.discard(checkpoint, parts))
 
     def retire(self, checkpoint: int) -> None:
-        """Delete a checkpoint that newer ones replace."""
+        """Delete a checkpoint that newer ones replace, and earlier ones that could not be deleted while they were read.
+
+        One that is being read is tried again with the next one, and at the end of the job; else the next job has it.
+        """
         self._retiring.add(checkpoint)
-        self._clean_up(lambda: self._retire(checkpoint))
+        for replaced in [*sorted(self._pinned), checkpoint]:
+            self._clean_up(partial(self._retire, replaced))
 
     def sweep(self) -> None:
         """Delete replaced checkpoints that are left and every unfinished checkpoint, on the caller's thread.
@@ -93,12 +100,17 @@ class ManifestWriter:
         Call it after the job has ended, while it still holds the store and no background work is left.
         """
         for checkpoint in sorted(self._retiring):
-            self._delete(lambda checkpoint=checkpoint: self._retire(checkpoint))  # type: ignore[misc]
+            self._delete(partial(self._retire, checkpoint))
         self._delete(self._services.store.remove_orphans)
 
     def _retire(self, checkpoint: int) -> None:
-        self._services.store.retire(checkpoint)
-        self._retiring.discard(checkpoint)
+        try:
+            self._services.store.retire(checkpoint)
+        except CheckpointPinned:
+            self._pinned.add(checkpoint)
+        else:
+            self._retiring.discard(checkpoint)
+            self._pinned.discard(checkpoint)
 
     def _clean_up(self, call: Callable[[], object]) -> None:
         self._services.submit("store", lambda: self._delete(call))

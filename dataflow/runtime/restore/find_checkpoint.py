@@ -45,10 +45,10 @@ __all__ = [
     "RestoreReport",
     "RestoredCheckpoint",
     "find",
-    "preview",
     "refuse_another",
     "refuse_larger",
     "refuse_without_store",
+    "report_on",
     "states_of",
 ]
 
@@ -117,14 +117,12 @@ def find(
     return replace(restored, damaged=damaged)
 
 
-def preview(store: CheckpointStore, checkpoint: int) -> RestoreReport:
-    """Return the report that a restore of ``checkpoint`` would give now. It only reads, and needs no pipeline.
+def report_on(store: CheckpointStore, manifest: Manifest, states: Mapping[str, TaskState]) -> RestoreReport:
+    """Return the report that a restore of a checkpoint of ``store`` would give now. It needs no pipeline.
 
-    Raises: NoCheckpoint, CheckpointDamaged, StoreError.
+    ``states`` are those of the checkpoint. Raises: CheckpointDamaged, StoreError.
     """
-    manifest = store.manifest(checkpoint)
-    states = states_of(manifest, lambda part: store.read(checkpoint, part))
-    with damaged_by(f"checkpoint {checkpoint} in {store.location}"):
+    with damaged_by(f"checkpoint {manifest.checkpoint} in {store.location}"):
         return _report(manifest, states, store.location, store, ())
 
 
@@ -159,10 +157,11 @@ def _by_path(
             f"{store.location} already holds checkpoints {list(ids)}; a job that starts from {path} needs an empty "
             "checkpoint directory of its own"
         )
-    manifest = folder.manifest()
-    folder.check_complete(manifest)
-    refuse_larger(folder.manifest_size + _bytes(manifest), limit, str(path))
-    states = states_of(manifest, folder.read)
+    with folder.pin():  # a job that runs there may replace the checkpoint meanwhile
+        manifest = folder.manifest()
+        folder.check_complete(manifest)
+        refuse_larger(folder.manifest_size + _bytes(manifest), limit, str(path))
+        states = states_of(manifest, folder.read)
     if _fits(manifest, plan):
         _check_states(states, plan)
         verify(manifest, states)

@@ -17,8 +17,8 @@ from dataflow import col
 from dataflow.contracts.checkpointing import Mode
 from dataflow.runners.faults import Faults
 from dataflow.runtime.restore.duplicate_precision import Precision, precisions
-from dataflow.runtime.restore.find_checkpoint import preview
 from dataflow.runtime.restore.report_text import sections
+from tests.checkpoints import preview
 from tests.lingering import Linger
 
 EXACT, UPPER, LOW = Precision.EXACT, Precision.UPPER_BOUND, Precision.MAY_BE_TOO_LOW

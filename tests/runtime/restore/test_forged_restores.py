@@ -191,7 +191,7 @@ def test_a_manifest_that_describes_no_graph_is_damage(directory: Path, change: A
 def test_a_list_of_checkpoints_shows_forged_summaries_as_damage(directory: Path, change: Any) -> None:
     forge_manifest(directory, change)
     (line,) = list_checkpoints(directory / "ckpt")
-    assert "summary" in str(line.damage) or "expected printable text" in str(line.damage)
+    assert "summary" in str(line.reason) or "expected printable text" in str(line.reason)
     table([line], now=0.0)
 
 

@@ -1,19 +1,16 @@
 """The command line. Only click is imported to parse it; a command imports its own modules when it runs.
 
-Exit codes: 0: success; 1: a mode did not keep its guarantee, or could not be tested; 2: an error that the user can fix;
-130: interrupted.
+Exit codes: 0: success; 1: a mode did not keep its guarantee or could not be tested, or a verified checkpoint is not
+whole; 2: an error that the user can fix; 130: interrupted.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import shlex
 import shutil
 import sys
 import tempfile
-import textwrap
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -21,91 +18,20 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 from dataflow import __version__
+from dataflow.cli.checkpoints import checkpoints
+from dataflow.cli.terminal import CommandGroup, fits, make_console, print_error, print_table, with_traceback, wrapped
 from dataflow.clock import SystemClock, duration_text, microseconds
 from dataflow.compare.options import KillPoint, Options, RunnerName
 from dataflow.contracts.checkpointing import Mode
-from dataflow.errors import BarrierflowWarning, ConfigurationError, DataflowError, PipelineFailed
+from dataflow.errors import ConfigurationError, PipelineFailed
 from dataflow.runtime.task.channel import DEFAULT_CREDIT
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from dataflow.compare.tables import ReportTable
 
 __all__ = ["main"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-
-_PLAIN_WIDTH = 2_000
-"""Columns of a table that goes to a file or a pipe: enough for any, because a cell of Markdown has one line."""
-_TEXT_WIDTH = 110
-"""Columns of sentences, on terminals with that many."""
-
-
-class _Commands(click.Group):
-    """A group whose commands print an error as one red line instead of a traceback."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            with warnings.catch_warnings():
-                warnings.showwarning = _print_warnings_with(warnings.showwarning)
-                return super().invoke(ctx)
-        except KeyboardInterrupt as interrupt:
-            _print_error("interrupted", interrupt)
-            ctx.exit(130)
-        except (DataflowError, OSError, BarrierflowWarning) as error:
-            if ctx.meta.get("traceback") or (isinstance(error, OSError) and error.errno == errno.EPIPE):
-                raise
-            _print_error(f"error: {error}", error)
-            ctx.exit(2)
-
-
-def _print_warnings_with(show: Callable[..., None]) -> Callable[..., None]:
-    """Return a ``warnings.showwarning`` that prints warnings of this library as one line, and others with ``show``."""
-
-    def showwarning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-        if issubclass(category, BarrierflowWarning):
-            _console(stderr=True).print(f"warning: {message}", style="yellow", markup=False)
-        else:
-            show(message, category, *where, **more)
-
-    return showwarning
-
-
-def _print_error(text: str, error: BaseException | None = None) -> None:
-    """Print ``text`` in red to stderr, and the notes of ``error`` below it."""
-    console = _console(stderr=True)
-    console.print(text, style="red", markup=False)
-    for note in getattr(error, "__notes__", ()):
-        console.print(f"  {note}", markup=False)
-
-
-def _console(*, stderr: bool = False) -> Console:
-    """Return a console; it is plain and wide if the stream is not a terminal. rich itself obeys NO_COLOR."""
-    from rich.console import Console
-
-    terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(stderr=stderr, highlight=False, soft_wrap=stderr, width=None if terminal else _PLAIN_WIDTH)
-
-
-def _print_table(table: Table) -> None:
-    """Print a table with lines on a terminal, and as Markdown to a file or a pipe."""
-    from rich import box
-
-    console = _console()
-    if console.is_terminal:
-        console.print(table)
-        return
-    table.box, table.pad_edge = box.MARKDOWN, True
-    with console.capture() as captured:
-        console.print(table)
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip()))
-
-
-def _fits(table: Table, console: Console) -> bool:
-    """Return whether ``console`` is wide enough for ``table`` without breaking its cells."""
-    return console.measure(table, options=console.options.update(width=_PLAIN_WIDTH)).maximum <= console.width
 
 
 def _duration(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -115,26 +41,14 @@ def _duration(_: click.Context, option: click.Parameter, value: str | None) -> s
     return value
 
 
-def _traceback(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's call
-    if value:
-        ctx.meta["traceback"] = True
-
-
-def _with_traceback(command: _F) -> _F:
-    return click.option(
-        "--traceback",
-        is_flag=True,
-        expose_value=False,
-        callback=_traceback,
-        help="Print the Python traceback of an error, for bug reports.",
-    )(command)
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="barrierflow")
-@_with_traceback
+@with_traceback
 def main() -> None:
     """Run Arrow dataflows with exactly-once checkpoints, and compare checkpoint modes."""
+
+
+main.add_command(checkpoints)
 
 
 def _with_run_options(keep_by_default: bool) -> Callable[[_F], _F]:  # noqa: FBT001 - the only argument
@@ -191,7 +105,7 @@ def _modes(names: tuple[str, ...]) -> list[Mode]:
     type=click.Choice([name.value for name in RunnerName]),
     help="Runner of the job. `spark` has only mode `aligned`, and needs the extra `spark` and Java 17.",
 )
-@_with_traceback
+@with_traceback
 def demo(
     modes: tuple[str, ...],
     directory: Path | None,
@@ -267,7 +181,7 @@ def demo(
     help="Time after which barriers overtake rows in mode aligned-timeout, with a unit: us, ms, s, min or h.  "
     "[default: 100ms]",
 )
-@_with_traceback
+@with_traceback
 def compare(
     target: str,
     modes: tuple[str, ...],
@@ -383,28 +297,28 @@ def _run_and_report(
     else:
         _print_report(report, folder, is_kept=is_kept)
     for problem in report.problems:
-        _print_error(f"error: {problem}")
+        print_error(f"error: {problem}")
     if report.problems:
         sys.exit(1)
 
 
 def _print_report(report: PrintableReport, folder: Path, *, is_kept: bool) -> None:
     """Print the tables with their legends, the conclusions, and where the files are."""
-    console = _console()
+    console = make_console()
     click.echo()
-    click.echo(_wrapped(report.headline))
+    click.echo(wrapped(report.headline))
     for table in report.tables:
         click.echo(f"\n{table.title}\n")
         wide = table.wide()
-        _print_table(wide if _fits(wide, console) else table.narrow())
+        print_table(wide if fits(wide, console) else table.narrow())
         click.echo()
         for line in table.legend_lines():
-            click.echo(_wrapped(line, "- "))
+            click.echo(wrapped(line, "- "))
     click.echo()
     first, *others = report.closing
-    click.echo(_wrapped(first))
+    click.echo(wrapped(first))
     for paragraph in others:
-        click.echo(_wrapped(paragraph, "- "))
+        click.echo(wrapped(paragraph, "- "))
     click.echo(f"\nIt took {duration_text(report.duration)}.")
     if is_kept:
         for line in report.where_to_look():
@@ -414,20 +328,6 @@ def _print_report(report: PrintableReport, folder: Path, *, is_kept: bool) -> No
         click.echo(f"All files of the runs were in {folder} and are deleted; use --keep to keep them.")
 
 
-def _wrapped(text: str, bullet: str = "") -> str:
-    """Return ``text`` in lines for the terminal, with further lines indented to the width of ``bullet``."""
-    width = min(_TEXT_WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else _TEXT_WIDTH
-    indent = " " * len(bullet)
-    return textwrap.fill(
-        text,
-        max(width, 40),
-        initial_indent=bullet,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
 def _progress(*, to_stderr: bool, silent: bool) -> Callable[[str], None]:
     """Return a function that prints a sentence, after the seconds since the start. It prints no control characters."""
     clock = SystemClock()
@@ -435,72 +335,13 @@ def _progress(*, to_stderr: bool, silent: bool) -> Callable[[str], None]:
 
     def say(text: str) -> None:
         if not silent:
-            click.echo(_wrapped(text, f"[{(clock.now() - started) / 1e6:5.1f} s] "), err=to_stderr)
+            click.echo(wrapped(text, f"[{(clock.now() - started) / 1e6:5.1f} s] "), err=to_stderr)
 
     return say
 
 
 @main.command()
-@click.argument("directory", type=click.Path(path_type=Path))
-@click.option(
-    "--restore",
-    type=click.IntRange(min=1),
-    metavar="ID",
-    help="Print what a restore of checkpoint ID would report, without changing anything.  [default: list all]",
-)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print JSON; `created` is in seconds since 1970, and sizes are in bytes.",
-)
-@_with_traceback
-def checkpoints(directory: Path, restore: int | None, *, as_json: bool) -> None:
-    """List and verify the checkpoints in DIRECTORY.
-
-    DIRECTORY is the location of a Checkpointing. Every part of every checkpoint is read, so that damaged ones are
-    listed with the reason. Nothing is changed.
-    """
-    if restore is None:
-        _list_checkpoints(directory, as_json=as_json)
-    else:
-        _preview_restore(directory, restore, as_json=as_json)
-
-
-def _list_checkpoints(directory: Path, *, as_json: bool) -> None:
-    from dataflow.observe.checkpoints import LEGEND, list_checkpoints, sheet, table
-
-    lines = list_checkpoints(directory)
-    if as_json:
-        click.echo(json.dumps([line.to_json() for line in lines], indent=1))
-    elif not lines:
-        click.echo(
-            f"there are no checkpoints in {directory}; give the directory that the job has as Checkpointing(location)"
-        )
-    else:
-        now = SystemClock().wall()
-        wide = table(lines, now)
-        _print_table(wide if _fits(wide, _console()) else sheet(lines, now))
-        click.echo()
-        for heading, meaning in LEGEND.items():
-            click.echo(_wrapped(f"{heading}: {meaning}", "- "))
-
-
-def _preview_restore(directory: Path, checkpoint: int, *, as_json: bool) -> None:
-    from dataflow.observe.restores import headline, table
-    from dataflow.runtime.restore.find_checkpoint import preview
-    from dataflow.store.directory import DirectoryStore
-
-    report = preview(DirectoryStore(directory), checkpoint)
-    if as_json:
-        click.echo(json.dumps(report.to_json(), indent=1))
-    else:
-        _console().print(headline(report), markup=False)
-        _print_table(table(report))
-
-
-@main.command()
-@_with_traceback
+@with_traceback
 def warm() -> None:
     """Compile all loops of the library ahead of time, for images and CI.
 

@@ -1,0 +1,97 @@
+"""Tables of the state of one operator, from what its subtasks stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataflow.contracts.operator import Snapshot
+from dataflow.planning.physical_plan import vertex_of
+from dataflow.runtime.task.parts import TaskState
+from dataflow.state.parts import STAMP, resolved
+
+__all__ = ["state_tables"]
+
+_WINDOW = "barrierflow:window"
+_READABLE = {_WINDOW: "window", STAMP: "last_written"}
+"""Names of columns for people, by their names in a checkpoint."""
+_SPLITS = pa.schema(
+    {"subtask": pa.int64(), "split": pa.string(), "offset": pa.string(), "done": pa.bool_(), "rows": pa.int64()}
+)
+_VALUES = pa.schema({"subtask": pa.int64(), "name": pa.string(), "value": pa.string()})
+_TRANSACTIONS = pa.schema({"transaction": pa.string()})
+
+
+def state_tables(
+    operator: str, states: Mapping[str, TaskState], transactions: Sequence[Mapping[str, Any]]
+) -> dict[str, pa.Table]:
+    """Return the tables of an operator's state, the most telling one first. "values" comes last.
+
+    Args:
+        operator: the name of the operator.
+        states: the states of the tasks that run it, by name.
+        transactions: the handles that the operator, a sink, must commit.
+    """
+    tables: dict[str, list[pa.Table]] = {}
+    splits, values = [], []
+    for subtask, (task, state) in enumerate(states.items()):
+        snapshot = state.operators.get(operator, Snapshot())
+        for name, table in _tables(snapshot):
+            tables.setdefault(name, []).append(_open_windows(table, snapshot.values.get("open")))
+        if vertex_of(task) == operator:
+            stored: Any = state.inlet.get("splits", ())
+            splits += [_split(subtask, split) for split in stored]
+        values += [{"subtask": subtask, "name": name, "value": json.dumps(v)} for name, v in snapshot.values.items()]
+    found: dict[str, pa.Table] = {}
+    if splits:
+        found["splits"] = pa.Table.from_pylist(splits, schema=_SPLITS)
+    for name in sorted(tables, key=lambda name: name != "keys"):
+        found[name] = _readable(pa.concat_tables(tables[name], promote_options="default"))
+    if transactions:
+        handles = [{"transaction": json.dumps(handle)} for handle in transactions]
+        found.setdefault("transactions", pa.Table.from_pylist(handles, schema=_TRANSACTIONS))
+    if values:
+        found.setdefault("values", pa.Table.from_pylist(values, schema=_VALUES))
+    return found
+
+
+def _tables(snapshot: Snapshot) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the tables of a snapshot: the live rows of its logs, and its tables."""
+    for log, parts in snapshot.logs.items():
+        several = len(snapshot.logs) > 1
+        for name, table in resolved(parts).items():  # type: ignore[arg-type]
+            yield (f"{log}/{name}" if several else name), table
+    stored: Mapping[str, Any] = snapshot.tables
+    if set(stored) == {"keys", "records"} and stored["keys"].num_rows == stored["records"].num_rows:
+        both = [*stored["keys"].columns, *stored["records"].columns]  # the first format: row i of both for one key
+        yield "keys", pa.table(both, names=[*stored["keys"].column_names, *stored["records"].column_names])
+        return
+    yield from stored.items()
+
+
+def _open_windows(table: pa.Table, first: object) -> pa.Table:
+    """Return a table without windows before ``first``, which are complete; a snapshot keeps some for a while."""
+    if _WINDOW not in table.column_names or not isinstance(first, int):
+        return table
+    return table.filter(pc.greater_equal(table.column(_WINDOW), first))
+
+
+def _readable(table: pa.Table) -> pa.Table:
+    """Return a table with column names for people, unless other columns have these names."""
+    names = [_READABLE.get(name, name) for name in table.column_names]
+    return table.rename_columns(names) if len(set(names)) == len(names) else table
+
+
+def _split(subtask: int, split: Mapping[str, Any]) -> dict[str, Any]:
+    offset = None if split["offset"] is None else json.dumps(split["offset"])
+    return {
+        "subtask": subtask,
+        "split": split["id"],
+        "offset": offset,
+        "done": split["done"],
+        "rows": split.get("rows"),
+    }
