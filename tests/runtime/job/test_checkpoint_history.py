@@ -21,7 +21,10 @@ from dataflow.store.manifest import PartHandle
 def test_totals_cover_records_that_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_history, "KEPT", 10)
     clock, rng = ManualClock(), random.Random(1)
-    history, expected = CheckpointHistory(["t"], clock), {"sizes": [0], "waits": [0], "writes": [0], "rows": [0], "cpu": [0]}
+    history, expected = (
+        CheckpointHistory(["t"], clock),
+        {"sizes": [0], "waits": [0], "writes": [0], "rows": [0], "cpu": [0]},
+    )
     durations, failed = [0], 0
     for n in range(1, 200):
         history.start(Inject(n, BarrierKind.CHECKPOINT, clock.now(), ("t",), (), ()))
