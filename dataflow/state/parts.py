@@ -8,7 +8,7 @@ before written ones, because a key may be deleted and come back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from dataflow.arrow_values import to_array
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.state.arrays import from_words
 from dataflow.state.changes import Delta
-from dataflow.state.columns import Store
+from dataflow.state.columns import PIECE_BYTES, Store
 from dataflow.state.copy_on_write import CHUNK, FrozenRows, Reading, Rows
 from dataflow.state.hashing import hash_rows, key_groups
 from dataflow.state.index import Slots
@@ -33,8 +33,6 @@ _PART = b"barrierflow.part"
 _KEYS = b"barrierflow.keys"
 _BASE, _DELTA = b"base", b"delta"
 _SIGN = -(2**63)
-_MOST_TEXT = 8 << 20
-"""Bytes of text in the keys of a batch, unless one key has more."""
 
 
 def marked(schema: pa.Schema, *, base: bool, keys: int = 0) -> pa.Schema:
@@ -113,28 +111,43 @@ def stored_keys(
     """
 
     def rows(slots: Slots | range, records: Rows) -> pa.RecordBatch:
+        records[:, 0] &= ~_SIGN
+        stamps = [from_words(records[:, stamp].copy(), pa.int64())] if stamp else []
+        columns = [*known.columns(slots), *store.columns(records), *stamps, to_array(np.ones(len(records), np.bool_))]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def pieces(slots: Slots | range, records: Rows) -> Iterator[pa.RecordBatch]:
         live = records[:, 0] < 0
         if not live.all():
             slots, records = np.asarray(slots, np.int32)[live], records[live]
-        records[:, 0] &= ~_SIGN
-        stamps = [from_words(records[:, stamp].copy(), pa.int64())] if stamp else []
-        columns = [*known.columns(slots), *store(records), *stamps, to_array(np.ones(len(records), np.bool_))]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
+        def size(piece: slice) -> int:
+            return known.text_bytes(slots[piece]) + store.text_bytes(records[piece])
+
+        for piece in _pieces(len(slots), size):
+            yield rows(slots[piece], records[piece])
+
+    def deleted(slots: Slots) -> Iterator[pa.RecordBatch]:
+        for piece in _pieces(len(slots), lambda piece: known.text_bytes(slots[piece])):
+            some = slots[piece]
+            nulls = [pa.nulls(len(some), type_) for type_ in schema.types[len(known.schema) : -1]]
+            dead = to_array(np.zeros(len(some), np.bool_))
+            yield pa.RecordBatch.from_arrays([*known.columns(some), *nulls, dead], schema=schema)
+
+    most = _most_rows(frozen, known)
     if delta is None:
         start = 0
-        for records in frozen.chunks(CHUNK):
-            chunk = range(start, start + len(records))
-            for first, stop in _pieces(known, chunk):
-                yield rows(chunk[first:stop], records[first:stop])
+        for records in frozen.chunks(most):
+            yield from pieces(range(start, start + len(records)), records)
             start += len(records)
         return
-    for slots in _chunked(known, delta.gone()):
-        nulls = [pa.nulls(len(slots), type_) for type_ in schema.types[len(known.schema) : -1]]
-        dead = to_array(np.zeros(len(slots), np.bool_))
-        yield pa.RecordBatch.from_arrays([*known.columns(slots), *nulls, dead], schema=schema)
-    for slots in _chunked(known, delta.slots()):
-        yield rows(slots, frozen.rows_of(slots))
+    gone = delta.gone()
+    for start in range(0, len(gone), most):
+        yield from deleted(gone[start : start + most])
+    written = delta.slots()
+    for start in range(0, len(written), most):
+        slots = written[start : start + most]
+        yield from pieces(slots, frozen.rows_of(slots))
 
 
 def stored_timers(
@@ -142,38 +155,45 @@ def stored_timers(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the timers of a checkpoint; in a delta, those that fired or were cancelled are not live."""
 
-    def rows(records: Rows) -> pa.RecordBatch:
+    def rows(records: Rows) -> Iterator[pa.RecordBatch]:
+        slots = records[:, SLOT].astype(np.int32)
+        for piece in _pieces(len(slots), lambda piece: known.text_bytes(slots[piece])):
+            yield batch(slots[piece], records[piece])
+
+    def batch(slots: Slots, records: Rows) -> pa.RecordBatch:
         numbers = [to_array(records[:, word].copy()) for word in (DUE, DOMAIN, SEQUENCE)]
         live = to_array(records[:, 0] < 0)
-        slots = records[:, SLOT].astype(np.int32)
         return pa.RecordBatch.from_arrays([*known.columns(slots), *numbers, live], schema=schema)
 
+    most = _most_rows(frozen, known)
     if delta is None:
-        for records in frozen.chunks(CHUNK):
-            yield rows(records[records[:, 0] < 0])
+        for records in frozen.chunks(most):
+            yield from rows(records[records[:, 0] < 0])
         return
-    gone, written = np.unique(delta.gone()), delta.slots()
-    for slots in _chunked(known, gone.astype(np.int32)):
-        yield rows(frozen.rows_of(slots))
-    for slots in _chunked(known, written[~np.isin(written, gone)]):
-        records = frozen.rows_of(slots)
-        yield rows(records[records[:, 0] < 0])
+    gone, written = np.unique(delta.gone()).astype(np.int32), delta.slots()
+    for start in range(0, len(gone), most):
+        yield from rows(frozen.rows_of(gone[start : start + most]))
+    written = written[~np.isin(written, gone)]
+    for start in range(0, len(written), most):
+        records = frozen.rows_of(written[start : start + most])
+        yield from rows(records[records[:, 0] < 0])
 
 
-def _chunked(known: KnownKeys, slots: Slots) -> Iterator[Slots]:
-    for start in range(0, len(slots), CHUNK):
-        chunk = slots[start : start + CHUNK]
-        for first, stop in _pieces(known, chunk):
-            yield chunk[first:stop]
+def _most_rows(frozen: FrozenRows, known: KnownKeys) -> int:
+    """Return how many rows a batch may have if there is no text in it."""
+    return min(CHUNK, PIECE_BYTES // (8 * (frozen.words + len(known.schema))))
 
 
-def _pieces(known: KnownKeys, slots: Slots | range) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of pieces of ``slots`` whose keys have little text, so that a batch takes little memory."""
-    waiting = [(0, len(slots))]
+def _pieces(count: int, size: Callable[[slice], int]) -> Iterator[slice]:
+    """Yield pieces of ``count`` rows that have at most ``PIECE_BYTES`` of text and lists each, unless one row has more.
+
+    So a batch takes little memory. ``size`` returns the bytes of text and lists in some of the rows.
+    """
+    waiting = [(0, count)]
     while waiting:
         first, stop = waiting.pop()
-        if stop - first > 1 and known.text_bytes(slots[first:stop]) > _MOST_TEXT:
+        if stop - first > 1 and size(slice(first, stop)) > PIECE_BYTES:
             middle = (first + stop) // 2
             waiting += [(middle, stop), (first, middle)]
         elif stop > first:
-            yield first, stop
+            yield slice(first, stop)
