@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.charts import Chart, Mark, as_svg
+from benchmarks.memory import resident
 
 __all__ = ["KINDS", "Sample", "chart", "run"]
 
@@ -81,18 +82,12 @@ def run(kind: str, rate: int, minutes: float) -> list[Sample]:
         spent += time.process_time() - before
         if start >= due:
             due += every
-            samples.append(Sample(times[-1] / 60e6, operator._state.live, _resident(), spent))
+            samples.append(Sample(times[-1] / 60e6, operator._state.live, resident() / 2**20, spent))
     return samples
 
 
 def _column(numbers: np.ndarray, type_: pa.DataType) -> pa.Array:
     return pa.array(numbers) if pa.types.is_integer(type_) else pa.array([f"session {n:012}" for n in numbers.tolist()])
-
-
-def _resident() -> float:
-    """Return the resident memory of this process in MiB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
 
 
 def chart(found: dict[str, list[Sample]]) -> Chart:

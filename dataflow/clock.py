@@ -100,6 +100,10 @@ class Clock(Protocol):
         """Return the seconds since 1970, for people and manifests; never for decisions."""
         ...
 
+    def cpu(self) -> int:
+        """Return the microseconds of CPU time that the calling thread has used; for statistics."""
+        ...
+
 
 class SystemClock:
     """The machine's monotonic clock."""
@@ -111,6 +115,10 @@ class SystemClock:
     def wall(self) -> float:
         """Return the machine's wall-clock time in seconds since 1970."""
         return time.time()
+
+    def cpu(self) -> int:
+        """Return the CPU time of the calling thread in microseconds, user and system together."""
+        return time.thread_time_ns() // 1_000
 
 
 class ManualClock:
@@ -130,6 +138,10 @@ class ManualClock:
     def wall(self) -> float:
         """Return the time in seconds."""
         return self._now / 1_000_000
+
+    def cpu(self) -> int:
+        """Return the time in microseconds, as if every thread were always running."""
+        return self._now
 
     def advance(self, microseconds: int) -> None:
         """Move the clock forward. Raises: ValueError for a negative number."""

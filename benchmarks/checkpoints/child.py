@@ -20,7 +20,7 @@ from benchmarks.checkpoints.gate import Gate
 from benchmarks.checkpoints.halting import HaltingCheckpoints
 from benchmarks.checkpoints.job import COUNTS, start
 from benchmarks.checkpoints.settings import STOP_THE_WORLD, Setting
-from benchmarks.jobs.child import peak_rss
+from benchmarks.memory import peak_rss
 from dataflow.errors import JobCancelled
 from dataflow.runners.local_job import LocalJob
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord

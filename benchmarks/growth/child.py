@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.growth.families import FAMILIES, OURS, Shape
 from benchmarks.growth.inputs import files
 from benchmarks.growth.queries import by_duckdb, by_ours, expected
-from benchmarks.jobs.child import peak_rss
+from benchmarks.memory import peak_rss
 
 __all__ = ["Figures", "Task", "run"]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from typing import Any
 from benchmarks.checkpoints.gate import Gate
 from benchmarks.checkpoints.job import COUNTS, start
 from benchmarks.checkpoints.settings import STOP_THE_WORLD, Setting
-from benchmarks.jobs.child import peak_rss
+from benchmarks.memory import resident
 from dataflow.errors import JobCancelled
 from dataflow.runners.local_job import LocalJob
 
@@ -112,15 +111,7 @@ def _rows(job: LocalJob) -> int:
 
 def _mark(job: LocalJob, count: int) -> Mark:
     cpu = time.process_time()  # before the walk through the records
-    return Mark(count, _rss(), deep_size(job.checkpoints), cpu)
-
-
-def _rss() -> int:
-    """Return the resident memory now; where the system does not tell, the highest so far."""
-    statm = Path("/proc/self/statm")
-    if not statm.exists():
-        return peak_rss()
-    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return Mark(count, resident(), deep_size(job.checkpoints), cpu)
 
 
 def deep_size(values: Sequence[object]) -> int:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import resource
 import sys
 import time
 from collections.abc import Sequence
@@ -19,7 +17,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["OURS", "TUNED", "Figures", "Task", "peak_rss"]
+from benchmarks.memory import peak_rss
+
+__all__ = ["OURS", "TUNED", "Figures", "Task"]
 
 OURS, TUNED = "ours", "ours, tuned"
 """This engine with the settings that nobody changes, and with those of an expert."""
@@ -104,15 +104,6 @@ def _ours(
             "summary": str(result),
         },
     )
-
-
-def peak_rss() -> int:
-    """Return the highest resident memory so far, in bytes: on Linux of this program alone, elsewhere of the process."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        (kib,) = re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())
-        return int(kib) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 if __name__ == "__main__":

@@ -20,13 +20,31 @@ from dataflow.state.copy_on_write import Readers, RecordRows, Rows
 from dataflow.state.index import Slots
 from dataflow.state.kept import KEPT_KERNELS, KeptBytes, KeptValues
 
-__all__ = ["RecordColumns", "Store", "WordColumns"]
+__all__ = ["PIECE_BYTES", "RecordColumns", "Store", "WordColumns"]
 
-Store = Callable[[Rows], list[pa.Array]]
-"""A function that makes the columns of a checkpoint from frozen records, on any thread."""
+PIECE_BYTES = 8 << 20
+"""Bytes of text and lists in a batch of a checkpoint, unless one row has more; and of its other columns."""
 
 _MOST = 62
 """Columns of a record: the flags of one word, but the sign bit and bit 0."""
+
+
+def _none(records: Rows) -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The columns that a checkpoint has of records. Both functions are for records frozen before, on any thread.
+
+    Attributes:
+        columns: returns the columns of some records.
+        text_bytes: returns the bytes of the text, other byte values and lists in these columns. If they are more than
+            ``PIECE_BYTES``, a smaller number above that may be returned.
+    """
+
+    columns: Callable[[Rows], list[pa.Array]]
+    text_bytes: Callable[[Rows], int] = _none
 
 
 class RecordColumns(Protocol):
@@ -48,7 +66,7 @@ class RecordColumns(Protocol):
         """Hold the values in ``rows``; what snapshots may still read is reused by ``readers.defer`` alone."""
 
     def freeze(self) -> Store:
-        """Return a function that makes the columns ``stored`` from records frozen now."""
+        """Return the columns ``stored`` of records frozen now."""
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         """Write the columns that ``freeze`` made into ``records``, which are empty; row i is of ``slots[i]``."""
@@ -71,11 +89,17 @@ class _Column:
     kept: KeptBytes | None
 
     def read(self, records: Rows, values: KeptValues | None) -> pa.Array:
-        present = records[:, 0] & self.flag != 0
-        bitmap = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
         if values is not None:
-            return values.read(records, bitmap)
-        return from_words(records[:, self.word].copy(), self.dtype, bitmap)
+            return values.read(records, self._bitmap(records))
+        return from_words(records[:, self.word].copy(), self.dtype, self._bitmap(records))
+
+    def text_bytes(self, records: Rows, values: KeptValues | None) -> int:
+        """Return the bytes of the text in ``records``."""
+        return 0 if values is None else values.text_bytes(records, self._bitmap(records))
+
+    def _bitmap(self, records: Rows) -> pa.Buffer | None:
+        present = records[:, 0] & self.flag != 0
+        return None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
 
     def write(self, rows: RecordRows, slots: Slots, array: pa.Array, last: npt.NDArray[np.intp]) -> None:
         """Write the rows ``last`` of an array into the records of ``slots``, which are distinct."""
@@ -132,11 +156,11 @@ class WordColumns:
         columns = [(column, None if column.kept is None else column.kept.values()) for column in self._columns]
         count = self._words
 
-        def store(records: Rows) -> list[pa.Array]:
+        def arrays(records: Rows) -> list[pa.Array]:
             plain = [from_words(records[:, 1 + i].copy(), pa.int64()) for i in range(count)]
             return [*plain, *[column.read(records, values) for column, values in columns]]
 
-        return store
+        return Store(arrays, lambda records: sum([column.text_bytes(records, values) for column, values in columns]))
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         for i in range(self._words):

@@ -195,6 +195,11 @@ class FrozenRows:
         self._log: list[_Block] = []
 
     @property
+    def words(self) -> int:
+        """The number of words of a row."""
+        return self._rows.shape[1]
+
+    @property
     def copied(self) -> bool:
         """Whether every row has been copied, so that nothing needs saving."""
         return self._progress >= self._count

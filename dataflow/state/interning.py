@@ -227,16 +227,12 @@ class InternedValues:
         """
         from dataflow.state.kernels.interning import gather_bytes
 
-        bits = np.empty(0, np.uint8) if bitmap is None else np.frombuffer(bitmap, np.uint8)
+        bits = _bits(bitmap)
         fixed = pa.types.is_fixed_size_binary(type_) or pa.types.is_decimal(type_)
         if fixed:
             ends = np.arange(1, len(codes) + 1, dtype=np.int64) * (type_.bit_width // 8)
         else:
-            chosen = self.places[codes]
-            lengths = chosen[:, 1] - chosen[:, 0]
-            if bitmap is not None:
-                lengths *= np.unpackbits(bits, bitorder="little", count=len(codes))
-            ends = np.cumsum(lengths)
+            ends = np.cumsum(self._lengths(codes, bits))
         data = np.zeros(int(ends[-1]) if len(ends) else 0, np.uint8)
         gather_bytes(self.arena, self.places, codes, bits, ends, data)
         buffers = [bitmap, pa.py_buffer(data)]
@@ -248,3 +244,18 @@ class InternedValues:
             offsets[1:] = ends
             buffers.insert(1, pa.py_buffer(offsets))
         return pa.Array.from_buffers(type_, len(codes), buffers)
+
+    def text_bytes(self, codes: Codes, bitmap: pa.Buffer | None = None) -> int:
+        """Return the bytes of the values of ``codes``; rows whose bit in ``bitmap`` is 0 have none."""
+        return int(self._lengths(codes, _bits(bitmap)).sum())
+
+    def _lengths(self, codes: Codes, bits: npt.NDArray[np.uint8]) -> Codes:
+        chosen = self.places[codes]
+        lengths: Codes = chosen[:, 1] - chosen[:, 0]
+        if len(bits):
+            lengths *= np.unpackbits(bits, bitorder="little", count=len(codes))
+        return lengths
+
+
+def _bits(bitmap: pa.Buffer | None) -> npt.NDArray[np.uint8]:
+    return np.empty(0, np.uint8) if bitmap is None else np.frombuffer(bitmap, np.uint8)

@@ -42,6 +42,10 @@ class KeptValues:
         """Return the values that ``records`` refer to; null where ``bitmap`` is 0."""
         return self.interned.of(np.ascontiguousarray(records[:, self.word]), self.dtype, bitmap)
 
+    def text_bytes(self, records: Rows, bitmap: pa.Buffer | None) -> int:
+        """Return the bytes of these values."""
+        return self.interned.text_bytes(records[:, self.word], bitmap)
+
 
 class KeptBytes:
     """The values that word ``word`` of records with ``flag`` refers to."""

@@ -299,7 +299,7 @@ class KnownKeys:
         """Return the key columns of ``slots``; the arrays own their memory."""
         chosen = self._chosen(slots)
         if len(self.schema) > 1:
-            absent = [(chosen[:, -1] >> i) & 1 == 1 for i in range(len(self.schema))]
+            absent = [_is_null(chosen, i) for i in range(len(self.schema))]
         elif not self.null_slots:
             absent = [np.zeros(len(chosen), bool)]
         else:
@@ -311,8 +311,8 @@ class KnownKeys:
         chosen, total = self._chosen(slots), 0
         for column, interned in enumerate(self.values):
             if interned is not None:
-                places = interned.places[chosen[:, column]]
-                total += int(np.sum(places[:, 1] - places[:, 0]))
+                codes = chosen[:, column] if len(self.schema) == 1 else chosen[~_is_null(chosen, column), column]
+                total += interned.text_bytes(codes)
         return total
 
     def _chosen(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> Words:
@@ -346,6 +346,12 @@ class KnownKeys:
         for start in range(0, self.count, CHUNK):
             slots = range(start, min(start + CHUNK, self.count))
             yield pa.RecordBatch.from_arrays(self.columns(slots), schema=self.schema)
+
+
+def _is_null(keys: Words, column: int) -> npt.NDArray[np.bool_]:
+    """Return which keys of several columns are null in ``column``."""
+    null: npt.NDArray[np.bool_] = (keys[:, -1] >> column) & 1 == 1
+    return null
 
 
 def _may_be_encoded(schema: pa.Schema) -> bool:

@@ -149,11 +149,13 @@ class KeyedRows:
         def rows(records: Rows, *, live: bool) -> pa.RecordBatch:
             count = len(records)
             order = [to_array(records[:, word].copy()) for word in (SEQUENCE, TIME)]
-            columns = store(records)[WORDS:] if live else [pa.nulls(count, type_) for type_ in types]
+            columns = store.columns(records)[WORDS:] if live else [pa.nulls(count, type_) for type_ in types]
             keys = known.columns(records[:, SLOT].astype(np.int32))
             return pa.RecordBatch.from_arrays([*keys, *order, *columns, to_array(np.full(count, live))], schema=schema)
 
-        return pa.RecordBatchReader.from_batches(schema, stored_numbers(frozen, delta, known, rows, reading))
+        return pa.RecordBatchReader.from_batches(
+            schema, stored_numbers(frozen, delta, known, rows, reading, store.text_bytes)
+        )
 
     def restore(self, table: pa.Table, find: Callable[[Sequence[pa.Array]], Slots]) -> None:
         """Remove and add the rows of a part; ``find`` returns the slot of each key, -1 if it has no value."""

@@ -8,7 +8,7 @@ before written ones, because a key may be deleted and come back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +18,7 @@ from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.state.arrays import from_words
 from dataflow.state.changes import Delta
-from dataflow.state.columns import Store
+from dataflow.state.columns import PIECE_BYTES, Store
 from dataflow.state.copy_on_write import CHUNK, FrozenRows, Reading, Rows
 from dataflow.state.hashing import hash_rows, key_groups
 from dataflow.state.index import Slots
@@ -35,8 +35,6 @@ _PART = b"barrierflow.part"
 _KEYS = b"barrierflow.keys"
 _BASE, _DELTA = b"base", b"delta"
 _SIGN = -(2**63)
-_MOST_TEXT = 8 << 20
-"""Bytes of text in the keys of a batch, unless one key has more."""
 
 
 def marked(schema: pa.Schema, *, base: bool, keys: int = 0) -> pa.Schema:
@@ -115,29 +113,43 @@ def stored_keys(
     """
 
     def rows(slots: Slots | range, records: Rows) -> pa.RecordBatch:
+        records[:, 0] &= ~_SIGN
+        stamps = [from_words(records[:, stamp].copy(), pa.int64())] if stamp else []
+        columns = [*known.columns(slots), *store.columns(records), *stamps, to_array(np.ones(len(records), np.bool_))]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def pieces(slots: Slots | range, records: Rows) -> Iterator[pa.RecordBatch]:
         live = records[:, 0] < 0
         if not live.all():
             slots, records = np.asarray(slots, np.int32)[live], records[live]
-        records[:, 0] &= ~_SIGN
-        stamps = [from_words(records[:, stamp].copy(), pa.int64())] if stamp else []
-        columns = [*known.columns(slots), *store(records), *stamps, to_array(np.ones(len(records), np.bool_))]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
+        def size(piece: slice) -> int:
+            return known.text_bytes(slots[piece]) + store.text_bytes(records[piece])
+
+        for piece in _pieces(len(slots), size):
+            yield rows(slots[piece], records[piece])
+
+    def deleted(slots: Slots) -> Iterator[pa.RecordBatch]:
+        for piece in _pieces(len(slots), lambda piece: known.text_bytes(slots[piece])):
+            some = slots[piece]
+            nulls = [pa.nulls(len(some), type_) for type_ in schema.types[len(known.schema) : -1]]
+            dead = to_array(np.zeros(len(some), np.bool_))
+            yield pa.RecordBatch.from_arrays([*known.columns(some), *nulls, dead], schema=schema)
+
+    most = _most_rows(frozen, known)
     if delta is None:
         start = 0
-        for records in frozen.chunks(CHUNK):
-            chunk = range(start, start + len(records))
-            for first, stop in _pieces(known, chunk):
-                yield rows(chunk[first:stop], records[first:stop])
+        for records in frozen.chunks(most):
+            yield from pieces(range(start, start + len(records)), records)
             start += len(records)
         return
-    for slots in _chunked(known, delta.gone()):
-        nulls = [pa.nulls(len(slots), type_) for type_ in schema.types[len(known.schema) : -1]]
-        dead = to_array(np.zeros(len(slots), np.bool_))
-        yield pa.RecordBatch.from_arrays([*known.columns(slots), *nulls, dead], schema=schema)
+    gone = delta.gone()
+    for start in range(0, len(gone), most):
+        yield from deleted(gone[start : start + most])
     for written in delta.slots():
-        for slots in _chunked(known, written):
-            yield rows(slots, frozen.rows_of(slots))
+        for start in range(0, len(written), most):
+            slots = written[start : start + most]
+            yield from pieces(slots, frozen.rows_of(slots))
 
 
 class MakeRows(Protocol):
@@ -156,40 +168,57 @@ def in_order(table: pa.Table, column: int) -> Iterator[pa.RecordBatch]:
 
 
 def stored_numbers(
-    frozen: FrozenRows, delta: Delta | None, known: KnownKeys, rows: MakeRows, held: Reading
+    frozen: FrozenRows,
+    delta: Delta | None,
+    known: KnownKeys,
+    rows: MakeRows,
+    held: Reading,
+    text_bytes: Callable[[Rows], int] = lambda _: 0,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records that belong to slots, as word SLOT says: those that exist, after those that were removed."""
+    """Yield the records that belong to slots, as word SLOT says: those that exist, after those that were removed.
+
+    ``text_bytes`` returns the bytes of text in records that exist, beside that of their keys.
+    """
+
+    def removed(records: Rows) -> Iterator[pa.RecordBatch]:
+        slots = records[:, SLOT].astype(np.int32)
+        for piece in _pieces(len(slots), lambda piece: known.text_bytes(slots[piece])):
+            yield rows(records[piece], live=False)
+
+    def existing(records: Rows) -> Iterator[pa.RecordBatch]:
+        records = records[records[:, 0] < 0]
+        slots = records[:, SLOT].astype(np.int32)
+        for piece in _pieces(len(slots), lambda piece: known.text_bytes(slots[piece]) + text_bytes(records[piece])):
+            yield rows(records[piece], live=True)
+
+    most = _most_rows(frozen, known)
     if delta is None:
-        for records in frozen.chunks(CHUNK):
-            yield from _by_text(known, records[records[:, 0] < 0], rows, live=True)
+        for records in frozen.chunks(most):
+            yield from existing(records)
         return
     gone = delta.gone()
-    for start in range(0, len(gone), CHUNK):
-        yield from _by_text(known, frozen.unchanged_rows(gone[start : start + CHUNK]), rows, live=False)
-    for slots in delta.slots():
-        records = frozen.rows_of(slots)
-        yield from _by_text(known, records[records[:, 0] < 0], rows, live=True)
+    for start in range(0, len(gone), most):
+        yield from removed(frozen.unchanged_rows(gone[start : start + most]))
+    for written in delta.slots():
+        for start in range(0, len(written), most):
+            yield from existing(frozen.rows_of(written[start : start + most]))
 
 
-def _by_text(known: KnownKeys, records: Rows, rows: MakeRows, *, live: bool) -> Iterator[pa.RecordBatch]:
-    for first, stop in _pieces(known, records[:, SLOT].astype(np.int32)):
-        yield rows(records[first:stop], live=live)
+def _most_rows(frozen: FrozenRows, known: KnownKeys) -> int:
+    """Return how many rows a batch may have if there is no text in it."""
+    return min(CHUNK, PIECE_BYTES // (8 * (frozen.words + len(known.schema))))
 
 
-def _chunked(known: KnownKeys, slots: Slots) -> Iterator[Slots]:
-    for start in range(0, len(slots), CHUNK):
-        chunk = slots[start : start + CHUNK]
-        for first, stop in _pieces(known, chunk):
-            yield chunk[first:stop]
+def _pieces(count: int, size: Callable[[slice], int]) -> Iterator[slice]:
+    """Yield pieces of ``count`` rows that have at most ``PIECE_BYTES`` of text and lists each, unless one row has more.
 
-
-def _pieces(known: KnownKeys, slots: Slots | range) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of pieces of ``slots`` whose keys have little text, so that a batch takes little memory."""
-    waiting = [(0, len(slots))]
+    So a batch takes little memory. ``size`` returns the bytes of text and lists in some of the rows.
+    """
+    waiting = [(0, count)]
     while waiting:
         first, stop = waiting.pop()
-        if stop - first > 1 and known.text_bytes(slots[first:stop]) > _MOST_TEXT:
+        if stop - first > 1 and size(slice(first, stop)) > PIECE_BYTES:
             middle = (first + stop) // 2
             waiting += [(middle, stop), (first, middle)]
         elif stop > first:
-            yield first, stop
+            yield slice(first, stop)

@@ -67,8 +67,8 @@ class WordColumn:
         return [pa.field(field.name, _stored_type(field)) for field in self.fields]
 
     def freeze(self) -> Store:
-        """Return a function that makes these columns from frozen records."""
-        return lambda records: [read_word(records, field.word, _stored_type(field)) for field in self.fields]
+        """Return these columns of frozen records."""
+        return Store(lambda records: [read_word(records, field.word, _stored_type(field)) for field in self.fields])
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         """Restore the columns that ``freeze`` stored."""

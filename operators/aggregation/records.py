@@ -229,13 +229,13 @@ class Records:
         return [column.read(records, always) for column in self._layout.columns]
 
     def freeze(self) -> Store:
-        """Return a function that makes the columns ``stored`` from records frozen now, one row a record."""
+        """Return the columns ``stored`` of records frozen now, one row a record."""
         stores = [column.freeze() for column in self._layout.columns]
 
-        def store(records: Rows) -> list[pa.Array]:
-            return [read_word(records, 0, pa.int64()), *[array for made in stores for array in made(records)]]
+        def columns(records: Rows) -> list[pa.Array]:
+            return [read_word(records, 0, pa.int64()), *[array for made in stores for array in made.columns(records)]]
 
-        return store
+        return Store(columns, lambda records: sum([made.text_bytes(records) for made in stores]))
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         """Restore the columns that ``freeze`` made into empty ``records``; row i is of ``slots[i]``."""

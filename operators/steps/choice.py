@@ -105,14 +105,17 @@ class ChosenColumn:
         return [*order, pa.field(f"{self.name}.value", self.dtype)]
 
     def freeze(self) -> Store:
-        """Return a function that makes these columns from frozen records."""
+        """Return these columns of frozen records."""
         values = self._kept_values()
 
-        def store(records: Rows) -> list[pa.Array]:
+        def columns(records: Rows) -> list[pa.Array]:
             order = [] if self._order is None else [self._order.read(records)]
             return [*order, self._values(records, self._bit.bitmap(records), values)]
 
-        return store
+        def text_bytes(records: Rows) -> int:
+            return 0 if values is None else values.text_bytes(records, self._bit.bitmap(records))
+
+        return Store(columns, text_bytes)
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         """Restore the columns that ``freeze`` stored."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged
 from dataflow.state.arrays import canonical_words, from_words, is_word
-from dataflow.state.columns import Store
+from dataflow.state.columns import PIECE_BYTES, Store
 from dataflow.state.copy_on_write import CopyOnWriteRows, Readers, Rows
 from dataflow.state.index import Slots, WideSlotIndex
 from dataflow.state.interning import Interner
@@ -90,7 +90,13 @@ class CountDistinct(Step):
             values = from_words(words, type_) if interned is None else interned.of(words, type_)
             return [pa.LargeListArray.from_arrays(to_array(ends), values)]
 
-        return lists
+        def text_bytes(records: Rows) -> int:
+            size = 8 * int(records[:, word].sum())
+            if interned is None or size > PIECE_BYTES:
+                return size  # there is no need to list so many pairs
+            return size + interned.text_bytes(pairs[_listed(records, word, before)[0], 1])
+
+        return Store(lists, text_bytes)
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         (lists,) = columns

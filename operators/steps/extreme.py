@@ -47,7 +47,10 @@ class BytesExtreme(Step):
 
     def freeze(self) -> Store:
         values, flag = self._kept.values(), self.place.flag
-        return lambda records: [values.read(records, seen(flag, records))]
+        return Store(
+            lambda records: [values.read(records, seen(flag, records))],
+            lambda records: values.text_bytes(records, seen(flag, records)),
+        )
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         self._kept.restore(records, columns[0])

@@ -95,8 +95,8 @@ class Step(Fold):
         return [pa.field(f"{self.place.name}.{i}", pa.int64()) for i in range(len(self.initial))]
 
     def freeze(self) -> Store:
-        """Return a function that makes these columns from records frozen now; later changes do not affect it."""
-        return self._store_words
+        """Return these columns of records frozen now; later changes do not affect them."""
+        return Store(self._store_words)
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         """Restore the columns that ``freeze`` stored; row i belongs to ``slots[i]``. Flags are already restored."""

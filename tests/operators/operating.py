@@ -152,7 +152,7 @@ def joined(*snapshots: Snapshot) -> Snapshot:
 
 def records_table(records: Records, slots: int) -> pa.Table:
     """The first records as rows of a checkpoint."""
-    return pa.Table.from_arrays(records.freeze()(records._records.rows[:slots].copy()), schema=records.stored)
+    return pa.Table.from_arrays(records.freeze().columns(records._records.rows[:slots].copy()), schema=records.stored)
 
 
 def restore_records(records: Records, table: pa.Table) -> None:

@@ -21,14 +21,18 @@ def record(*tasks: TaskStats) -> CheckpointRecord:
 
 
 SLOW = record(
-    TaskStats(alignment=4, copy=1, queued=30, write=5, size=10, in_flight_rows=2),
-    TaskStats(alignment=3, copy=8, queued=20, write=9, size=100, in_flight_rows=5),
+    TaskStats(alignment=4, copy=1, queued=30, write=5, size=10, copy_cpu=1, write_cpu=4, in_flight_rows=2),
+    TaskStats(alignment=3, copy=8, queued=20, write=9, size=100, copy_cpu=6, write_cpu=9, in_flight_rows=5),
 )
 
 
 def test_a_record_has_the_worst_of_its_tasks() -> None:
     assert (SLOW.alignment, SLOW.copy, SLOW.queued, SLOW.write) == (4, 8, 30, 9)
     assert (record().alignment, record().copy, record().queued, record().write) == (0, 0, 0, 0)
+
+
+def test_the_cpu_times_of_tasks_add_up() -> None:
+    assert (SLOW.copy_cpu, SLOW.write_cpu) == (7, 13)
 
 
 def test_only_checkpoints_that_stored_rows_count_for_the_median() -> None:

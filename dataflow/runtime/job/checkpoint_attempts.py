@@ -17,7 +17,7 @@ __all__ = ["CheckpointAttempt", "CheckpointRecord", "CheckpointTotals"]
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """A completed checkpoint: sizes in bytes, times in microseconds. The slowest task counts."""
+    """A completed checkpoint: sizes in bytes, times in microseconds. The slowest task counts, but CPU times add up."""
 
     checkpoint: int
     kind: BarrierKind
@@ -60,6 +60,16 @@ class CheckpointRecord:
         """Time that writing a part took."""
         return max((stats.write for stats in self.tasks.values()), default=0)
 
+    @property
+    def copy_cpu(self) -> int:
+        """CPU time of the steps that took the snapshots, over all tasks: from the barrier to the end of the copy."""
+        return sum(stats.copy_cpu for stats in self.tasks.values())
+
+    @property
+    def write_cpu(self) -> int:
+        """CPU time of the background threads that wrote the parts, over all tasks."""
+        return sum(stats.write_cpu for stats in self.tasks.values())
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTotals:
@@ -72,6 +82,9 @@ class CheckpointTotals:
         slowest: the longest time from trigger to durable; this and the next two in microseconds.
         longest_wait: the longest time that a part waited for the writer.
         longest_write: the longest time to write a part.
+        copy_cpu: CPU time of the steps that took snapshots, over all tasks; this and the next in microseconds.
+        write_cpu: CPU time of the background threads that wrote parts. Neither has what failed checkpoints cost, nor
+            the saving of rows that change while a snapshot is read, which is part of the steps that change them.
         stored_rows: how many of them stored rows in flight.
         in_flight_rows: the number of these rows.
         most_in_flight: the most of them in one checkpoint.
@@ -84,6 +97,8 @@ class CheckpointTotals:
     slowest: int = 0
     longest_wait: int = 0
     longest_write: int = 0
+    copy_cpu: int = 0
+    write_cpu: int = 0
     stored_rows: int = 0
     in_flight_rows: int = 0
     most_in_flight: int = 0
@@ -100,6 +115,8 @@ class CheckpointTotals:
                 slowest=max(totals.slowest, record.duration),
                 longest_wait=max(totals.longest_wait, record.queued),
                 longest_write=max(totals.longest_write, record.write),
+                copy_cpu=totals.copy_cpu + record.copy_cpu,
+                write_cpu=totals.write_cpu + record.write_cpu,
                 stored_rows=totals.stored_rows + (record.in_flight_rows > 0),
                 in_flight_rows=totals.in_flight_rows + record.in_flight_rows,
                 most_in_flight=max(totals.most_in_flight, record.in_flight_rows),

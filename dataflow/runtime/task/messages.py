@@ -95,9 +95,10 @@ class TaskStats:
 
     ``alignment`` is the time between the first barrier and the snapshot, ``copy`` the time to copy the state.
     ``queued`` is how long the part waited for the background writer, ``write`` how long writing it took, ``size`` its
-    bytes. ``in_flight_rows`` and ``in_flight_bytes`` are the channel state. ``duplicated`` counts, by operator, the
-    rows that a restore delivers twice. ``blocked`` is the total time that each input channel was blocked, from the
-    start of the run to this checkpoint.
+    bytes. ``copy_cpu`` and ``write_cpu`` are the CPU time of the thread that took the snapshot, from its barrier on,
+    and of the thread that wrote the part. ``in_flight_rows`` and ``in_flight_bytes`` are the channel state.
+    ``duplicated`` counts, by operator, the rows that a restore delivers twice. ``blocked`` is the total time that each
+    input channel was blocked, from the start of the run to this checkpoint.
     """
 
     alignment: int = 0
@@ -105,6 +106,8 @@ class TaskStats:
     queued: int = 0
     write: int = 0
     size: int = 0
+    copy_cpu: int = 0
+    write_cpu: int = 0
     in_flight_rows: int = 0
     in_flight_bytes: int = 0
     duplicated: Mapping[str, int] = field(default_factory=dict)

@@ -67,7 +67,8 @@ class PartWriter:
         if waiting is None:
             return
         state, stats, submitted = waiting
-        started = self._services.clock.now()
+        clock = self._services.clock
+        started, cpu = clock.now(), clock.cpu()
         try:
             self._services.probe(Point.WRITE)
             parts = self._write_parts(checkpoint, state)
@@ -79,7 +80,8 @@ class PartWriter:
             self._services.mailbox.put(Crashed(self._task, error))
         else:
             size = sum(part.size for part in parts if not part.checkpoint)
-            stats = replace(stats, queued=started - submitted, write=self._services.clock.now() - started, size=size)
+            write, write_cpu = clock.now() - started, clock.cpu() - cpu
+            stats = replace(stats, queued=started - submitted, write=write, write_cpu=write_cpu, size=size)
             self._services.mailbox.put(Acknowledged(self._task, checkpoint, parts, state.transactions, stats))
 
     def _write_parts(self, checkpoint: int, state: TaskState) -> tuple[PartHandle, ...]:

@@ -367,6 +367,8 @@ class Task:
     def _take_snapshot(self, barrier: Barrier, now: int) -> None:
         if self._phase is not _Phase.ENDED:
             self.chain.emit_kept()
+        cpu = self._clock.cpu()
+        if self._phase is not _Phase.ENDED:
             self.chain.send(barrier)
         self._services.probe(Point.COPY)
         try:
@@ -385,7 +387,8 @@ class Task:
             log_before=before,
             transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
         )
-        stats = TaskStats(alignment=self.task_input.alignment, copy=self._clock.now() - now)
+        copy, copy_cpu = self._clock.now() - now, self._clock.cpu() - cpu
+        stats = TaskStats(alignment=self.task_input.alignment, copy=copy, copy_cpu=copy_cpu)
         self._snapshots[barrier.checkpoint] = (state, stats)
 
     def _persist(self, complete: Complete, now: int) -> None:

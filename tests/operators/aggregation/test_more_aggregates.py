@@ -306,7 +306,7 @@ def test_values_that_are_replaced_are_forgotten_but_for_a_snapshot() -> None:
         fold(found, [(key, f"z {turn:05} {'x' * 50}", turn) for key in (0, 1, 2)] * 20, schema)
     last = f"z 00399 {'x' * 50}"
     assert columns_of(found) == [[last, last, last, "stays"]] * 2
-    assert store(rows)[found.stored.get_field_index("s_last.value")].to_pylist() == ["was", None, None, "stays"]
+    assert store.columns(rows)[found.stored.get_field_index("s_last.value")].to_pylist() == ["was", None, None, "stays"]
     chosen, extreme = found._layout.steps
     assert max(chosen.columns[0].kept._state[0], extreme._kept._state[0]) < 400 * 3
 

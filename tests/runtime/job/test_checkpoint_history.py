@@ -21,7 +21,10 @@ from dataflow.store.manifest import PartHandle
 def test_totals_cover_records_that_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_history, "KEPT", 10)
     clock, rng = ManualClock(), random.Random(1)
-    history, expected = CheckpointHistory(["t"], clock), {"sizes": [0], "waits": [0], "writes": [0], "rows": [0]}
+    history, expected = (
+        CheckpointHistory(["t"], clock),
+        {"sizes": [0], "waits": [0], "writes": [0], "rows": [0], "cpu": [0]},
+    )
     durations, failed = [0], 0
     for n in range(1, 200):
         history.start(Inject(n, BarrierKind.CHECKPOINT, clock.now(), ("t",), (), ()))
@@ -30,13 +33,13 @@ def test_totals_cover_records_that_are_not_kept(monkeypatch: pytest.MonkeyPatch)
             history.drop(n, FailureReason.IO)
             failed += 1
             continue
-        size, wait, write, rows = (rng.randrange(100) for _ in range(4))
-        stats = TaskStats(size=size, queued=wait, write=write, in_flight_rows=rows)
+        size, wait, write, rows, cpu = (rng.randrange(100) for _ in range(5))
+        stats = TaskStats(size=size, queued=wait, write=write, in_flight_rows=rows, copy_cpu=cpu, write_cpu=2 * cpu)
         history.acknowledged(Acknowledged("t", n, (PartHandle("t", "f", 1, ""),), {}, stats))
         history.mark_durable(n)
         history.forget(n)
         durations.append(took)
-        for name, value in zip(expected, (size, wait, write, rows), strict=True):
+        for name, value in zip(expected, (size, wait, write, rows, cpu), strict=True):
             expected[name].append(value)
     rows = expected["rows"]
     assert (len(history.checkpoints), len(history.failures)) == (10, 10)
@@ -47,6 +50,8 @@ def test_totals_cover_records_that_are_not_kept(monkeypatch: pytest.MonkeyPatch)
         slowest=max(durations),
         longest_wait=max(expected["waits"]),
         longest_write=max(expected["writes"]),
+        copy_cpu=sum(expected["cpu"]),
+        write_cpu=2 * sum(expected["cpu"]),
         stored_rows=sum(n > 0 for n in rows),
         in_flight_rows=sum(rows),
         most_in_flight=max(rows),

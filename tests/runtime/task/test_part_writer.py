@@ -46,7 +46,7 @@ class Rig:
             raise self._fault
 
     def write(self, n: int = 1, **fields: Any) -> Rig:
-        self.writer.write(n, TaskState("t[0]", **fields), TaskStats(alignment=3))
+        self.writer.write(n, TaskState("t[0]", **fields), TaskStats(alignment=3, copy_cpu=2))
         return self
 
     def background(self) -> list[Any]:
@@ -73,6 +73,7 @@ def test_the_costs_of_a_part_are_how_long_it_waited_how_long_it_took_and_its_siz
     (said,) = rig.background()
     stats = said.stats
     assert (stats.alignment, stats.queued, stats.write, stats.size) == (3, 7, 10, said.parts[0].size)
+    assert (stats.copy_cpu, stats.write_cpu) == (2, 10)
 
 
 def test_channel_state_is_counted() -> None:

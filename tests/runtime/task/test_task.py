@@ -309,7 +309,7 @@ def test_the_costs_of_a_snapshot_are_its_alignment_and_its_copy() -> None:
     bench.use(probe=lambda point: bench.clock.advance(4))
     bench.put(1, Barrier(1)).run()
     (ack,) = bench.reported(Acknowledged)
-    assert (ack.stats.alignment, ack.stats.copy) == (30, 4)
+    assert (ack.stats.alignment, ack.stats.copy, ack.stats.copy_cpu) == (30, 4, 4)
     assert ack.stats.blocked == {"a": 30, "b": 0}
 
 
