@@ -148,8 +148,7 @@ def to_json(removal: Removal, deleted: Sequence[Deleted]) -> dict[str, Any]:
             for one in deleted
         ],
         "bytes": sum(one.bytes for one in deleted),
-        "resumed_from": removal.resumes_from,
-        "resumes_from": removal.then_from,
+        "resumes_from": {"before": removal.resumes_from, "after": removal.then_from},
     }
 
 
