@@ -324,7 +324,7 @@ def test_rm_counts_the_bytes_that_it_frees(chain: Path) -> None:
         (15, "checkpoint", "whole"),
         (16, "checkpoint", "whole"),
     ]
-    assert (done["resumed_from"], done["resumes_from"]) == (16, None)
+    assert done["resumes_from"] == {"before": 16, "after": None}
     assert (_size(chain), list(chain.glob("chk-*"))) == (0, [])
 
 

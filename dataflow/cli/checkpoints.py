@@ -166,8 +166,9 @@ def rm(directory: Path, ids: tuple[int, ...], *, yes: bool, as_json: bool) -> No
     """
     from dataflow.observe.checkpoints import store_in
     from dataflow.observe.removal import delete, planned, text, to_json
+    from dataflow.store.status import refuse_unknown
 
-    removal = planned(store_in(directory), ids)  # refuses an unknown id before the lock files are written
+    refuse_unknown(store_in(directory), ids)  # before the files of the lock are written
     with store_in(directory) as store:
         removal = planned(store, ids)
         if not yes:

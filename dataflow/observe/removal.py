@@ -26,16 +26,16 @@ class Removal:
     Attributes:
         location: the directory.
         checkpoints: those to delete, oldest first.
-        resumes_from: the checkpoint that ``restore="auto"`` finds now; None: there is none.
-        then_from: the one that it finds afterwards, every byte of which was read; None: there is none.
+        newest: the checkpoint that ``restore="auto"`` finds now; None: there is none.
+        newest_left: the one that it finds afterwards, every byte of which was read; None: there is none.
         savepoints: the whole savepoints that are left, which are restored only if they are named.
         loses_last: a whole checkpoint is deleted, and afterwards there is none to resume from, or to restore at all.
     """
 
     location: str
     checkpoints: tuple[CheckpointContents, ...]
-    resumes_from: int | None
-    then_from: int | None
+    newest: int | None
+    newest_left: int | None
     savepoints: tuple[int, ...]
     loses_last: bool
 
@@ -73,22 +73,22 @@ def planned(store: DirectoryStore, ids: Iterable[int]) -> Removal:
     >>> with tempfile.TemporaryDirectory() as path:
     ...     rows = numbers.collect(checkpoint=flow.Checkpointing(path))
     ...     removal = planned(flow.DirectoryStore(path), [1])
-    >>> removal.resumes_from, removal.then_from, removal.loses_last
+    >>> removal.newest, removal.newest_left, removal.loses_last
     (1, None, True)
     """
     chosen = {checkpoint: contents_of(store, checkpoint) for checkpoint in sorted(set(ids))}
     found = contents(store)
     left = [one for one in found if one.id not in chosen]
-    then_from = _newest(store, left)
+    newest_left = _newest(store, left)
     deletes_whole = [one for one in chosen.values() if one.status is CheckpointStatus.WHOLE]
     savepoints = tuple(one.id for one in left if one.status is CheckpointStatus.WHOLE and _is_savepoint(one))
-    none_to_resume = then_from is None and not all([_is_savepoint(one) for one in deletes_whole])
-    none_at_all = then_from is None and not savepoints
+    none_to_resume = newest_left is None and not all([_is_savepoint(one) for one in deletes_whole])
+    none_at_all = newest_left is None and not savepoints
     return Removal(
         location=store.location,
         checkpoints=tuple(chosen.values()),
-        resumes_from=max([one.id for one in found if _resumes(one)], default=None),
-        then_from=then_from,
+        newest=max([one.id for one in found if _resumes(one)], default=None),
+        newest_left=newest_left,
         savepoints=savepoints,
         loses_last=bool(deletes_whole) and (none_to_resume or none_at_all),
     )
@@ -124,11 +124,11 @@ def text(removal: Removal, deleted: Sequence[Deleted]) -> str:
         lines.append(f"deleted {_name(one.checkpoint)}, {one.checkpoint.status}: {one.bytes:,} bytes freed")
         lines += [f"  {file}  {size:,} bytes" for file, size in one.files]
     ids = [one.id for one in removal.checkpoints]
-    if removal.resumes_from in ids:
+    if removal.newest in ids:
         now = "no checkpoint is left that a job can resume from"
-        if removal.then_from is not None:
-            now = f"a job resumes from checkpoint {removal.then_from}, and takes back rows that were committed later"
-        lines.append(f"checkpoint {removal.resumes_from} was the newest whole one: {now}")
+        if removal.newest_left is not None:
+            now = f"a job resumes from checkpoint {removal.newest_left}, and takes back rows that were committed later"
+        lines.append(f"checkpoint {removal.newest} was the newest whole one: {now}")
     if len(deleted) > 1:
         lines.append(f"{sum(one.bytes for one in deleted):,} bytes freed in all")
     return printable("\n".join(lines))
@@ -148,8 +148,7 @@ def to_json(removal: Removal, deleted: Sequence[Deleted]) -> dict[str, Any]:
             for one in deleted
         ],
         "bytes": sum(one.bytes for one in deleted),
-        "resumed_from": removal.resumes_from,
-        "resumes_from": removal.then_from,
+        "resumes_from": {"before": removal.newest, "after": removal.newest_left},
     }
 
 

@@ -14,7 +14,7 @@ from dataflow.store.status import (
     ObjectStatus,
     StoredObject,
     contents,
-    contents_of,
+    refuse_unknown,
     verified,
 )
 from dataflow.untrusted import printable
@@ -45,8 +45,7 @@ def verify_checkpoints(directory: Path, ids: Collection[int] = ()) -> Iterator[C
     [(1, 'whole')]
     """
     store = store_in(directory)
-    for checkpoint in sorted(ids):
-        contents_of(store, checkpoint)  # raises before the others are read
+    refuse_unknown(store, ids)  # before the others are read
     for checkpoint in sorted(ids) or [found.id for found in contents(store)]:
         try:
             yield verified(store, checkpoint)

@@ -1,8 +1,8 @@
 """Pins: a checkpoint that is being read, by a restore or by a command, is not deleted meanwhile.
 
-A pin is a shared ``flock`` on the manifest; who deletes the checkpoint takes an exclusive one first. The kernel
-releases both when a process is killed, so a pin is never stale, and a reader needs no right to write. The manifest
-names all objects of the checkpoint, older ones included, so the pin of one file keeps them all (see ``references``).
+A pin is a shared ``flock`` on the manifest; a deletion takes an exclusive one first. The kernel releases both when a
+process is killed, so a pin is never stale, and a reader needs no right to write. The manifest names all objects of the
+checkpoint, older ones included, so the pin of one file keeps them all (see ``references``).
 
 Where the file system has no locks, reading works without pins. A reader then finds out from ``exists`` that the
 checkpoint was deleted.

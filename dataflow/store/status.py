@@ -6,7 +6,7 @@ a checkpoint while they look at it, so a job that runs there does not delete it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -25,6 +25,7 @@ __all__ = [
     "contents",
     "contents_of",
     "objects_in",
+    "refuse_unknown",
     "status_of",
     "verified",
 ]
@@ -129,6 +130,12 @@ def contents_of(store: DirectoryStore, checkpoint: int) -> CheckpointContents:
 def verified(store: DirectoryStore, checkpoint: int) -> CheckpointContents:
     """Return one checkpoint, after reading every byte of it. Raises: NoCheckpoint, StoreError."""
     return _one(store, checkpoint, _whole)
+
+
+def refuse_unknown(store: DirectoryStore, ids: Iterable[int]) -> None:
+    """Raise NoCheckpoint unless the directory has all these checkpoints; the message lists those it has."""
+    for checkpoint in sorted(ids):
+        contents_of(store, checkpoint)
 
 
 def objects_in(folder: CheckpointFolder, manifest: Manifest) -> tuple[StoredObject, ...]:

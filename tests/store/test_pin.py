@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,6 +54,27 @@ def test_an_abandoned_checkpoint_is_deleted_and_its_reader_notices(store: Direct
         store.abandon(2)
         assert not pin.exists
     assert store.checkpoints() == [1]
+
+
+HOLD = """
+import sys
+from dataflow.store.directory import DirectoryStore
+with DirectoryStore(sys.argv[1]).folder(1).pin():
+    print("pinned", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_pin_of_a_process_ends_with_it(store: DirectoryStore) -> None:
+    command = [sys.executable, "-c", HOLD, store.location]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "pinned\n"
+        with pytest.raises(CheckpointPinned):
+            store.retire(1)
+        reader.kill()
+    store.retire(1)
+    assert store.checkpoints() == [2]
 
 
 def test_a_checkpoint_that_is_written_again_is_another_one(store: DirectoryStore) -> None:

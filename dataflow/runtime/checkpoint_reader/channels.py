@@ -66,9 +66,10 @@ class StoredChannels:
 
 
 def _vertices(nodes: Sequence[Mapping[str, Any]], heads: Collection[str]) -> dict[str, str]:
-    """Return the first operator of each operator's task."""
+    """Return the first operator of each operator's task. Raises: KeyError, IndexError, TypeError for a forged graph."""
     vertices: dict[str, str] = {}
-    for node in nodes:  # inputs come before the operators that take their rows
+    for node in nodes:  # inputs come before the operators that read them
         name = node["name"]
-        vertices[name] = name if name in heads else vertices[node["inputs"][0]]
+        before = [vertices[source] for source in node["inputs"]]
+        vertices[name] = name if name in heads else before[0]
     return vertices

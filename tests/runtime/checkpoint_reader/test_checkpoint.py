@@ -322,6 +322,8 @@ def test_a_checkpoint_that_is_deleted_while_it_is_read_says_so(
         {"guarantee": "perhaps"},
         {"nodes": ({"name": "in"},)},
         {"nodes": ({"name": "in", "inputs": 3},)},
+        {"nodes": ({"name": "in", "inputs": "out"},)},
+        {"nodes": ({"name": "in", "inputs": [["out"]]},)},
         {"nodes": ({"name": "other", "inputs": ["in"]},)},
     ],
 )
