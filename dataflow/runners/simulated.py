@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 
 from dataflow.clock import ManualClock
 from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
@@ -148,19 +148,23 @@ class SimulatedRunner:
         (0, {'out': 3}, 1)
         """
         refuse_without_store(restore, checkpoint)
-        plan = make_plan(
-            pipeline.graph,
-            parallelism=parallelism,
-            max_key_groups=max_key_groups,
-            combine=LIBRARY.mergeable if combines(checkpoint) else None,
-            encode=combines(checkpoint),
-            input_identity=input_identity(checkpoint),
-        )
+
+        @cache
+        def plan_for(settings: Checkpointing | None) -> Plan:
+            return make_plan(
+                pipeline.graph,
+                parallelism=parallelism,
+                max_key_groups=max_key_groups,
+                combine=LIBRARY.mergeable if combines(settings) else None,
+                encode=combines(settings),
+                input_identity=input_identity(settings),
+            )
+
+        warn_of_unnamed_state(pipeline.name, plan_for(checkpoint).logical, checkpoint)
         if checkpoint is None and self._faults.crashes:
             checkpoint = Checkpointing(MemoryStore())
-        warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         return SimulatedJob(
-            pipeline.name, plan, checkpoint, restore, channel_credit, self._seed, self._faults, self._max_turns
+            pipeline.name, plan_for, checkpoint, restore, channel_credit, self._seed, self._faults, self._max_turns
         )
 
 
@@ -176,7 +180,7 @@ class SimulatedJob(JobHandle):
     def __init__(
         self,
         pipeline: str,
-        plan: Plan,
+        plan_for: Callable[[Checkpointing | None], Plan],
         checkpoint: Checkpointing | None,
         restore: object,
         credit: int,
@@ -186,7 +190,7 @@ class SimulatedJob(JobHandle):
     ) -> None:
         super().__init__(pipeline, Notices())
         self.attempts: list[Attempt] = []
-        self._plan = plan
+        self._plan_for = plan_for
         self._checkpoint = checkpoint
         self._restore = restore
         self._credit = credit
@@ -214,6 +218,7 @@ class SimulatedJob(JobHandle):
         self._passes_left = 0
         self._due_after = 0
         self._durable = 0
+        plan = plan_for(checkpoint)
         self._can_align = any(len(plan.channels(link)) > plan.vertices[link.target].parallelism for link in plan.links)
         self._can_align |= any(len(plan.inputs(vertex)) > 1 for vertex in plan.vertices)
         self._committing = sum(isinstance(n.spec, Write) and isinstance(n.spec.sink, TwoPhaseSink) for n in plan.graph)
@@ -309,7 +314,7 @@ class SimulatedJob(JobHandle):
             probe=self._probe,
             library=LIBRARY,
         )
-        job = build(self._plan, settings)
+        job = build(self._plan_for(checkpointing), settings)
         job.loading.run()  # takes no simulated time, so a run does not depend on the kernels loaded before
         attempt.restored = job.restore_report
         for answers, then in self._predicates:

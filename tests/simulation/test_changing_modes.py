@@ -9,6 +9,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow import col
 from dataflow.contracts.checkpointing import Mode
 from dataflow.runners.faults import Attempt, Faults
 from dataflow.runners.simulated import SimulatedRunner
@@ -68,3 +69,26 @@ def test_rows_that_were_in_flight_are_put_back_whatever_the_mode_of_the_restart(
     restored = dies_and_goes_on(Ledger(), seed, taken, other)[1].restored
     assert restored is not None
     assert (restored.mode, restored.in_flight_rows > 0, restored.duplicated()) == (Mode(taken), True, 0)
+
+
+def counted(world: Ledger) -> flow.Pipeline:
+    """Rows that are folded before they reach an aggregate, unless a restore must report them as they were."""
+    with flow.Pipeline("counts") as p:
+        rows = p.source(op.from_arrow(pa.table({"x": range(ROWS)}), batch_rows=2, splits=3), name="in")
+        keyed = rows.with_columns(k=col("x") % 5, name="keys").key_by("k")
+        keyed.agg(n=op.count(), s=col("x").sum(), emit="final", name="sums").sink(ledger_sink(world), name="out")
+    return p
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_restart_in_mode_unaligned_reports_rows_although_the_first_attempt_folded_them(seed: int) -> None:
+    world, store = Ledger(), flow.MemoryStore()
+    others = [settings(store, mode=Mode.UNALIGNED)]
+    faults = Faults(crashes=4, crash_at=["step"], crash_after=[1], skew=0.8, joins=1.0, restart_with=others)
+    runner = SimulatedRunner(seed, faults, max_turns=100_000)
+    job = runner.start(counted(world), parallelism=2, checkpoint=settings(store, mode=Mode.ALIGNED))
+    job.wait()
+    again = [x for (x, _), n in delivered_again(job.attempts, "sums").items() for _ in range(n)]
+    rows = pa.table({"x": [*range(ROWS), *again]})
+    assert sum(n for _, n, _ in world.rows()) == rows.num_rows
+    assert sum(s for _, _, s in world.rows()) == sum(rows["x"].to_pylist())
