@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from benchmarks.deltas import report as deltas_report
 from benchmarks.growth.families import DUCKDB, OURS
 from benchmarks.growth.report import exponent_text, memory
 from benchmarks.jobs.child import TUNED
@@ -98,11 +99,17 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
 
 
+def deltas(found: Mapping[str, Any]) -> str:
+    """Return the tables of checkpoints of keyed state."""
+    return "\n\n".join([_markdown(head, rows) for head, rows in deltas_report.contents(found)])
+
+
 TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "jobs": jobs,
     "latency": latency,
     "growth": growth,
     "checkpoints": checkpoints,
+    "deltas": deltas,
 }
 
 
@@ -140,7 +147,7 @@ def _without_rounds(value: Any) -> Any:
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 def main(folder: Path) -> None:
-    """Publish the figures of FOLDER: NAME.json for jobs, latency, growth and checkpoints, and charts as SVG files."""
+    """Publish the figures of FOLDER: NAME.json for each table of the page, and charts as SVG files."""
     FIGURES.mkdir(exist_ok=True)
     for name in TABLES:
         if (source := folder / f"{name}.json").exists():
