@@ -247,12 +247,18 @@ class FrozenRows:
 
     def rows_of(self, slots: Slots) -> Rows:
         """Return a copy of the rows of ``slots``, which ascend from one call to the next, as ``chunks`` does."""
-        from dataflow.state.kernels.copy_on_write import copy_rows, put_back_found
+        from dataflow.state.kernels.copy_on_write import copy_rows, put_back, put_back_found
 
         chosen = np.empty((len(slots), self._rows.shape[1]), np.int64)
         copy_rows(self._rows, slots, chosen)
-        for block, used in self._copied_to(int(slots[-1]) + 1 if len(slots) else 0):
-            put_back_found(block.slots[:used], block.rows, slots, chosen)
+        if not len(slots):
+            return chosen
+        first, last = int(slots[0]), int(slots[-1])
+        for block, used in self._copied_to(last + 1):
+            if last - first == len(slots) - 1:  # no slot is left out: there is nothing to search
+                put_back(block.slots[:used], block.rows, first, chosen)
+            else:
+                put_back_found(block.slots[:used], block.rows, slots, chosen)
         return chosen
 
     def unchanged_rows(self, slots: Slots) -> Rows:
