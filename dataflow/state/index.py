@@ -144,6 +144,12 @@ class SlotIndex(_Index):
         missing = remove_words(slots, self._keys, self._table, self._shift, self._state)
         assert not missing, f"{missing} of {len(slots)} slots have no key to remove"
 
+    def reserve(self, keys: int) -> None:
+        """Make room for ``keys`` keys at once. The index has had none."""
+        if keys > len(self._keys):
+            self._keys = np.empty(_capacity(keys), np.int64)
+            self._table, self._shift = _empty_table(len(self._keys))
+
     def _grow(self) -> None:
         from dataflow.state.kernels.index import rehash_words
 
@@ -204,6 +210,12 @@ class WideSlotIndex(_Index):
         missing = remove_rows(slots, self._keys, self._table)
         assert not missing, f"{missing} of {len(slots)} slots have no key to remove"
 
+    def reserve(self, keys: int) -> None:
+        """Make room for ``keys`` keys at once. The index has had none."""
+        if keys > len(self._keys):
+            self._keys = np.empty((_capacity(keys), self._keys.shape[1]), np.int64)
+            self._table = np.zeros(2 * len(self._keys), np.uint64)
+
     def _grow(self) -> None:
         from dataflow.state.kernels.index import rehash_rows
 
@@ -211,6 +223,13 @@ class WideSlotIndex(_Index):
         self._keys = _longer(self._keys)
         self._table = np.zeros(2 * len(self._keys), np.uint64)
         rehash_rows(old, self._keys, self._table)
+
+
+def _capacity(keys: int) -> int:
+    """Return the least power of two that is at least ``keys``."""
+    capacity = 1 << (keys - 1).bit_length()
+    assert capacity <= MAX_SLOTS, f"a subtask has at most {MAX_SLOTS} keys"
+    return capacity
 
 
 def _empty_table(capacity: int) -> tuple[npt.NDArray[np.int64], np.uint64]:

@@ -106,6 +106,11 @@ class KeyIndex:
         """The bytes of all text among the keys."""
         return sum([interner.nbytes for interner in self._interners if interner is not None])
 
+    def reserve(self, keys: int) -> None:
+        """Make room for ``keys`` keys at once, unless they are text. The index has had none."""
+        if self._texts is None:
+            (self._wide if self._one is None else self._one).reserve(keys)
+
     def slots(self, columns: Sequence[pa.Array]) -> Slots:
         """Return the slot of each row's key; new keys get slots. Columns are in the order of the schema.
 

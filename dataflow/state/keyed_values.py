@@ -157,6 +157,9 @@ class KeyedValues:
 
         empty, count = not len(self.index), len(self.index.schema)
         written, found, marks = 0, 0, np.zeros(0, np.uint8)
+        if empty:
+            self.index.reserve(table.num_rows)
+            self.records.grow(table.num_rows)
         for batch in table.to_batches():
             live = to_numbers(batch.columns[-1])
             if not live.all():

@@ -20,6 +20,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -95,6 +96,9 @@ class DirectoryStore(CheckpointStore):
                 raise StoreError(f"cannot make {self._path}: no directory {self._path.parent}; create it first")
             if not self._path.is_dir():  # the user's path may be a symbolic link
                 self._files.make_directory(self._path)
+            elif not self.checkpoints():  # a process that crashed may have made it, and not synced its entry
+                with suppress(PermissionError):
+                    self._files.sync_directory(self._path.resolve().parent)
         self._lock.acquire(run_id)
 
     def close(self) -> None:

@@ -196,3 +196,20 @@ def held(store: DirectoryStore) -> Iterator[None]:
     store.open()
     yield
     store.close()
+
+
+def test_a_directory_whose_making_was_cut_short_is_durable_when_the_next_job_commits(
+    tmp_path: Path, save: Save
+) -> None:
+    for fault in (crash_at, fail_at):
+        for at in range(1, 12):
+            files, path = FaultyFileSystem(fault(at)), tmp_path / f"{fault.__name__}-{at}"
+            first = DirectoryStore(path, files=files)
+            with suppress(Crash, StoreError):
+                first.open()
+            files.fault = no_fault
+            first.close()
+            with DirectoryStore(path, files=files) as store:
+                save(store, 1)
+            files.lose_power(tmp_path, 0)
+            assert DirectoryStore(path).checkpoints() == [1], f"{fault.__name__} {at}: {files.log[:at]}"

@@ -183,6 +183,8 @@ def rehash_words(keys: Any, count: Any, null: Any, known: Any, table: Any, shift
     """Enter the first ``count`` keys that are ``known`` into an empty ``table``; an empty ``known`` means all."""
     mask = types.uint64(table.shape[0] - 1)
     for slot in range(count):
+        if slot + AHEAD < count:
+            prefetch(table, types.int64(preferred_position(keys[slot + AHEAD], shift)) * 2)
         if slot != null and (known.size == 0 or known[slot]):
             place = preferred_position(keys[slot], shift)
             while table[place, 1] != 0:
