@@ -106,6 +106,11 @@ class Changes:
         self.waiting = 0
         """Removed slots in all intervals: they cannot be used again before a checkpoint is durable."""
 
+    @property
+    def recording(self) -> bool:
+        """Whether changes are recorded."""
+        return self._current is not None
+
     def begin(self, capacity: int) -> None:
         """Record changes from now on: the state is that of a checkpoint."""
         self._current = _Interval(capacity)

@@ -45,11 +45,9 @@ class _Index:
         assert capacity.bit_count() == 1, f"the capacity is a power of two, got {capacity}"
         self._state = np.array([0, -1, 0, 0], np.int64)  # see the kernels
         self._free: Slots = np.empty(0, np.int32)
-        self._rows = 0  # of the last lookup
         self._removed = 0  # slots that were removed and are not free yet
         self._scratch: Slots = np.empty(0, np.int32)
         self._fresh: Slots = np.empty(0, np.int32)
-        self._missing: Slots = np.empty(1, np.int32)
 
     def __len__(self) -> int:
         """Return the number of slots that were ever used; some may have been removed since."""
@@ -59,11 +57,6 @@ class _Index:
     def fresh(self) -> Slots:
         """The rows of the last lookup whose key was new, in order; valid until the next lookup."""
         return self._fresh[: self._state[3]]
-
-    @property
-    def _is_mostly_new(self) -> bool:
-        """Whether most keys of the last lookup were new: the next ones are then entered without a search before."""
-        return 2 * int(self._state[3]) > self._rows
 
     def release(self, slots: Slots) -> None:
         """Let new keys have ``slots``, whose keys were removed."""
@@ -76,15 +69,13 @@ class _Index:
         self._state[2] += len(slots)
         self._removed -= len(slots)
 
-    def _begin(self, rows: int) -> tuple[Slots, Slots]:
-        """Return scratch memory for the slots of ``rows`` rows, none of them new yet, and for the missing ones."""
+    def _begin(self, rows: int) -> Slots:
+        """Return scratch memory for the slots of ``rows`` rows, none of them new yet."""
         if len(self._scratch) < rows:
             self._scratch = np.empty(max(rows, 2 * len(self._scratch)), np.int32)
             self._fresh = np.empty(len(self._scratch), np.int32)
-            self._missing = np.empty(len(self._scratch) + 1, np.int32)
         self._state[3] = 0
-        self._rows = rows
-        return self._scratch[:rows], self._missing
+        return self._scratch[:rows]
 
 
 class SlotIndex(_Index):
@@ -112,27 +103,21 @@ class SlotIndex(_Index):
 
         The result is scratch memory, valid until the next lookup.
         """
-        from dataflow.state.kernels.index import enter_words, seek_words
+        from dataflow.state.kernels.index import lookup_words
 
-        mostly_new = self._is_mostly_new
-        slots, missing = self._begin(len(words))
-        if mostly_new:
-            missing, count = np.arange(len(words), dtype=np.int32), len(words)
-        else:
-            count = seek_words(words, *bits, self._table, self._shift, self._state[1], slots, missing)
-        missing, done = missing[:count], 0
-        while done < count:
+        slots, row = self._begin(len(words)), 0
+        while True:
             table = (self._table, self._shift, self._keys, self._state, self._free)
-            done = enter_words(words, *bits, missing, done, *table, slots, self._fresh)
-            if done < count:
-                self._grow()
-        return slots
+            row = lookup_words(words, *bits, row, *table, slots, self._fresh)
+            if row == len(words):
+                return slots
+            self._grow()
 
     def find(self, words: npt.NDArray[np.int64], bits: Bits = _NOT_NULL) -> Slots:
         """Return the slot of each key, or -1 if it has none."""
         from dataflow.state.kernels.index import seek_words
 
-        slots, missing = np.empty(len(words), np.int32), self._begin(len(words))[1]
+        slots, missing = np.empty(len(words), np.int32), np.empty(len(words) + 1, np.int32)
         seek_words(words, *bits, self._table, self._shift, self._state[1], slots, missing)
         return slots
 
@@ -178,28 +163,23 @@ class WideSlotIndex(_Index):
 
     def lookup(self, words: npt.NDArray[np.int64]) -> Slots:
         """Return the slot of each key ``words[:, i]``, as ``SlotIndex.lookup`` does."""
-        from dataflow.state.kernels.index import enter_rows, seek_rows
+        from dataflow.state.kernels.index import lookup_rows
 
-        mostly_new, rows = self._is_mostly_new, words.shape[1]
-        slots, missing = self._begin(rows)
-        if mostly_new:
-            missing, count = np.arange(rows, dtype=np.int32), rows
-        else:
-            count = seek_rows(words, self._table, self._keys, slots, missing)
-        missing, done = missing[:count], 0
-        while done < count:
+        slots, row = self._begin(words.shape[1]), 0
+        while True:
             table = (self._table, self._keys, self._state, self._free)
-            done = enter_rows(words, missing, done, *table, slots, self._fresh)
-            if done < count:
-                self._grow()
-        return slots
+            row = lookup_rows(words, row, *table, slots, self._fresh)
+            if row == words.shape[1]:
+                return slots
+            self._grow()
 
     def find(self, words: npt.NDArray[np.int64]) -> Slots:
         """Return the slot of each key ``words[:, i]``, or -1 if it has none."""
         from dataflow.state.kernels.index import seek_rows
 
-        slots, missing = np.empty(words.shape[1], np.int32), self._begin(words.shape[1])[1]
-        seek_rows(words, self._table, self._keys, slots, missing)
+        rows = words.shape[1]
+        slots, missing = np.empty(rows, np.int32), np.empty(rows + 1, np.int32)
+        seek_rows(words, 0, rows, self._table, self._keys, slots, missing)
         return slots
 
     def remove(self, slots: Slots) -> None:

@@ -176,11 +176,7 @@ class KeyedState:
         if self._values.stamp or self._timers is not None:
             return slots, self.touch(slots, now, stamps)
         self.change(slots)
-        fresh = np.zeros(len(slots), np.bool_)
-        if len(rows):
-            fresh[rows] = True
-            self._values.set_live(slots[rows])
-        return slots, fresh
+        return slots, self._values.set_live(slots, rows)
 
     def touch(self, slots: Slots, now: Times = 0, stamps: Times = 0) -> npt.NDArray[np.bool_]:
         """Prepare ``slots`` for writing, as ``insert`` does; return whether each row found no visible value.

@@ -79,15 +79,17 @@ class KeyedValues:
         slots = self.index.slots(keys)
         self.records.grow(len(self.index))
         rows = self.index.fresh
-        if len(rows):
+        if len(rows) and self.changes.recording:
             self.changes.note_new(slots[rows], len(self.records.rows))
         return slots, rows
 
-    def set_live(self, slots: Slots) -> None:
-        """Give each slot a value."""
+    def set_live(self, slots: Slots, rows: Slots) -> npt.NDArray[np.bool_]:
+        """Give the slots of the new ``rows`` a value; return for each row whether it is one of them."""
         from dataflow.state.kernels.keyed import set_live
 
-        set_live(self.records.rows, slots)
+        fresh = np.zeros(len(slots), np.bool_)
+        set_live(self.records.rows, slots, rows, fresh)
+        return fresh
 
     def touch(self, slots: Slots, now: Times, stamps: Times) -> tuple[npt.NDArray[np.bool_], Slots]:
         """Give each slot a value and a stamp; return whether each row found none, and slots whose value had expired."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import types
 
 from dataflow.kernel_cache.decorator import kernel
@@ -34,8 +35,8 @@ from dataflow.state.kernels.words import (
 )
 
 __all__ = [
-    "enter_rows",
-    "enter_words",
+    "lookup_rows",
+    "lookup_words",
     "rehash_rows",
     "rehash_words",
     "remove_rows",
@@ -50,6 +51,9 @@ LOW = 0x00000000FFFFFFFF
 
 AHEAD = 32
 """How many rows ahead a table entry is prefetched: a quarter faster with millions of keys, no slower with few."""
+
+BLOCK = 1024
+"""Rows that are looked up before the new keys among them are entered."""
 
 PAIRS = types.int64[:, ::1]
 BOOLS = types.Array(types.boolean, 1, "C", readonly=True)
@@ -104,7 +108,7 @@ def enter_words(
     bits: Any,
     offset: Any,
     missing: Any,
-    first: Any,
+    base: Any,
     table: Any,
     shift: Any,
     keys: Any,
@@ -113,17 +117,19 @@ def enter_words(
     slots: Any,
     fresh: Any,
 ) -> Any:
-    """Enter the keys of the rows ``missing``, from the one at ``first`` on, until ``keys`` is full; write their slots.
+    """Enter the keys of the rows ``missing`` until ``keys`` is full; write their slots, and list new rows by number.
 
-    Apart from ``seek_words``, because a loop that only reads takes half the time, and most rows have known keys.
-    Returns the position of the first row without a slot, or the number of rows.
+    Row 0 has the number ``base``. Returns the position of the first row without a slot, or the number of rows.
     """
     mask = types.uint64(table.shape[0] - 1)
-    for j in range(first, missing.size):
+    # in variables, not in memory, where each new key would wait for the one before
+    used, unused, listed = state[0], state[2], state[3]
+    done = missing.size
+    for j in range(missing.size):
         if j + AHEAD < missing.size:
-            prefetch(table, types.int64(preferred_position(words[missing[j + AHEAD]], shift)) * 2)
-        i = missing[j]
-        is_null = bits.size != 0 and not valid(bits, offset + i)
+            prefetch(table, types.int64(preferred_position(words[types.uint64(missing[j + AHEAD])], shift)) * 2)
+        i = types.uint64(missing[j])
+        is_null = bits.size != 0 and not valid(bits, offset + types.int64(i))
         if is_null and state[1] >= 0:
             slots[i] = state[1]
             continue
@@ -133,19 +139,70 @@ def enter_words(
             place = (place + types.uint64(1)) & mask
         slot = 0 if is_null else table[place, 1]
         if slot == 0:
-            slot = take_slot(state, free, keys.size) + 1
-            if slot == 0:
-                return j
+            if unused > 0:
+                unused -= 1
+                slot = types.int64(free[unused]) + 1
+            elif used < keys.size:
+                used += 1
+                slot = used
+            else:
+                done = j
+                break
             keys[slot - 1] = key
             if is_null:
                 state[1] = slot - 1
             else:
                 table[place, 0] = key
                 table[place, 1] = slot
-            fresh[state[3]] = i
-            state[3] += 1
+            fresh[listed] = base + types.int64(i)
+            listed += 1
         slots[i] = slot - 1
-    return missing.size
+    state[0], state[2], state[3] = used, unused, listed
+    return done
+
+
+@kernel(types.int64(RI64, RU8, types.int64, types.int64, PAIRS, types.uint64, WI64, WI64, RI32, WI32, WI32))
+def lookup_words(
+    words: Any,
+    bits: Any,
+    offset: Any,
+    first: Any,
+    table: Any,
+    shift: Any,
+    keys: Any,
+    state: Any,
+    free: Any,
+    slots: Any,
+    fresh: Any,
+) -> Any:
+    """Write the slot of each key from row ``first`` on, and enter new keys, until ``keys`` is full.
+
+    A loop that only reads is faster, and most rows have known keys. So new keys are entered in a loop of their own,
+    block by block: what it reads is still in the cache. While many keys are new, it gets all rows of a block.
+    Returns the first row without a slot, or the number of rows.
+    """
+    every, missing = np.arange(BLOCK).astype(np.int32), np.empty(BLOCK + 1, np.int32)
+    many_new = False
+    for start in range(first, words.size, BLOCK):
+        stop = min(start + BLOCK, words.size)
+        some, found = words[start:stop], slots[start:stop]
+        listed = state[3]
+        if many_new:
+            done = enter_words(
+                some, bits, offset + start, every[: stop - start], start, table, shift, keys, state, free, found, fresh
+            )
+            if done < stop - start:
+                return start + done
+            many_new = 4 * (state[3] - listed) > stop - start
+            continue
+        count = seek_words(some, bits, offset + start, table, shift, state[1], found, missing)
+        if count > 0:
+            rows = missing[:count]
+            done = enter_words(some, bits, offset + start, rows, start, table, shift, keys, state, free, found, fresh)
+            if done < count:
+                return start + types.int64(missing[done])
+            many_new = 4 * (state[3] - listed) > stop - start
+    return words.size
 
 
 @kernel(types.int64(RI32, RI64, PAIRS, types.uint64, WI64))
@@ -220,12 +277,12 @@ def is_same(words: Any, i: Any, keys: Any, slot: Any) -> Any:
     return same
 
 
-@kernel(types.int64(READ_RECORDS, RU64, READ_RECORDS, WI32, WI32))
-def seek_rows(words: Any, table: Any, keys: Any, slots: Any, missing: Any) -> Any:
-    """Do the same as ``seek_words`` for the keys ``words[:, i]`` of several words."""
+@kernel(types.int64(READ_RECORDS, types.int64, types.int64, RU64, READ_RECORDS, WI32, WI32))
+def seek_rows(words: Any, first: Any, stop: Any, table: Any, keys: Any, slots: Any, missing: Any) -> Any:
+    """Do the same as ``seek_words`` for the keys ``words[:, i]`` of several words, from row ``first`` to ``stop``."""
     mask = types.uint64(table.size - 1)
     count = 0
-    for i in range(words.shape[1]):
+    for i in range(first, stop):
         hashed = hash_column(words, i)
         place = hashed & mask
         slot = -1
@@ -242,14 +299,12 @@ def seek_rows(words: Any, table: Any, keys: Any, slots: Any, missing: Any) -> An
     return count
 
 
-@kernel(types.int64(READ_RECORDS, RI32, types.int64, WU64, PAIRS, WI64, RI32, WI32, WI32))
-def enter_rows(
-    words: Any, missing: Any, first: Any, table: Any, keys: Any, state: Any, free: Any, slots: Any, fresh: Any
-) -> Any:
-    """Do the same as ``enter_words`` for the keys ``words[:, i]`` of several words."""
+@kernel(types.int64(READ_RECORDS, RI32, WU64, PAIRS, WI64, RI32, WI32, WI32))
+def enter_rows(words: Any, missing: Any, table: Any, keys: Any, state: Any, free: Any, slots: Any, fresh: Any) -> Any:
+    """Do the same as ``enter_words`` for the keys ``words[:, i]`` of several words; rows are numbered from 0."""
     mask = types.uint64(table.size - 1)
-    for j in range(first, missing.size):
-        i = missing[j]
+    for j in range(missing.size):
+        i = types.int64(missing[j])
         hashed = hash_column(words, i)
         place = hashed & mask
         while True:
@@ -272,6 +327,20 @@ def enter_rows(
                     break
             place = (place + types.uint64(1)) & mask
     return missing.size
+
+
+@kernel(types.int64(READ_RECORDS, types.int64, WU64, PAIRS, WI64, RI32, WI32, WI32))
+def lookup_rows(words: Any, first: Any, table: Any, keys: Any, state: Any, free: Any, slots: Any, fresh: Any) -> Any:
+    """Do the same as ``lookup_words`` for the keys ``words[:, i]`` of several words."""
+    missing = np.empty(BLOCK + 1, np.int32)
+    for start in range(first, words.shape[1], BLOCK):
+        stop = min(start + BLOCK, words.shape[1])
+        count = seek_rows(words, start, stop, table, keys, slots, missing)
+        if count > 0:
+            done = enter_rows(words, missing[:count], table, keys, state, free, slots, fresh)
+            if done < count:
+                return types.int64(missing[done])
+    return words.shape[1]
 
 
 @kernel(types.int64(RI32, READ_RECORDS, WU64))

@@ -80,11 +80,12 @@ def find_expired(records: Any, start: Any, stop: Any, word: Any, ttl: Any, now: 
     return count
 
 
-@kernel(types.void(RECORDS, RI32))
-def set_live(records: Any, slots: Any) -> None:
-    """Give each slot a value."""
-    for i in range(slots.size):
-        records[types.uint64(slots[i]), 0] |= SIGN
+@kernel(types.void(RECORDS, RI32, RI32, BOOLS))
+def set_live(records: Any, slots: Any, rows: Any, fresh: Any) -> None:
+    """Give the slots of the new ``rows`` a value, and mark these rows in ``fresh``."""
+    for j in range(rows.size):
+        records[types.uint64(slots[rows[j]]), 0] |= SIGN
+        fresh[rows[j]] = True
 
 
 @kernel(types.void(RECORDS, RI32, RI64, types.int64, types.int64))
