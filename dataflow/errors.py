@@ -14,6 +14,7 @@ from typing import Any
 
 __all__ = [
     "OTHER_PIPELINE",
+    "AmbiguousKey",
     "BarrierflowWarning",
     "CheckpointDamaged",
     "CheckpointDeleted",
@@ -40,6 +41,7 @@ __all__ = [
     "JobTimeout",
     "LateRowsWarning",
     "NewInputWarning",
+    "NegativeNet",
     "NoCheckpoint",
     "NotInCheckpoint",
     "OutputExists",
@@ -137,6 +139,14 @@ class InputChanged(SourceError):
 
 class SinkBroken(DataflowError):
     """Rows that a sink had staged are lost: the job must stop and restart from its last checkpoint, which is intact."""
+
+
+class NegativeNet(DataflowError, ValueError):
+    """A row of signed changes was taken back more often than it was added."""
+
+
+class AmbiguousKey(DataflowError, ValueError):
+    """At the end of signed changes, a key has several rows where a sink keeps one."""
 
 
 class OutputExists(DataflowError):

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from dataflow.api.stream_base import StreamBase
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
+from dataflow.contracts.updates import CHANGE
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
-from dataflow.expressions import Expr, col
+from dataflow.expressions import Expr, col, lit
 from dataflow.planning.checks import (
     as_expression,
     check_distinct,
@@ -19,7 +20,7 @@ from dataflow.planning.checks import (
     column_expressions,
     timestamp_advice,
 )
-from dataflow.planning.specs import Filter, Project, Read, Watermarks
+from dataflow.planning.specs import AddRows, Filter, Project, Read, Watermarks
 
 if TYPE_CHECKING:
     from dataflow.api.streams import Stream
@@ -113,7 +114,7 @@ class ColumnMethods(StreamBase):
         added = column_expressions(columns, named, "with_columns")
         check_distinct([c.name for c in added], "with_columns", _TWICE)
         new = {c.name: c for c in added}
-        present = [new.pop(n) if n in new else col(n) for n in self.schema.names]
+        present = [new.pop(n) if n in new else col(n) for n in self._columns.names]
         return self._project([*present, *new.values()], "with_columns", name, parallelism)
 
     def _project(self, columns: list[Expr], label: str, name: str | None, parallelism: int | None) -> Stream:
@@ -122,12 +123,29 @@ class ColumnMethods(StreamBase):
 
         if not columns:
             raise GraphError(f"{label}: no column is given; give at least one")
+        if self._is_signed:
+            columns = [*columns, col(CHANGE)]
         check_distinct([c.name for c in columns], label, _TWICE)
         schema = pa.schema([pa.field(c.name, c.dtype(self.schema, where=label)) for c in columns])
+        return self._then(Project(tuple(columns)), schema, label, name, parallelism, time=self._time_after(columns))
+
+    def _time_after(self, columns: list[Expr]) -> EventTime | None:
+        """Return the event time of a projection to ``columns``; None if its column is not among them."""
         time = self._time
         name_of_it = next((c.name for c in columns if time is not None and c.is_column(time.column)), None)
-        time = None if time is None or name_of_it is None else replace(time, column=name_of_it)
-        return self._then(Project(tuple(columns)), schema, label, name, parallelism, time=time)
+        return None if time is None or name_of_it is None else replace(time, column=name_of_it)
+
+    def _added(self) -> Stream:
+        """Return the rows as signed changes: each is added."""
+        import pyarrow as pa
+
+        if CHANGE in self.schema.names:
+            raise GraphError(
+                f"union: {self.name!r} has a column {CHANGE!r} that is none of a signed stream; rename or drop it"
+            )
+        columns = [*map(col, self.schema.names), lit(1).cast("int8").alias(CHANGE)]
+        schema = self.schema.append(pa.field(CHANGE, pa.int8()))
+        return self._then(AddRows(tuple(columns)), schema, "add", None, None, time=self._time, method="union")
 
     def with_watermark(
         self,

@@ -20,10 +20,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dataflow.api.stream_base import StreamBase
 from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
+from dataflow.contracts.updates import CHANGE
 from dataflow.errors import GraphError
 from dataflow.planning.checks import schema_or_default
 from dataflow.planning.specs import FlatMapRows, MapBatches, MapRows
@@ -47,7 +49,9 @@ class FunctionMethods(StreamBase):
     ``on_error`` is the policy for a row that raises, or whose result does not fit the schema: ``"fail"`` (the job
     fails, and the error names the row), ``"skip"`` (the row is left out), ``"side"`` (it is also sent to side output
     ``errors``, with its place, its text and the error). Rows left out are counted and sampled in every summary of a
-    run. All methods raise GraphError for a stream of updates, see ``Stream.changes``.
+    run. All methods raise GraphError for a stream of updates, see
+    ``Stream.changes``. `map` and `flat_map` take signed changes: the function does not see ``change``, must return the
+    same for the same row, and its output has the ``change`` of its row.
 
     The stream keeps its event time if the function's schema keeps the column's name and type. Then it is an error of
     the row if the function moves its time to before the watermark, because no row before a watermark is expected.
@@ -161,7 +165,15 @@ class FunctionMethods(StreamBase):
         from dataflow.state.dictionaries import wide_schema
 
         policy = OnError.of(on_error, method)
-        output = wide_schema(schema_or_default(schema, self.schema, method))
+        output = wide_schema(schema_or_default(schema, self._columns, method))
+        hidden: tuple[str, ...] = ()
+        if self._is_signed and spec is not MapBatches:
+            if CHANGE in output.names:
+                raise GraphError(f"{method}(schema=): {CHANGE!r} is kept without being declared; leave it out")
+            output, hidden = output.append(self.schema.field(CHANGE)), (CHANGE,)
         sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
         time = self._time_in(output)
-        return self._then(spec(function, policy, time), output, method, name, parallelism, sides=sides, time=time)
+        made = spec(function, policy, time)
+        if hidden and not isinstance(made, MapBatches):
+            made = replace(made, hidden=hidden)
+        return self._then(made, output, method, name, parallelism, sides=sides, time=time)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dataflow.api.streams import Stream
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.row_errors import LATE
+from dataflow.contracts.updates import CHANGE
 from dataflow.contracts.windows import EventTime, Tumbling, Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation, Latest, col
@@ -67,7 +68,11 @@ class KeyedStream(Stream):
         """
         if not isinstance(window, Window):
             raise GraphError(f"window: expected op.tumbling(...), got {window!r} ({type(window).__name__})")
-        self._refuse_updates("window", "it would count rows that a later row replaces")
+        self._refuse(
+            "window",
+            updates="it would count rows that a later row replaces",
+            signed="it would count rows that are taken back",
+        )
         if self.time is None:
             raise GraphError(
                 "window: the stream has no event time; declare its column close to the source and before "
@@ -92,12 +97,16 @@ class KeyedStream(Stream):
             aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
                 ``op.latest(...)`` makes a column for each of its columns.
             emit: ``"updates"``: one row per key touched by a batch (a changelog: the last row of a key counts, see
-                `changes`); ``"final"``: one row per key at the end. Default: final for bounded input, else updates.
-            every: with updates, the least time between two emissions. None: after each batch.
-            ttl: with updates, how long a key is kept after its last row, so that state does not grow for ever. A row
-                finds its key if the greater of its event time and the watermark is below the key's latest event time
-                plus ``ttl``; else the key starts anew. Without event time the clock at the start of a batch counts.
-                Expiry emits nothing. None: keys are kept until the end.
+                `changes`); ``"changes"``: for each key whose row a batch changed, the row that was shown, with
+                ``change`` -1, directly followed by the new one, with ``change`` +1, in the same batch; ``"final"``: one
+                row per key at the end. Default: final for bounded input; else changes for signed input, updates for
+                rows.
+            every: with updates and changes, the least time between two emissions. None: after each batch.
+            ttl: with updates and changes, how long a key is kept after its last row, so that state does not grow for
+                ever. A row finds its key if the greater of its event time and the watermark is below the key's latest
+                event time plus ``ttl``; else the key starts anew. Without event time the clock at the start of a batch
+                counts. Expiry emits nothing: a row that was shown stays, also in the net of changes. None: keys are
+                kept until the end.
             ttl_from: what keeps a key: ``"write"`` or ``"access"``; for aggregates both mean any row of the key.
             name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
             parallelism: how many subtasks the operator has; None: as many as the run says.
@@ -105,7 +114,9 @@ class KeyedStream(Stream):
 
         Raises:
             GraphError: no aggregate is given, a value is not an aggregate, two columns have one name, this stream
-                holds updates, or ``ttl`` is given with ``emit="final"``.
+                holds updates, or ``ttl`` is given with ``emit="final"``. Of signed changes: ``emit`` is "updates", a
+                ``ttl`` is given, or an aggregate is one of the user's or depends on the order of arrival. A column is
+                called ``change`` where signed changes would be emitted.
             ConfigurationError: ``emit`` or ``ttl_from`` is unknown, ``every`` or ``ttl`` is zero, or ``every`` is given
                 with ``emit="final"``.
             SchemaMismatch: an aggregate cannot take its column's type.
@@ -114,6 +125,14 @@ class KeyedStream(Stream):
         >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]}), batch_rows=1))
         >>> rows.key_by("k").agg(op.count().alias("n"), emit="updates").collect()["n"].to_pylist()
         [1, 2, 1]
+
+        Signed changes say what was shown before, so they can be filtered, and aggregated again:
+
+        >>> counts = rows.key_by("k").agg(op.count().alias("n"), emit="changes")
+        >>> counts.select("n").collect().to_pylist()
+        [{'n': 1, 'change': 1}, {'n': 1, 'change': -1}, {'n': 2, 'change': 1}, {'n': 1, 'change': 1}]
+        >>> counts.key_by("n").agg(op.count().alias("keys")).collect().sort_by("n").to_pylist()
+        [{'n': 1, 'keys': 1}, {'n': 2, 'keys': 1}]
 
         A key that comes back after its time to live starts anew:
 
@@ -127,17 +146,54 @@ class KeyedStream(Stream):
         given = {"emit": emit, "every": every, "ttl": ttl, "ttl_from": None if ttl_from == "write" else ttl_from}
         check_options("agg", self.schema, name=name, parallelism=parallelism, **given)
         computed = self._aggregations(aggregations, named)
-        check_distinct([*self.keys, *(a.name for a in computed)], "agg")
-        chosen, because = choose_emit(emit, every, ttl, self._pipeline.graph.upstream(self._node))
+        upstream = self._pipeline.graph.upstream(self._node)
+        chosen, because = choose_emit(emit, every, ttl, upstream, self._meaning)
         fields = [*self._key_fields(), *self._fields_of(computed)]
+        if chosen is Emit.CHANGES:
+            self._check_change("agg")
+            fields.append(pa.field(CHANGE, pa.int8()))
+        check_distinct([field.name for field in fields], "agg")
+        if self._is_signed:
+            self._check_signed(computed)
         spacing = None if every is None else microseconds(every, "agg(every=)")
         if spacing == 0:
             raise ConfigurationError("agg(every=) must be above zero; leave it out to emit after each batch")
         kept = _ttl(ttl, ttl_from)
         spec = Aggregate(
-            self.keys, tuple(computed), chosen, spacing, because, kept, self._time if kept is not None else None
+            self.keys,
+            tuple(computed),
+            chosen,
+            spacing,
+            because,
+            kept,
+            self._time if kept is not None else None,
+            self._is_signed,
         )
         return self._then(spec, pa.schema(fields), "agg", name, parallelism)
+
+    def _check_change(self, method: str) -> None:
+        """Raise GraphError if signed changes cannot be emitted, because rows have a column ``change`` of their own."""
+        if not self._is_signed and CHANGE in self.schema.names:
+            raise GraphError(
+                f"{method}(emit='changes'): the stream has a column {CHANGE!r}, which is the name of the column that "
+                "says how a changed row counts; rename or drop it"
+            )
+
+    def _check_signed(self, aggregations: Iterable[Aggregation]) -> None:
+        """Raise GraphError for aggregates from which rows cannot be taken back, or that depend on their order."""
+        for a in aggregations:
+            if CHANGE in a.columns():
+                raise GraphError(f"agg: {a.name!r} reads {CHANGE!r}, which says how a row counts; leave it out")
+            if a.kind is AggregateKind.KERNEL:
+                raise GraphError(
+                    f"agg: {a.name!r} is an aggregate of your own, and the input has signed changes, but only the "
+                    "aggregates of the library can take rows back"
+                )
+            if a.chooses_a_row and a.by is None:
+                raise GraphError(
+                    f"agg: {a.name!r} goes by the order of arrival, which signed changes do not have; give by=, or "
+                    "event time"
+                )
 
     def _aggregations(
         self, given: Iterable[Aggregation | Latest | Mapping[str, Aggregation]], named: Mapping[str, Aggregation]
@@ -166,7 +222,7 @@ class KeyedStream(Stream):
     def _columns_of_last_row(self, latest: Latest) -> list[Aggregation]:
         """Return one ``last`` for each column; all have the same ``by``, so they choose the same row."""
         by = None if latest.by is None else as_expression(latest.by, "latest(by=)")
-        others = [name for name in self.schema.names if name not in self.keys]
+        others = [name for name in self._columns.names if name not in self.keys]
         columns = [as_expression(column, "latest") for column in latest.columns or others]
         if not columns:
             raise GraphError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.spec import Spec
-from dataflow.contracts.updates import Changes, Updates, updates_error
+from dataflow.contracts.updates import CHANGE, Changes, Meaning, Signed, meaning_error, word_of
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import GraphError
 from dataflow.planning.graph import Edge, Node
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dataflow.api.pipeline import Pipeline
     from dataflow.api.streams import Stream
 
-__all__ = ["StreamBase"]
+__all__ = ["StreamBase", "without_change"]
 
 
 class StreamBase:
@@ -43,31 +43,48 @@ class StreamBase:
 
     @property
     def changes(self) -> Changes:
-        """The meaning of the rows: ``"rows"``, each row counts; ``"updates"``, the last row of each update key counts.
+        """The meaning of the rows: ``"rows"``, each row counts; ``"updates"``, the last row of each update key counts;
+        ``"signed"``, a row is added or taken back, as its column ``change`` says (+1 or -1).
 
         Aggregates with ``emit="updates"`` emit updates. Their update keys are the columns of `key_by`, for windows also
         ``window_start`` and ``window_end``. Updates may go to any sink, through `select` and `with_columns` that keep
         every update key unchanged (it may be renamed), through `filter` on update keys, and to `key_by` on update keys.
         Every other method would count rows that were replaced, so it raises GraphError; see `as_rows`.
 
+        Aggregates with ``emit="changes"`` emit signed changes. These may go to any sink, through `filter`, `select`,
+        `with_columns`, `map`, `flat_map`, `union`, `rebalance` and `key_by`, and to ``agg``. All of these keep
+        ``change`` without being told; expressions and functions do not see it. What counts is the net: the rows that
+        are left when added rows and equal rows that are taken back cancel out. Every other method raises GraphError.
+
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]})))
         >>> counts = rows.key_by("k").agg(op.count().alias("n"), emit="updates", name="counts")
         >>> rows.changes, counts.changes, counts.select("n", key=flow.col("k")).changes
         ('rows', 'updates', 'updates')
+        >>> rows.key_by("k").agg(op.count().alias("n"), emit="changes").filter(flow.col("n") > 1).changes
+        'signed'
         """
-        return "rows" if self._updates is None else "updates"
+        return word_of(self._meaning)
 
     @property
-    def _updates(self) -> Updates | None:
-        """The keys by which the rows replace each other, or None if each row counts."""
-        return self._pipeline.graph.updates_of(self._edge)
+    def _meaning(self) -> Meaning | None:
+        """How the rows count; None: each row counts."""
+        return self._pipeline.graph.meaning_of(self._edge)
+
+    @property
+    def _is_signed(self) -> bool:
+        return isinstance(self._meaning, Signed)
+
+    @property
+    def _columns(self) -> pa.Schema:
+        """The columns that users' functions see: all but ``change`` of signed changes."""
+        return without_change(self.schema) if self._is_signed else self.schema
 
     def as_rows(self) -> Self:
-        """Return the same stream, in which each row counts even if the rows are updates.
+        """Return the same stream, in which each row counts even if the rows are updates or signed changes.
 
-        Adds no operator. The number of updates per key depends on how the input is cut into batches, and so does
-        everything computed from them.
+        Adds no operator. The number of updates or changes per key depends on how the input is cut into batches, and so
+        does everything computed from them. ``change`` of signed changes becomes a plain column.
 
         Returns: a stream of the same class, whose `changes` is ``"rows"``.
 
@@ -79,10 +96,11 @@ class StreamBase:
         """
         return type(self)(self._pipeline, self._node, replace(self._edge, as_rows=True))
 
-    def _refuse_updates(self, method: str, problem: str) -> None:
-        """Raise GraphError if the rows are updates, because ``method`` would have ``problem`` with them."""
-        if (updates := self._updates) is not None:
-            raise updates_error(method, updates, problem)
+    def _refuse(self, method: str, **problems: str) -> None:
+        """Raise GraphError if the rows are ``updates`` or ``signed`` and ``method`` has a problem with these."""
+        meaning = self._meaning
+        if meaning is not None and (problem := problems.get(word_of(meaning))) is not None:
+            raise meaning_error(method, meaning, problem)
 
     @property
     def time(self) -> str | None:
@@ -155,3 +173,8 @@ class StreamBase:
                 raise GraphError(
                     f"{where}: {other.name!r} belongs to another pipeline{names}; begin both streams in one pipeline"
                 )
+
+
+def without_change(schema: pa.Schema) -> pa.Schema:
+    """Return ``schema`` without the column ``change``."""
+    return schema.remove(schema.get_field_index(CHANGE))

@@ -14,7 +14,7 @@ from dataflow.api.custom_operators import OperatorMethods
 from dataflow.api.functions import FunctionMethods
 from dataflow.clock import Duration
 from dataflow.contracts.sink import Sink
-from dataflow.contracts.updates import updates_error
+from dataflow.contracts.updates import CHANGE, Updates, meaning_error
 from dataflow.contracts.windows import Tumbling
 from dataflow.errors import GraphError, SchemaMismatch
 from dataflow.expressions import Expr
@@ -65,9 +65,12 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         names = key_names(keys, self.schema, "key_by")
         from dataflow.api.keyed_streams import KeyedStream
 
-        if (updates := self._updates) is not None and (others := updates.others(names)):
+        meaning = self._meaning
+        if isinstance(meaning, Updates) and (others := meaning.others(names)):
             columns = ", ".join(map(repr, others))
-            raise updates_error("key_by", updates, f"updates of one key would be spread by {columns}")
+            raise meaning_error("key_by", meaning, f"updates of one key would be spread by {columns}")
+        if self._is_signed and CHANGE in names:
+            raise GraphError(f"key_by: {CHANGE!r} says how a row counts, so it is no key; leave it out")
         return KeyedStream(self._pipeline, self._node, self._spread(Partitioning.HASH, names))
 
     def _spread(self, partitioning: Partitioning, keys: tuple[str, ...] = ()) -> Edge:
@@ -84,7 +87,7 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         >>> sorted(rows.rebalance().map(lambda row: row, parallelism=2).collect()["x"].to_pylist())
         [1, 2]
         """
-        self._refuse_updates("rebalance", "an update could overtake a later one of its key")
+        self._refuse("rebalance", updates="an update could overtake a later one of its key")
         return Stream(self._pipeline, self._node, self._spread(Partitioning.REBALANCE))
 
     def broadcast(self) -> Stream:
@@ -97,7 +100,8 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         >>> sorted(rows.broadcast().map(lambda row: row, parallelism=2).collect()["x"].to_pylist())
         [1, 1, 2, 2]
         """
-        self._refuse_updates("broadcast", "every subtask would give every update once more")
+        once_more = "every subtask would emit every row once more"
+        self._refuse("broadcast", updates=once_more, signed=once_more)
         return Stream(self._pipeline, self._node, self._spread(Partitioning.BROADCAST))
 
     def side(self, tag: str) -> Stream:
@@ -135,6 +139,8 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
             SchemaMismatch: the schemas differ.
             GraphError: a stream belongs to another pipeline, or holds updates (see `changes`).
 
+        If one of the streams has signed changes, so has the result; the rows of streams without signs are added (+1).
+
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> p = flow.Pipeline()
         >>> left, right = (p.source(op.from_arrow(pa.table({"x": [x]}))) for x in (1, 2))
@@ -143,14 +149,17 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         """
         self._same_pipeline(others, "union")
         for other in others:
-            if not other.schema.equals(self.schema):
+            if not other._columns.equals(self._columns):
                 raise SchemaMismatch(
-                    f"union: {self.name!r} has [{columns_of(self.schema)}] and {other.name!r} has "
-                    f"[{columns_of(other.schema)}]; select the same columns first"
+                    f"union: {self.name!r} has [{columns_of(self._columns)}] and {other.name!r} has "
+                    f"[{columns_of(other._columns)}]; select the same columns first"
                 )
-        edges = (self._edge, *(other._edge for other in others))
+        streams: list[Stream] = [self, *others]
+        if any(stream._is_signed for stream in streams):
+            streams = [stream if stream._is_signed else stream._added() for stream in streams]
         time = self._time if all(other._time == self._time for other in others) else None
-        return self._then(Union(), self.schema, "union", name, parallelism, edges, time=time)
+        edges = tuple(stream._edge for stream in streams)
+        return self._then(Union(), streams[0].schema, "union", name, parallelism, edges, time=time)
 
     def sink(self, sink: Sink, *, name: str | None = None, parallelism: int | None = None) -> None:
         """Send the rows to ``sink``. A stream may have several sinks.
@@ -173,7 +182,8 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         if not isinstance(sink, Sink):
             raise GraphError(f"sink: expected a Sink such as op.write_parquet(...), got {type(sink).__name__}")
         sink.check(self.schema)
-        self._then(Write(sink), self.schema, "sink", name, parallelism)
+        edge = self._spread(Partitioning.HASH, key_names(sink.keys, self.schema, "sink")) if sink.keys else self._edge
+        self._then(Write(sink), self.schema, "sink", name, parallelism, (edge,))
 
     def agg(self, *aggregations: Any, **options: Any) -> Stream:
         """Refuse aggregates, because they need a keyed stream: see `KeyedStream.agg`.
@@ -207,10 +217,11 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         """
         raise GraphError("window: the stream has no key; call key_by first, as in stream.key_by('shop').window(...)")
 
-    def collect(self, **options: Any) -> pa.Table:
+    def collect(self, *, net: bool = False, **options: Any) -> pa.Table:
         """Run the operators that this stream depends on, and return its rows.
 
         Args:
+            net: of signed changes, return the rows that are left: see ``op.collect``.
             options: as for `Pipeline.run`, ``runner=`` included.
 
         Returns: a ``pyarrow.Table``, held in memory.
@@ -221,7 +232,7 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         >>> flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]}))).collect()["x"].to_pylist()
         [1, 2]
         """
-        return self._alone(resolve("sink", "collect")()).run(**options).table("collected")
+        return self._alone(resolve("sink", "collect")(net=net)).run(**options).table("collected")
 
     def head(self, n: int = 5, **options: Any) -> pa.Table:
         """Return the first ``n`` rows to arrive; the job stops as soon as they are there.

@@ -2,7 +2,8 @@
 
 A row-wise path (no state between source and sink) keeps every row, so outputs are compared as multisets. After a keyed
 aggregate there is one last row per key. The number of updates in a changelog depends on how rows were cut into batches.
-So if its updates count as rows (``Stream.as_rows``), the output cannot be compared, and the report says so.
+So if its updates count as rows (``Stream.as_rows``), the output cannot be compared, and the report says so. Of signed
+changes the net is compared.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dataflow.contracts.updates import Updates
 from dataflow.planning.graph import Edge, Graph, Node
 from dataflow.planning.specs import Grouped, Write
 
@@ -61,16 +63,16 @@ def claims(graph: Graph) -> dict[str, Claim]:
     """Return the claim for each sink, by name."""
     by_node: list[Claim] = []
     for node in graph:
-        by_node.append(_after_node(node, [_after_edge(edge, by_node[edge.source]) for edge in node.inputs]))
+        by_node.append(_after_node(node, [_after_edge(graph, edge, by_node[edge.source]) for edge in node.inputs]))
     return {node.name: claim for node, claim in zip(graph, by_node, strict=True) if isinstance(node.spec, Write)}
 
 
-def _after_edge(edge: Edge, claim: Claim) -> Claim:
+def _after_edge(graph: Graph, edge: Edge, claim: Claim) -> Claim:
     """Return the claim at the other end of an edge: the number of updates that count as rows depends on batches."""
-    if isinstance(claim, LastRows) and claim.updates and edge.as_rows:
+    if edge.as_rows and (meaning := graph.nodes[edge.source].meaning) is not None:
         return Unsettled(
-            f"the updates of {claim.aggregate!r} count as rows, and their number depends on how rows were cut into "
-            "batches; remove .as_rows() to compare the last row of each key"
+            f"the {'updates' if isinstance(meaning, Updates) else 'signed changes'} of {meaning.aggregate!r} count as "
+            "rows, and their number depends on how rows were cut into batches; remove .as_rows() to compare them"
         )
     return claim
 
@@ -98,8 +100,8 @@ def _after_row_wise(node: Node, claim: Claim) -> Claim:
     if not isinstance(claim, LastRows):
         return claim
     if claim.updates:
-        assert node.updates is not None, f"{claim} has updates, and {node.name} has none"
-        return replace(claim, keys=node.updates.keys[: len(claim.keys)])  # the end of a window follows from its start
+        assert isinstance(node.meaning, Updates), f"{claim} has updates, and {node.name} has none"
+        return replace(claim, keys=node.meaning.keys[: len(claim.keys)])  # the end of a window follows from its start
     columns = {node.spec.origin_of(column): column for column in reversed(node.schema.names)}
     if all(key in columns for key in claim.keys):
         return replace(claim, keys=tuple(columns[key] for key in claim.keys))

@@ -31,12 +31,11 @@ from dataflow.compare.warnings_by_run import WarningsByRun
 from dataflow.contracts.checkpointing import Mode
 from dataflow.contracts.sink import Guarantee
 from dataflow.errors import ConfigurationError
+from dataflow.planning.graph import Node
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.run_warnings import raise_warnings
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dataflow.runners.run_result import RunResult
 
 __all__ = ["Say", "claim_folder", "compare"]
@@ -74,7 +73,7 @@ def compare(
     started = clock.now()
     pipeline = replace_sinks(subject.pipeline(), folder)
     claim_of = claims(pipeline.graph)
-    sinks = {node.name: (claim_of[node.name], node.schema) for node in pipeline.graph if node.name in claim_of}
+    sinks = {node.name: (claim_of[node.name], node) for node in pipeline.graph if node.name in claim_of}
     if options.runner is RunnerName.LOCAL:
         say(BARRIER)
         say(describe_warm_up())
@@ -117,7 +116,7 @@ class _Comparison:
         subject: Subject,
         folder: Path,
         options: Options,
-        sinks: Mapping[str, tuple[Claim, pa.Schema]],
+        sinks: Mapping[str, tuple[Claim, Node]],
         say: Say,
     ) -> None:
         self._subject = subject
@@ -158,13 +157,13 @@ class _Comparison:
         self.warnings.add(run, result.warnings)
         return result
 
-    def _claims(self) -> Iterator[tuple[str, tuple[Claim, pa.Schema]]]:
-        """Yield the claim and schema of each sink. Windows have none once rows were late: runs may drop other rows."""
+    def _claims(self) -> Iterator[tuple[str, tuple[Claim, Node]]]:
+        """Yield the claim and the writing node of each sink. Windows have none once rows were late."""
         late = ", ".join(f"{rows:,} for {operator!r}" for operator, rows in self._late.items())
-        for sink, (claim, schema) in self._sinks.items():
+        for sink, (claim, writer) in self._sinks.items():
             if late and isinstance(claim, LastRows) and claim.windowed:
                 claim = Unsettled(f"rows came too late (at most {late}), and other rows may be late in the next run")
-            yield sink, (claim, schema)
+            yield sink, (claim, writer)
 
     def _differences_from_first(self, trial: Trial) -> list[str]:
         """Return one sentence for each sink whose rows differ from the rows of the first trial."""
@@ -172,8 +171,8 @@ class _Comparison:
             self._first = trial
             return []
         verdicts = {
-            sink: compare_outputs(claim, trial.rows(sink, schema), self._first.rows(sink, schema))
-            for sink, (claim, schema) in self._claims()
+            sink: compare_outputs(claim, trial.rows(writer), self._first.rows(writer))
+            for sink, (claim, writer) in self._claims()
         }
         return list(Verdict.of(verdicts).failures)
 
@@ -217,8 +216,8 @@ class _Comparison:
             failures.append(f"expected no repeated delivery, the restore reported {restored.duplicated():,}")
         repeats = None if exactly else restored
         verdicts = {
-            sink: judge(sink, claim, trial.rows(sink, schema), undisturbed.rows(sink, schema), repeats)
-            for sink, (claim, schema) in self._claims()
+            sink: judge(sink, claim, trial.rows(writer), undisturbed.rows(writer), repeats)
+            for sink, (claim, writer) in self._claims()
         }
         verdict = Verdict.of(verdicts)
         return replace(

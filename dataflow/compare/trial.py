@@ -22,7 +22,9 @@ from dataflow.compare.options import Scene
 from dataflow.compare.subject import Subject, replace_sinks
 from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import BarrierflowWarning, DataflowError, PipelineFailed, UnnamedStateWarning
+from dataflow.planning.graph import Node
 from dataflow.store.directory import DirectoryStore
+from operators.sinks.net import net_rows
 from operators.sinks.parquet import committed_files, read_committed
 
 if TYPE_CHECKING:
@@ -64,10 +66,11 @@ class Trial(ABC):
         """Return the directory with the Parquet files of ``sink``."""
         return Path(self.folder) / "output" / sink
 
-    def rows(self, sink: str, schema: pa.Schema) -> pa.Table:
-        """Return the committed rows of ``sink``; an empty table of ``schema`` if there are none."""
-        output = self.output(sink)
-        return read_committed(output) if committed_files(output) else schema.empty_table()
+    def rows(self, writer: Node) -> pa.Table:
+        """Return what the sink of ``writer`` committed; of signed changes, the rows that are left."""
+        output = self.output(writer.name)
+        table = read_committed(output) if committed_files(output) else writer.schema.empty_table()
+        return net_rows(table) if writer.changes == "signed" else table
 
     def pipeline(self) -> flow.Pipeline:
         """Return the subject's pipeline, writing to this folder."""

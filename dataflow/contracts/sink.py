@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.contracts.source import Json
+from dataflow.contracts.updates import Changes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,6 +93,46 @@ class Sink(ABC):
     def readable(self) -> str | None:
         """The place where other programs find the committed rows, such as a pattern of files; None if there is none."""
         return None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns by which rows must meet in one writer; (): any writer may take any row.
+
+        >>> import operators as op
+        >>> op.collect().keys
+        ()
+        """
+        return ()
+
+    def check_changes(self, changes: Changes) -> None:
+        """Check that rows of this meaning can be written. By default, all can. Called while the graph is built.
+
+        Args:
+            changes: the meaning of the rows, as `Stream.changes` has it.
+
+        Raises: GraphError if the sink would miscount them.
+
+        >>> import operators as op
+        >>> op.collect(net=True).check_changes("updates")
+        Traceback (most recent call last):
+        dataflow.errors.GraphError: collect(net=True) counts rows, and updates are none; write emit="changes" ...
+        """
+
+    def present(self, table: pa.Table, changes: Changes) -> pa.Table:
+        """Return the result of the run from the rows that all writers collected (see `Collector`); by default, all.
+
+        Args:
+            table: the rows of all subtasks.
+            changes: the meaning of the rows, as `Stream.changes` has it.
+
+        Raises: any error, which fails the run after all rows were written.
+
+        >>> import pyarrow as pa, operators as op
+        >>> changes = pa.table({"x": [5, 7, 5], "change": pa.array([1, 1, -1], pa.int8())})
+        >>> op.collect(net=True).present(changes, "signed").to_pylist()
+        [{'x': 7}]
+        """
+        return table
 
     def check(self, schema: pa.Schema) -> None:
         """Check that rows of ``schema`` can be written. By default, all can. Called while the graph is built.

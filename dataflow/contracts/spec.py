@@ -28,7 +28,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from dataflow.contracts.source import Json
-from dataflow.contracts.updates import Updates, updates_error
+from dataflow.contracts.updates import Meaning, Signed, meaning_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -207,16 +207,16 @@ class Spec:
         """
         return False
 
-    def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
-        """Return which rows of the main output replace each other; None: each row counts.
+    def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
+        """Return what the rows of the main output mean; None: each row counts.
 
         Args:
-            inputs: the updates of each input, or None for an input of rows.
+            inputs: `Updates` or `Signed` of each input, or None for an input of rows.
             name: the operator's name.
             word: the method of the stream, for messages.
 
-        Raises: GraphError if an input has updates and the operator would count them as rows; by default, for all
-            updates.
+        Raises: GraphError if an input has updates or signed changes and the operator would count them as rows; by
+            default, for all of them.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> class Passed(flow.Spec):
@@ -227,9 +227,10 @@ class Spec:
         >>> rows.then(Passed()).changes, counts.then(Passed()).changes
         ('rows', 'updates')
         """
-        for updates in inputs:
-            if updates is not None:
-                raise updates_error(word, updates, "it would count rows that a later row replaces")
+        for meaning in inputs:
+            if meaning is not None:
+                problem = "are taken back" if isinstance(meaning, Signed) else "a later row replaces"
+                raise meaning_error(word, meaning, f"it would count rows that {problem}")
         return None
 
     def side_advice(self, tag: str) -> str:

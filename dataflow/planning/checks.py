@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dataflow.clock import Duration
 from dataflow.contracts.source import Source
+from dataflow.contracts.updates import Meaning, Signed
 from dataflow.contracts.windows import Tumbling
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation, Expr, col, lit
@@ -94,29 +95,45 @@ def side_schemas(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
 
 
 def choose_emit(
-    emit: str | Emit | None, every: Duration | None, ttl: Duration | None, upstream: Graph
+    emit: str | Emit | None, every: Duration | None, ttl: Duration | None, upstream: Graph, meaning: Meaning | None
 ) -> tuple[Emit, str]:
-    """Return when an aggregate emits, and the reason if updates are the default.
+    """Return what an aggregate emits, and the reason if that is not final by default.
 
-    ``upstream`` has every operator that the aggregate depends on. The default is final if all its sources have an end.
+    ``upstream`` has every operator that the aggregate depends on. The default is final if all its sources have an end,
+    else changes if its input has signed changes, else updates. ``meaning`` is that of the input.
 
     Raises: ConfigurationError if ``emit`` is unknown, or final with an ``every``; GraphError if it is final with a
-        ``ttl``.
+        ``ttl``, or if signed changes are to become updates or to expire.
     """
+    signed = isinstance(meaning, Signed)
+    if signed and ttl is not None:
+        raise GraphError(
+            "agg(ttl=) cannot be used on signed changes: a row could be taken back after its group has expired. Give "
+            "the ttl to an aggregate of rows, or leave it out"
+        )
     if emit is not None:
         chosen = _emit(emit)
+        if chosen is Emit.UPDATES and signed:
+            raise GraphError(
+                "agg(emit='updates') cannot be computed from signed changes, because an update cannot say that a group "
+                "has no rows any more; use emit='changes', or emit='final'"
+            )
         if chosen is Emit.FINAL and every is not None:
-            raise ConfigurationError("agg(every=) needs emit='updates', got emit='final'; leave one of them out")
+            raise ConfigurationError(
+                "agg(every=) needs emit='updates' or 'changes', got emit='final'; leave one of them out"
+            )
         if chosen is Emit.FINAL and ttl is not None:
             raise GraphError(
-                "agg(ttl=) needs emit='updates', got emit='final': a group that expires has no result at the end"
+                "agg(ttl=) needs emit='updates' or 'changes', got emit='final': a group that expires has no result at "
+                "the end"
             )
         return chosen, ""
+    continuous = Emit.CHANGES if signed else Emit.UPDATES
     if every is not None or ttl is not None:
-        return Emit.UPDATES, f"{'every' if every is not None else 'ttl'}= is given"
+        return continuous, f"{'every' if every is not None else 'ttl'}= is given"
     for node in upstream:
         if isinstance(node.spec, Read) and not node.spec.source.bounded:
-            return Emit.UPDATES, f"source {node.name!r} ({_kind(node.spec.source)}) has no end"
+            return continuous, f"source {node.name!r} ({_kind(node.spec.source)}) has no end"
     return Emit.FINAL, ""
 
 

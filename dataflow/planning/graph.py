@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from dataflow.contracts.sink import Guarantee, Sink
 from dataflow.contracts.source import Json
 from dataflow.contracts.spec import Spec
-from dataflow.contracts.updates import Changes, Updates
+from dataflow.contracts.updates import Changes, Meaning, word_of
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import GraphError
 from dataflow.planning.specs import Read, Write
@@ -40,7 +40,7 @@ class Edge:
     """Rows of node ``source`` (its side output ``tag``, or the main one) as one input of a node.
 
     ``partitioning`` None leaves the choice to the planner: forward if both ends have the same parallelism, else
-    rebalance; updates are hashed on their keys instead. ``as_rows``: updates count as rows after this edge.
+    rebalance; updates are hashed on their keys instead. ``as_rows``: each row counts after this edge.
     """
 
     source: int
@@ -55,8 +55,8 @@ class Node:
     """A logical operator. ``name`` is stable between runs: a checkpoint finds the operator's state by it.
 
     ``schema`` is the schema of the main output; ``sides`` has the schemas of all side outputs.
-    ``time`` is the column of the main output that holds event time; None: rows have none. ``updates`` has the keys by
-    which rows of the main output replace each other; None: each row counts. Side outputs hold rows. ``encoded`` names
+    ``time`` is the column of the main output that holds event time; None: rows have none. ``meaning`` says how rows of
+    the main output count; None: each row counts. Side outputs hold rows. ``encoded`` names
     the columns of the main output that are dictionaries in this run and text for the user: see `encode_columns`.
     """
 
@@ -69,7 +69,7 @@ class Node:
     named: bool = False
     sides: Mapping[str, pa.Schema] = field(default_factory=dict)
     time: EventTime | None = None
-    updates: Updates | None = None
+    meaning: Meaning | None = None
     encoded: tuple[str, ...] = ()
 
     def output(self, tag: str | None) -> pa.Schema:
@@ -92,7 +92,7 @@ class Node:
     @property
     def changes(self) -> Changes:
         """The meaning of the rows of the main output; for a sink, of the rows that it takes."""
-        return "rows" if self.updates is None else "updates"
+        return word_of(self.meaning)
 
     @property
     def stateful(self) -> bool:
@@ -155,7 +155,7 @@ class Graph:
             method: the method of the stream, for messages; None: the label.
 
         Raises: GraphError for a name that is used already or cannot be used, a parallelism below 1, or an operator that
-            would count updates as rows.
+            would count updates or signed changes as rows.
         """
         for edge in inputs:
             assert 0 <= edge.source < len(self.nodes), f"edge from node {edge.source} of {len(self.nodes)}"
@@ -179,7 +179,7 @@ class Graph:
         while unique in taken:
             count += 1
             unique = f"{label}-{count}"
-        updates = [self.updates_of(edge) for edge in inputs]
+        meanings = [self.meaning_of(edge) for edge in inputs]
         node = Node(
             len(self.nodes),
             unique,
@@ -190,7 +190,7 @@ class Graph:
             named=name is not None,
             sides=sides or {},
             time=time,
-            updates=spec.changes(updates, name=unique, word=method or label),
+            meaning=spec.changes(meanings, name=unique, word=method or label),
         )
         self.nodes.append(node)
         return node
@@ -203,9 +203,9 @@ class Graph:
         """Return the columns of the rows that ``edge`` carries, as the user sees them."""
         return self.nodes[edge.source].declared(edge.tag)
 
-    def updates_of(self, edge: Edge) -> Updates | None:
-        """Return the keys by which rows of ``edge`` replace each other; None: each row counts."""
-        return None if edge.as_rows or edge.tag is not None else self.nodes[edge.source].updates
+    def meaning_of(self, edge: Edge) -> Meaning | None:
+        """Return how the rows of ``edge`` count; None: each row counts."""
+        return None if edge.as_rows or edge.tag is not None else self.nodes[edge.source].meaning
 
     def consumers(self, node: Node) -> list[Node]:
         """Return the nodes with an edge from ``node``."""

@@ -20,6 +20,7 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     specs.Read: "operators.transforms.pass_through:PassThrough",
     specs.Filter: "operators.transforms.filter:FilterOperator",
     specs.Project: "operators.transforms.project:ProjectOperator",
+    specs.AddRows: "operators.transforms.project:ProjectOperator",
     specs.MapBatches: "operators.transforms.map_batches:MapBatchesOperator",
     specs.MapRows: "operators.transforms.map_rows:MapRowsOperator",
     specs.FlatMapRows: "operators.transforms.map_rows:FlatMapRowsOperator",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dataflow.contracts.source import InputIdentity, Json
-from dataflow.contracts.updates import Updates
+from dataflow.contracts.updates import Meaning, Updates
 from dataflow.errors import ConfigurationError, GraphError, check_count
 from dataflow.planning.encode_columns import encode_columns
 from dataflow.planning.graph import Edge, Graph, Node, Partitioning
@@ -208,8 +208,8 @@ def make_plan(
         else:
             vertex = plan.vertices[node.name] = Vertex(node.name, width)
             for port, edge in enumerate(node.inputs):
-                updates = plan.graph.updates_of(edge)
-                how, keys = _spread(edge, updates, node, vertex_by_node[edge.source].parallelism, width)
+                meaning = plan.graph.meaning_of(edge)
+                how, keys = _spread(edge, meaning, node, vertex_by_node[edge.source].parallelism, width)
                 link = Link(vertex_by_node[edge.source].name, edge.source, edge.tag, node.name, port, how, keys)
                 plan.links.append(link)
         vertex.nodes.append(node)
@@ -237,14 +237,14 @@ def _joins_input(node: Node, vertex_by_node: Mapping[int, Vertex], width: int) -
 
 
 def _spread(
-    edge: Edge, updates: Updates | None, node: Node, before: int, width: int
+    edge: Edge, meaning: Meaning | None, node: Node, before: int, width: int
 ) -> tuple[Partitioning, tuple[str, ...]]:
     """Return how the rows of an edge are distributed, and by which keys."""
     if edge.partitioning is None:
         if before == width:
             return Partitioning.FORWARD, ()
-        if updates is not None:  # by turns, an update could overtake a later one of its key in another subtask
-            return Partitioning.HASH, updates.keys
+        if isinstance(meaning, Updates):  # by turns, an update could overtake a later one of its key in another subtask
+            return Partitioning.HASH, meaning.keys
         return Partitioning.REBALANCE, ()
     if edge.partitioning is Partitioning.FORWARD and before != width:
         raise GraphError(f"operator {node.name!r}: a forward edge needs equal parallelism, found {before} and {width}")

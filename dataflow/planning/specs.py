@@ -15,7 +15,7 @@ from dataflow.contracts.row_errors import OnError
 from dataflow.contracts.sink import Sink
 from dataflow.contracts.source import Json, Source
 from dataflow.contracts.spec import Spec
-from dataflow.contracts.updates import Updates, quoted_names, updates_error
+from dataflow.contracts.updates import CHANGE, Meaning, Signed, Updates, meaning_error, quoted_names, word_of
 from dataflow.contracts.windows import EventTime, Tumbling
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dataflow.state.ttl import Ttl
 
 __all__ = [
+    "AddRows",
     "Aggregate",
     "Apply",
     "Combine",
@@ -44,9 +45,12 @@ __all__ = [
 
 
 class Emit(Enum):
-    """The time when an aggregate emits: a row per changed key after each batch, or one final row per key."""
+    """What an aggregate emits: after each batch a row for each changed key, or the old row taken back (-1) and the new
+    one added (+1), or one final row for each key.
+    """
 
     UPDATES = "updates"
+    CHANGES = "changes"
     FINAL = "final"
 
 
@@ -97,15 +101,20 @@ class Filter(Spec):
     def origin_of(self, column: str) -> str:
         return column
 
-    def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
-        updates = inputs[0]
-        if updates is not None and (others := updates.others(self.predicate.columns())):
+    def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
+        meaning = inputs[0]
+        read = self.predicate.columns()
+        if isinstance(meaning, Updates) and (others := meaning.others(read)):
             problem = (
                 f"the condition reads {quoted_names(others)}, which is not an update key, so it may drop the last row "
                 "of a key and keep one that was replaced"
             )
-            raise updates_error(word, updates, problem)
-        return updates
+            raise meaning_error(word, meaning, problem)
+        if isinstance(meaning, Signed) and CHANGE in read:
+            raise meaning_error(
+                word, meaning, f"the condition reads {CHANGE!r}, so it may keep a row and not its removal"
+            )
+        return meaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,19 +141,42 @@ class Project(Spec):
         (expression,) = [c for c in self.columns if c.name == column]
         return next((name for name in expression.columns() if expression.is_column(name)), None)
 
-    def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
-        updates = inputs[0]
-        if updates is None:
-            return None
-        names = tuple(self._names_of(columns) for columns in updates.names)
-        if lost := [columns[0] for columns, left in zip(updates.names, names, strict=True) if not left]:
-            raise updates_error(word, updates, f"it drops or changes the update key {quoted_names(lost)}")
-        return replace(updates, names=names)
+    def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
+        meaning = inputs[0]
+        if isinstance(meaning, Signed):
+            self._check_signed(meaning, word)
+        if not isinstance(meaning, Updates):
+            return meaning
+        names = tuple(self._names_of(columns) for columns in meaning.names)
+        if lost := [columns[0] for columns, left in zip(meaning.names, names, strict=True) if not left]:
+            raise meaning_error(word, meaning, f"it drops or changes the update key {quoted_names(lost)}")
+        return replace(meaning, names=names)
+
+    def _check_signed(self, meaning: Signed, word: str) -> None:
+        """Raise GraphError unless ``change`` is kept as it is, and no other column reads it."""
+        *others, last = self.columns
+        if any(other.name == CHANGE or CHANGE in other.columns() for other in others) or not last.is_column(CHANGE):
+            raise meaning_error(
+                word, meaning, f"{CHANGE!r} is kept without being named, and no column may have its name or read it"
+            )
 
     def _names_of(self, key: Sequence[str]) -> tuple[str, ...]:
         """Return the columns that hold one of the input columns ``key``; one that keeps its name comes first."""
         names = [column.name for column in self.columns if any(column.is_column(name) for name in key)]
         return tuple(sorted(names, key=lambda name: name != key[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class AddRows(Project):
+    """Makes rows signed changes, each of which is added; its last column is ``change``."""
+
+    @property
+    def kind(self) -> str:
+        return "project"
+
+    def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
+        Spec.changes(self, inputs, name=name, word=word)
+        return Signed(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,17 +208,32 @@ class MapBatches(_FunctionSpec):
 
 
 @dataclass(frozen=True, slots=True)
-class MapRows(_FunctionSpec):
-    """Calls a function from row to row."""
+class _RowFunctionSpec(_FunctionSpec):
+    """A function of single rows, which does not see the columns ``hidden``: rows of its output keep those of their row.
+
+    So the output of a row that is taken back is taken back.
+    """
 
     sees_batches = False
+
+    hidden: tuple[str, ...] = ()
+
+    def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
+        (meaning,) = inputs
+        if isinstance(meaning, Signed):
+            assert self.hidden == (CHANGE,), f"{name} hides {self.hidden}"
+            return meaning
+        return Spec.changes(self, inputs, name=name, word=word)
 
 
 @dataclass(frozen=True, slots=True)
-class FlatMapRows(_FunctionSpec):
-    """Calls a function from row to rows."""
+class MapRows(_RowFunctionSpec):
+    """Calls a function from row to row."""
 
-    sees_batches = False
+
+@dataclass(frozen=True, slots=True)
+class FlatMapRows(_RowFunctionSpec):
+    """Calls a function from row to rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +303,8 @@ class Grouped(Spec, ABC):
     aggregations: tuple[Aggregation, ...]
     emit: Emit
     because: str
+    signed: bool
+    """Whether the input has signed changes."""
 
     @property
     @abstractmethod
@@ -267,9 +316,16 @@ class Grouped(Spec, ABC):
     def row_keys(self) -> tuple[str, ...]:
         """The columns of the output that identify a row: the update keys on which no other update key depends."""
 
-    def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
-        Spec.changes(self, inputs, name=name, word=word)
-        return Updates.by(self.update_keys, name, self.because) if self.emit is Emit.UPDATES else None
+    def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
+        if self.signed != any(isinstance(meaning, Signed) for meaning in inputs) or not self.signed:
+            Spec.changes(self, inputs, name=name, word=word)
+        match self.emit:
+            case Emit.UPDATES:
+                return Updates.by(self.update_keys, name, self.because)
+            case Emit.CHANGES:
+                return Signed(name, self.because)
+            case Emit.FINAL:
+                return None
 
     def takes_encoded(self, column: str) -> bool:
         return column not in self._aggregated()
@@ -295,6 +351,7 @@ class Aggregate(Grouped):
     because: str = field(default="", compare=False)
     ttl: Ttl | None = None
     time: EventTime | None = None
+    signed: bool = False
 
     @property
     def update_keys(self) -> tuple[str, ...]:
@@ -306,26 +363,30 @@ class Aggregate(Grouped):
 
     @property
     def takes_records(self) -> bool:
-        return self.ttl is None
+        return self.ttl is None and not self.signed
 
     @property
     def sees_batches(self) -> bool:  # type: ignore[override]
-        return self.emit is Emit.UPDATES and self.every is None
+        return self.emit is not Emit.FINAL and self.every is None
 
     def arguments(self) -> tuple[Any, ...]:
-        return self.keys, self.aggregations, self.emit, self.every, self.ttl, self.time
+        return self.keys, self.aggregations, self.emit, self.every, self.ttl, self.time, CHANGE if self.signed else None
 
     def detail(self) -> dict[str, Json]:
+        """Return the settings. Those that older checkpoints lack are included only if they are set."""
         ttl: dict[str, Json] = {} if self.ttl is None else {"ttl": exact_duration_text(self.ttl.length)}
+        signed: dict[str, Json] = {"signed": True} if self.signed else {}
         return {
             "keys": list(self.keys),
             "aggregations": [str(a) for a in self.aggregations],
             "emit": self.emit.value,
             **ttl,
+            **signed,
         }
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
-        return {*self.keys, *self._aggregated(), *([self.time.column] if self.time is not None else [])}
+        time = [self.time.column] if self.time is not None else []
+        return {*self.keys, *self._aggregated(), *time, *([CHANGE] if self.signed else [])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +397,7 @@ class WindowAggregate(Grouped):
     """
 
     windowed = True
+    signed = False
     folds_alone = True  # finding a row's pane is cheaper before the operator
 
     keys: tuple[str, ...]
@@ -406,6 +468,12 @@ class Union(Spec):
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return used
 
+    def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
+        signed = [meaning for meaning in inputs if isinstance(meaning, Signed)]
+        if len(signed) == len(inputs):
+            return signed[0]
+        return Spec.changes(self, inputs, name=name, word=word)
+
     def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
         """Return the columns that all inputs still have, in the order of the first."""
         import pyarrow as pa
@@ -472,5 +540,7 @@ class Write(Spec):
     def origin_of(self, column: str) -> str:
         return column
 
-    def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
-        return inputs[0]
+    def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
+        (meaning,) = inputs
+        self.sink.check_changes(word_of(meaning))
+        return meaning

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from dataflow.clock import Clock, Duration, duration_text, microseconds
+from dataflow.contracts.updates import Changes
 from dataflow.planning.specs import Write
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.job.job import Job
@@ -41,6 +42,7 @@ class JobProgress:
         rows_in: rows read by all sources of this run.
         rows_out: rows written by all sinks of this run.
         updates_out: updates written by all sinks of this run (see `Stream.changes`).
+        changes_out: signed changes written by all sinks of this run.
         rows_per_second: rows read per second since the previous snapshot (the first one: since the job began).
         backlog: rows in channels, sent and not yet received.
         late: rows that arrived after their window was closed.
@@ -75,6 +77,7 @@ class JobProgress:
     left: int | None = None
     compiling: str = ""
     updates_out: int = 0
+    changes_out: int = 0
 
     def __str__(self) -> str:
         if self.compiling:
@@ -114,7 +117,7 @@ class ProgressMeter:
         taken = Counter[str]()
         for node in nodes:
             taken[node.name] += node.rows_in
-        rows_out, updates_out = taken_by_sinks(job.plan.graph, taken)
+        written = taken_by_sinks(job.plan.graph, taken)
         heads = [task.chain.head for task in job.tasks.values() if task.task_input.is_source]
         rows_in = sum([head.rows_read for head in heads])
         self._rate.update(rows_in, now)
@@ -125,8 +128,9 @@ class ProgressMeter:
             state=job.state,
             elapsed=elapsed,
             rows_in=rows_in,
-            rows_out=rows_out,
-            updates_out=updates_out,
+            rows_out=written["rows"],
+            updates_out=written["updates"],
+            changes_out=written["signed"],
             rows_per_second=self._rate.per_second,
             backlog=sum(
                 [channel.queued_rows for task in job.tasks.values() for channel in task.task_input.input_channels]
@@ -149,13 +153,13 @@ class ProgressMeter:
         return min([time for time in watermarks if time is not None and time < MAX_WATERMARK], default=None)
 
 
-def taken_by_sinks(graph: Graph, taken: Mapping[str, int]) -> tuple[int, int]:
-    """Return the rows and the updates that sinks received, given the rows that each operator of ``graph`` received."""
-    sums = {"rows": 0, "updates": 0}
+def taken_by_sinks(graph: Graph, taken: Mapping[str, int]) -> Mapping[Changes, int]:
+    """Return the rows of each meaning that sinks received, given the rows that each operator of ``graph`` received."""
+    sums: dict[Changes, int] = {"rows": 0, "updates": 0, "signed": 0}
     for node in graph:
         if isinstance(node.spec, Write):
             sums[node.changes] += taken[node.name]
-    return sums["rows"], sums["updates"]
+    return sums
 
 
 class RowRate:

@@ -48,6 +48,7 @@ __all__ = [
     "combines",
     "metrics_of",
     "outputs_of",
+    "presented",
     "result_of",
     "together",
     "warn_of_unnamed_state",
@@ -105,7 +106,7 @@ class RunResult:
         rows_in: rows read by this run, by source; after a restore, rows since then.
         rows_out: rows written by this run, by sink; after a restore, rows since then.
         tables: the rows of each collecting sink; see `table`.
-        changes: the meaning of each sink's rows: ``"rows"`` or ``"updates"`` (see `Stream.changes`).
+        changes: the meaning of each sink's rows: ``"rows"``, ``"updates"`` or ``"signed"`` (see `Stream.changes`).
         checkpoints: the last 1,000 checkpoints completed by this run.
         failures: the last 1,000 checkpoints that failed, with reasons.
         earlier: counts, sums and worst values of those that are not listed; ``totals`` has those of all.
@@ -431,4 +432,14 @@ def _tables(job: Job) -> Mapping[str, pa.Table]:
         for node in task.chain.nodes:
             if isinstance(node.operator, Collector):
                 parts.setdefault(node.name, []).append(node.operator.result())
-    return {name: pa.concat_tables(tables) for name, tables in parts.items()}
+    return presented(job.plan.graph, {name: pa.concat_tables(tables) for name, tables in parts.items()})
+
+
+def presented(graph: Graph, tables: Mapping[str, pa.Table]) -> Mapping[str, pa.Table]:
+    """Return the tables of collecting sinks as these present them, by name."""
+    sinks = {node.name: (node.spec.sink, node.changes) for node in graph if isinstance(node.spec, Write)}
+    presented = dict(tables)
+    for name in sinks.keys() & tables.keys():
+        sink, changes = sinks[name]
+        presented[name] = sink.present(tables[name], changes)
+    return presented

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.clock import duration_text
 from dataflow.contracts.row_errors import SAMPLES
+from dataflow.contracts.updates import Changes
 from dataflow.errors import LateRowsWarning
 from dataflow.runners.run_warnings import lateness_text, share_text
 
@@ -28,6 +29,7 @@ _PHASES: Final = ("micro-batches", "time", "share")
 _TASKS: Final = ("task", "busy", "waiting", "blocked", "back-pressured")
 _ENGINE: Final = "(engine)"
 _LONGEST: Final = 200
+_MEANINGS: Final[Mapping[Changes, str]] = {"rows": "rows", "updates": "updates", "signed": "signed changes"}
 
 
 def as_text(result: RunResult) -> str:
@@ -118,7 +120,7 @@ def _lines(result: RunResult) -> list[str]:
     ]
     where = {name: f" -> {pattern}" for name, pattern in result.outputs.items()}
     lines += [
-        f"  out  {name}: {rows:,} {result.changes.get(name, 'rows')}{where.get(name, '')}"
+        f"  out  {name}: {rows:,} {_MEANINGS[result.changes.get(name, 'rows')]}{where.get(name, '')}"
         for name, rows in result.rows_out.items()
     ]
     lines.append("  late: " + _counted({o.operator: o.late for o in result.operators}))

@@ -1,12 +1,14 @@
 """Running aggregates per key: counts, sums, extremes, means and more, updated with every batch.
 
 With ``Emit.UPDATES`` the output is a changelog (one row for each key a batch touched, or at intervals), with
-``Emit.FINAL`` one row a key at the end.
+``Emit.CHANGES`` it is signed changes (the row that was shown of a key, and its new one), with ``Emit.FINAL`` one row a
+key at the end. The input may have signed changes, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from dataflow.errors import (
     SchemaMismatch,
     UnknownColumn,
 )
-from dataflow.expressions import Aggregation
+from dataflow.expressions import Aggregation, col
 from dataflow.planning.specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.dictionaries import key_schema
@@ -37,11 +39,14 @@ from operators.aggregation.partials import RECORD, is_partial
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.restoring import first_format, restoring
 from operators.aggregation.show_state import shown_state
+from operators.aggregation.shown import ShownRows
 from operators.aggregation.sums import overflow_of
 from operators.aggregation.window_times import row_times
 
 __all__ = ["AggregateOperator"]
 
+SHOWN = "shown"
+"""The table of a snapshot with the shown rows of the keys touched since the last emission."""
 CHUNK = 65_536
 """The largest batch, in rows, of an emission that is split into several batches."""
 
@@ -55,12 +60,14 @@ class AggregateOperator(Operator):
 
     Emission: with ``Emit.UPDATES``, every ``process`` emits one row for each key of its batch, in order of first touch;
     with ``every`` (microseconds) the keys touched since the last emission are emitted by timers, and the rest by
-    ``finish``. With ``Emit.FINAL``, ``finish`` emits one row a key, in the order of the keys' first rows, and drops the
-    state.
+    ``finish``. ``Emit.CHANGES`` does the same with two rows a key, but none for keys whose row is as it was shown. With
+    ``Emit.FINAL``, ``finish`` emits one row a key, in the order of the keys' first rows, and drops the state. If the
+    input has signed changes, ``weight`` is their column: keys are emitted while they have rows, and are dropped when
+    nothing is left of them.
 
-    State: one slot a key; see ``operators.aggregation.records``. Row i of the snapshot's table ``keys`` belongs to row
-    i of ``records``. To rescale, concatenate the tables of several subtasks: rows outside the context's key groups are
-    dropped.
+    State: one slot a key; see ``operators.aggregation.records``. With ``every``, also the shown rows of the keys
+    touched since the last emission. To rescale, the tables of several subtasks are put together: rows outside the
+    context's key groups are dropped.
 
     Raises: ``UnknownColumn`` and ``SchemaMismatch`` when built, ``CheckpointMismatch`` if the restored state is of
     other aggregates, and ``OverflowError`` when a sum of integers exceeds 64 bits, naming the key and the column.
@@ -75,9 +82,10 @@ class AggregateOperator(Operator):
         every: int | None = None,
         ttl: Ttl | None = None,
         time: EventTime | None = None,
+        weight: str | None = None,
     ) -> None:
         if every is not None and (emit is Emit.FINAL or every <= 0):
-            raise ConfigurationError(f"{context.name}: every={every} us needs Emit.UPDATES and a positive interval")
+            raise ConfigurationError(f"{context.name}: every={every} us needs a positive interval, and not Emit.FINAL")
         (schema,) = context.input_schemas
         for key in keys:
             if key not in schema.names:
@@ -86,6 +94,7 @@ class AggregateOperator(Operator):
         self._emit = emit
         self._every = every
         self._ttl = ttl
+        self._weight = None if weight is None else col(weight)
         self._time = time if ttl is not None else None
         self._now = _LEAST  # the watermark, or without event time the latest time of the clock
         self._timer_set = False
@@ -99,8 +108,9 @@ class AggregateOperator(Operator):
 
     def _start(self) -> None:
         """Begin with empty state."""
-        self._records = Records(self._aggregations, self._context.input_schemas[0], self._context.name)
+        self._records = Records(self._aggregations, self._context.input_schemas[0], self._context.name, self._weight)
         self._state = KeyedState(self._key_schema, self._records, ttl=self._ttl)
+        self._shown = ShownRows(self._records, self._naming_key) if self._emit is Emit.CHANGES else None
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -114,9 +124,9 @@ class AggregateOperator(Operator):
     def show(cls, spec: Any, snapshot: Snapshot, inputs: Sequence[pa.Schema], output: pa.Schema) -> Snapshot:
         return shown_state(spec, snapshot, inputs[0], output)
 
-    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
         if not batch.num_rows:
-            return
+            return None
         keys = [batch.column(key) for key in self._keys]
         if self._ttl is None:
             slots, _ = self._state.insert(keys)
@@ -124,21 +134,37 @@ class AggregateOperator(Operator):
             times = self._times(batch)
             slots, fresh = self._state.insert(keys, np.maximum(times, self._now), times)
             batch, slots = _since_last_start(batch, slots, fresh)
-        try:
+        if self._shown is not None:
+            self._shown.touch(slots)
+        self._fold(batch, slots)
+        if self._ttl is not None:
+            self._state.expire(self._now, _SWEPT + _SWEPT_A_ROW * len(slots))
+        if self._every is not None:
+            self._set_timer()
+        elif self._shown is not None:
+            return self._emit_changes(self._shown, out)
+        elif self._emit is Emit.UPDATES:
+            out.emit(self._rows(self._records.touched))
+            self._records.forget_touched()
+        elif self._weight is not None:
+            self._drop_vacant()
+        return None
+
+    def _fold(self, batch: pa.RecordBatch, slots: Slots) -> None:
+        with self._naming_key(slots):
             if is_partial(batch.schema):
                 self._records.merge(batch.column(RECORD), slots)
             else:
                 self._records.fold(batch, slots)
+
+    @contextmanager
+    def _naming_key(self, slots: Slots) -> Iterator[None]:
+        """Name operator, column and key in the error of a sum that does not fit; row i of it is of ``slots[i]``."""
+        try:
+            yield
         except SumOverflow as error:
             key = self._state.keys(slots[error.row : error.row + 1])
             raise overflow_of(self._context.name, error, key, self._key_schema) from error
-        if self._every is not None:
-            self._set_timer()
-        elif self._emit is Emit.UPDATES:
-            out.emit(self._rows(self._records.touched))
-            self._records.forget_touched()
-        if self._ttl is not None:
-            self._state.expire(self._now, _SWEPT + _SWEPT_A_ROW * len(slots))
 
     def advance(self, watermark: int, out: Out) -> None:
         if self._time is not None:
@@ -172,7 +198,27 @@ class AggregateOperator(Operator):
         values: dict[str, Json] = {"aggregations": self._described()}
         if self._ttl is not None:
             values["now"] = self._now
-        return Snapshot(values, logs={"state": self._state})
+        shown = {} if self._shown is None or self._every is None else {SHOWN: self._shown_table(self._shown)}
+        return Snapshot(values, shown, {"state": self._state})
+
+    def _shown_table(self, shown: ShownRows) -> pa.Table:
+        slots, columns = shown.snapshot()
+        keys = [pa.field(f"key {i}", type_) for i, type_ in enumerate(self._key_schema.types)]
+        values = [pa.field(f"value {i}", type_) for i, type_ in enumerate(self._records.types)]
+        return pa.Table.from_arrays([*self._state.keys(slots), *columns], schema=pa.schema([*keys, *values]))
+
+    def _restore_shown(self, shown: ShownRows, table: pa.Table) -> None:
+        expected = [*self._key_schema.types, *self._records.types]
+        if table.schema.types != expected:
+            raise CheckpointDamaged(
+                f"{self._context.name}: shown rows have the types {table.schema.types}, expected {expected}"
+            )
+        (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+        count = len(self._key_schema)
+        slots = self._state.find(batch.columns[:count])
+        own = to_array(slots >= 0)
+        if not shown.restore(slots[slots >= 0], [column.filter(own) for column in batch.columns[count:]]):
+            raise CheckpointDamaged(f"{self._context.name}: the shown rows of the checkpoint belong to other keys")
 
     def _restore(self, restored: Snapshot) -> None:
         aggregations = restored.values.get("aggregations")
@@ -182,13 +228,15 @@ class AggregateOperator(Operator):
                 f"the pipeline {self._described()}; {OTHER_PIPELINE}"
             )
         parts: Any = restored.logs.get("state", ())
-        if restored.tables:
+        if "keys" in restored.tables:
             parts = [first_format(restored.tables["keys"], restored.tables["records"], self._context.name)]
         elif not parts:
             raise CheckpointDamaged(f"{self._context.name}: the checkpoint has no table of its keys")
         self._now = parsed(int, restored.values.get("now", _LEAST), f"{self._context.name}: the time of its state")
         with restoring(self._context.name):
             self._state.restore(parts, self._context.key_groups, self._context.max_key_groups)
+        if self._shown is not None and SHOWN in restored.tables:
+            self._restore_shown(self._shown, restored.tables[SHOWN])
 
     def _described(self) -> list[str]:
         described = [aggregation.fingerprint() for aggregation in self._aggregations]
@@ -198,11 +246,31 @@ class AggregateOperator(Operator):
         return described
 
     def _rows(self, slots: Slots) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(
-            [*self._state.keys(slots), *self._records.read(slots)], schema=self._context.output_schema
-        )
+        slots = slots[self._records.present(slots)]
+        with self._naming_key(slots):
+            columns = self._records.read(slots)
+        return pa.RecordBatch.from_arrays([*self._state.keys(slots), *columns], schema=self._context.output_schema)
+
+    def _emit_changes(self, shown: ShownRows, out: Out) -> Iterator[None]:
+        touched = self._records.touched.copy()
+        self._state.change(touched)
+        for slots, columns, weights in shown.changes():
+            arrays = [*self._state.keys(slots), *columns, to_array(weights)]
+            out.emit(pa.RecordBatch.from_arrays(arrays, schema=self._context.output_schema))
+            yield
+        self._state.delete(self._records.vacant(touched))
+
+    def _drop_vacant(self) -> None:
+        """Drop the keys touched since the last call of which nothing is left."""
+        touched = self._records.touched.copy()
+        self._state.change(touched)
+        self._records.forget_touched()
+        self._state.delete(self._records.vacant(touched))
 
     def _emit_touched(self, out: Out) -> Iterator[None]:
+        if self._shown is not None:
+            yield from self._emit_changes(self._shown, out)
+            return
         touched = self._records.touched.copy()
         self._state.change(touched)
         self._records.forget_touched()
@@ -223,7 +291,8 @@ class AggregateOperator(Operator):
             self._context.schedule(self._context.clock.now() + self._every)
 
     def _check_output(self) -> None:
-        expected = [*self._key_schema.types, *self._records.types]
+        change = [pa.int8()] if self._emit is Emit.CHANGES else []
+        expected = [*self._key_schema.types, *self._records.types, *change]
         if self._context.output_schema.types != expected:
             raise SchemaMismatch(
                 f"{self._context.name}: keys and aggregates have the types {[str(t) for t in expected]}, but the "

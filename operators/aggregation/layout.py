@@ -24,14 +24,18 @@ from operators.steps.decimals import DecimalSum
 from operators.steps.distinct import CountDistinct
 from operators.steps.extreme import BytesExtreme
 from operators.steps.moments import StandardDeviation, Variance
+from operators.steps.signed import SignedCount, SignedStep, signed_step
 from operators.steps.step import Fold, Rows, Step, StepPlace, Store, read_word, seen, stored_words
 
-__all__ = ["Argument", "RecordLayout"]
+__all__ = ["SHOWN", "Argument", "RecordLayout"]
+
+SHOWN = 1 << 62
+"""The flag of a record whose row was emitted as a signed change, and not taken back since."""
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 _INFINITY = 0x7FF0000000000000
 _RECORD_KERNELS = ("operators.kernels.aggregate", "dataflow.state.kernels.keyed")
-_MAX_FLAGS = 62
+_MAX_FLAGS = 61
 
 Argument = Callable[[pa.RecordBatch], pa.Array]
 
@@ -79,16 +83,23 @@ class WordColumn:
 class RecordLayout:
     """The layout of records of ``aggregations`` over rows of ``schema``; holds no records itself.
 
+    ``weight`` is the expression for the weights of signed changes, +1 or -1; None: every row is added.
+
     Raises ``SchemaMismatch`` for arguments that cannot be aggregated, ``ConfigurationError`` for too many aggregates.
     """
 
-    def __init__(self, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str) -> None:
+    def __init__(
+        self, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str, weight: Expr | None = None
+    ) -> None:
         self.arguments: list[Argument] = []
         self._known: dict[str, int] = {}
         self._initial, self._flags = [0], 0
         self._aggregations = aggregations
         self._choices: dict[tuple[str, ...], Iterator[ChosenColumn]] = {}
         self.steps: list[Fold] = []
+        self._weight = weight
+        self.size = None if weight is None else self._row_count(weight, schema)
+        """The number of rows of each record of signed changes."""
         self.columns = [self._column(aggregation, schema, where) for aggregation in aggregations]
         if self._flags > _MAX_FLAGS:
             raise ConfigurationError(
@@ -141,11 +152,30 @@ class RecordLayout:
         """Return the name of the aggregate that ``word`` belongs to."""
         return next(c.name for c in self._word_columns() if any(f.word == word for f in c.fields))
 
+    @property
+    def stored_columns(self) -> list[WordColumn | Step | ChosenColumn]:
+        """Everything that a snapshot holds: the columns, and the number of rows of signed changes."""
+        return self.columns if self.size is None else [self.size, *self.columns]
+
+    def _row_count(self, weight: Expr, schema: pa.Schema) -> SignedCount:
+        place = StepPlace("rows", pa.int64(), len(self._initial), 0, (self._argument(weight, None, schema),), ())
+        size = SignedCount(place)
+        self._initial += size.initial
+        self.steps.append(size)
+        return size
+
+    def vacant(self, records: Rows) -> npt.NDArray[np.bool_]:
+        """Return whether each record of signed changes is as without rows."""
+        steps = [step for step in self.steps if isinstance(step, SignedStep)]
+        return np.logical_and.reduce([step.vacant(records) for step in steps])
+
     def _word_columns(self) -> list[WordColumn]:
         return [column for column in self.columns if isinstance(column, WordColumn)]
 
     def _column(self, aggregation: Aggregation, schema: pa.Schema, where: str) -> WordColumn | Step | ChosenColumn:
         """Assign words and a flag to an aggregate, and collect its arguments, each once."""
+        if self._weight is not None:
+            return self._signed(aggregation, self._weight, schema, where)
         if aggregation.chooses_a_row:
             alike = _choice_key(aggregation)
             if alike not in self._choices:
@@ -165,6 +195,23 @@ class RecordLayout:
         if isinstance(column, Step):
             self.steps.append(column)
         return column
+
+    def _signed(self, aggregation: Aggregation, weight: Expr, schema: pa.Schema, where: str) -> Step:
+        """Assign words to an aggregate over signed changes."""
+        expressions = [e for e in (aggregation.argument, aggregation.by) if e is not None]
+        given = tuple(value_type(e.dtype(schema, where)) for e in expressions)
+        targets = [_taken_as(aggregation, given[0]) if given else None, None]
+        if aggregation.kind is AggregateKind.SUM and given and pa.types.is_floating(given[0]):
+            targets[0] = pa.float64()
+        numbers = [self._argument(e, target, schema) for e, target in zip(expressions, targets, strict=False)]
+        numbers.append(self._argument(weight, None, schema))
+        place = StepPlace(
+            aggregation.name, aggregation.dtype(schema, where), len(self._initial), 0, tuple(numbers), given
+        )
+        step = signed_step(aggregation, place)
+        self._initial += step.initial
+        self.steps.append(step)
+        return step
 
     def _choice(self, alike: tuple[str, ...], schema: pa.Schema, where: str) -> list[ChosenColumn]:
         """Make one choice for all aggregates that choose the same row; return its columns, in their order."""

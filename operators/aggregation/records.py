@@ -27,22 +27,22 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataflow.expressions import Aggregation
+from dataflow.expressions import Aggregation, Expr
 from dataflow.state.arrays import fresh_words, is_word, validity, words
 from dataflow.state.columns import Store
 from dataflow.state.copy_on_write import Readers, RecordRows, Rows
 from dataflow.state.index import Slots
-from operators.aggregation.layout import RecordLayout
-from operators.steps.step import Fold, Step, Sum128Overflow, read_word, stored_words
+from operators.aggregation.layout import SHOWN, RecordLayout
+from operators.steps.step import Step, Sum128Overflow, read_word, stored_words
 
 __all__ = ["Records", "SumOverflow", "is_mergeable", "partial_type"]
 
 
 class SumOverflow(OverflowError):
-    """The sum ``column`` exceeds its ``room`` at row ``row`` of the batch; the caller adds the key to the message."""
+    """The sum ``column`` exceeds its ``room`` at row ``row`` of what was folded or read; the caller adds the key."""
 
     def __init__(self, row: int, column: str, room: str = "64 bits") -> None:
-        super().__init__(f"the sum {column!r} does not fit into {room} (at row {row} of the batch)")
+        super().__init__(f"the sum {column!r} does not fit into {room} (at row {row})")
         self.room = room
         self.row = row
         self.column = column
@@ -66,14 +66,18 @@ def is_mergeable(aggregations: Sequence[Aggregation], schema: pa.Schema) -> bool
 class Records:
     """One record a slot for ``aggregations`` over rows of ``schema``: the columns of keyed state, or a table by itself.
 
-    Slots that a fold or a merge touched are listed in ``touched`` until ``forget_touched`` or ``clear``. Raises
-    ``SchemaMismatch`` for arguments that cannot be aggregated: see ``Aggregation.dtype``.
+    ``weight`` is the expression for the weights of signed changes; None: every row is added. Slots that a fold or a
+    merge touched are listed in ``touched`` until ``forget_touched`` or ``clear``.
+
+    Raises ``SchemaMismatch`` for arguments that cannot be aggregated: see ``Aggregation.dtype``.
     """
 
-    def __init__(self, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str) -> None:
-        self._layout = RecordLayout(aggregations, schema, where)
+    def __init__(
+        self, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str, weight: Expr | None = None
+    ) -> None:
+        self._layout = RecordLayout(aggregations, schema, where, weight)
         self._where = where
-        columns = [field for column in self._layout.columns for field in column.stored()]
+        columns = [field for column in self._layout.stored_columns for field in column.stored()]
         self.stored = pa.schema([pa.field("flags", pa.int64()), *columns])
         self._touched: Slots = np.empty(0, np.int32)
         self._touches = 0
@@ -109,6 +113,37 @@ class Records:
     def touched(self) -> Slots:
         """The slots touched since the last ``forget_touched``, in order of their first touch: a view."""
         return self._touched[: self._touches]
+
+    def touch(self, slots: Slots) -> Slots:
+        """List ``slots`` as touched; return those that were not touched before, in order: a view."""
+        from operators.kernels.aggregate import touch
+
+        self._make_touched()
+        before = self._touches
+        self._touches = touch(self._records.rows, slots, self._touched, before)
+        return self._touched[before : self._touches]
+
+    def shown(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        """Return whether the row of each slot is shown, according to ``show``."""
+        return (self._records.rows[slots, 0] & SHOWN).astype(np.bool_)
+
+    def show(self, slots: Slots, present: npt.NDArray[np.bool_]) -> None:
+        """Set whether the row of each slot, each once, is shown."""
+        flags = self._records.rows[slots, 0]
+        self._records.rows[slots, 0] = np.where(present, flags | SHOWN, flags & ~SHOWN)
+
+    def present(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        """Return whether each slot has rows: of signed changes, more that were added than taken back."""
+        size = self._layout.size
+        if size is None:
+            return np.ones(len(slots), np.bool_)
+        return size.counts(self._records.rows[slots]) > 0
+
+    def vacant(self, slots: Slots) -> Slots:
+        """Return those of ``slots`` whose records of signed changes are as without rows."""
+        if self._layout.size is None:
+            return slots[:0]
+        return slots[self._layout.vacant(np.ascontiguousarray(self._records.rows[slots]))]
 
     def forget_touched(self) -> None:
         """Begin a new list of touched slots. Keyed state must know before that their records change."""
@@ -226,11 +261,15 @@ class Records:
         records = self._scratch[: len(slots)]
         gather_records(self._records.rows, slots, records)
         always = int(np.bitwise_and.reduce(records[:, 0])) if len(slots) else 0
-        return [column.read(records, always) for column in self._layout.columns]
+        columns = []
+        for column in self._layout.columns:
+            with _named(column):
+                columns.append(column.read(records, always))
+        return columns
 
     def freeze(self) -> Store:
         """Return the columns ``stored`` of records frozen now, one row a record."""
-        stores = [column.freeze() for column in self._layout.columns]
+        stores = [column.freeze() for column in self._layout.stored_columns]
 
         def columns(records: Rows) -> list[pa.Array]:
             return [read_word(records, 0, pa.int64()), *[array for made in stores for array in made.columns(records)]]
@@ -241,7 +280,7 @@ class Records:
         """Restore the columns that ``freeze`` made into empty ``records``; row i is of ``slots[i]``."""
         flags, *rest = columns
         records[:, 0] = stored_words(flags, "flags") & ~_LIVE
-        for column in self._layout.columns:
+        for column in self._layout.stored_columns:
             count = len(column.stored())
             column.restore(records, slots, rest[:count])
             del rest[:count]
@@ -284,12 +323,13 @@ def _records_of(partials: pa.Array, width: int) -> npt.NDArray[np.int64]:
 
 
 @contextmanager
-def _named(step: Fold) -> Iterator[None]:
+def _named(step: object) -> Iterator[None]:
     try:
         yield
     except Sum128Overflow as error:
-        assert isinstance(step, Step), f"{step.name} sums no decimals"
-        raise SumOverflow(error.row, step.name, str(step.dtype)) from None
+        assert isinstance(step, Step), f"{step} sums no decimals"
+        room = str(step.dtype) if pa.types.is_decimal(step.dtype) else "64 bits"
+        raise SumOverflow(error.row, step.name, room) from None
 
 
 def _widest(array: pa.Array) -> int:

@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_numbers
 from dataflow.contracts.operator import Snapshot
-from dataflow.planning.specs import Aggregate, Grouped, WindowAggregate
+from dataflow.contracts.updates import CHANGE
+from dataflow.expressions import col
+from dataflow.planning.specs import Aggregate, Emit, Grouped, WindowAggregate
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from dataflow.untrusted import parsed
@@ -51,6 +53,8 @@ class _Rows(Mapping[str, pa.Table]):
 def shown_state(spec: Grouped, state: Snapshot, taken: pa.Schema, made: pa.Schema) -> Snapshot:
     """Return the state with one table, ``rows``: the keys and values as the aggregate emits them."""
     values = {name: value for name, value in state.values.items() if name != "aggregations"}
+    if spec.emit is Emit.CHANGES:
+        made = made.remove(made.get_field_index(CHANGE))
     return Snapshot(values, _Rows(lambda: _rows_of_state(spec, taken, made, state)))
 
 
@@ -60,7 +64,7 @@ def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snap
     Values that have expired and windows that are complete are left out, whether or not they are removed yet.
     """
     parts: Any = state.logs.get("state", ())
-    if state.tables:
+    if "keys" in state.tables:
         keys, stored = state.tables["keys"], state.tables["records"]
         assert isinstance(keys, pa.Table), "the state of a checkpoint is read, not being written"
         assert isinstance(stored, pa.Table), "the state of a checkpoint is read, not being written"
@@ -72,6 +76,7 @@ def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snap
     held = KeyedState(pa.schema(list(parts[0]["keys"].schema)[:count]), records, ttl=ttl)
     held.restore(parts)
     slots = held.slots
+    slots = slots[records.present(slots)]
     if ttl is not None:
         slots = slots[held.visible(slots, parsed(int, state.values["now"], "the time of the state"))]
     if isinstance(spec, WindowAggregate):
@@ -91,7 +96,7 @@ def rows_of_partials(spec: Grouped, taken: pa.Schema, made: pa.Schema, batch: pa
 
 def _records(spec: Grouped, taken: pa.Schema) -> Records:
     schema = taken if isinstance(spec, Aggregate) else folded_columns(taken, spec.keys, spec.aggregations)
-    return Records(spec.aggregations, schema, "state")
+    return Records(spec.aggregations, schema, "state", col(CHANGE) if spec.signed else None)
 
 
 def _numbers(rows: pa.Table | pa.RecordBatch) -> np.ndarray | None:

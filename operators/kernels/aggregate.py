@@ -27,7 +27,7 @@ from dataflow.kernel_cache.decorator import kernel
 from dataflow.state.kernels.words import READ_RECORDS, RECORDS, RI32, RI64, RU8, WI32, WI64, prefetch, valid
 from operators.kernels.instructions import ARGUMENTS, SUM, SUM_FLOAT, SUM_UNSIGNED
 
-__all__ = ["clear_touched", "fold", "gather_records", "read_words"]
+__all__ = ["clear_touched", "fold", "gather_records", "read_words", "touch"]
 
 BLOCK = 512
 FEW = 1 << 17
@@ -157,6 +157,21 @@ def read_words(records: Any, word: Any, flip: Any, mask: Any, out: Any) -> None:
     for i in range(out.size):
         value = records[i, types.uint64(word)] ^ flip
         out[i] = value ^ ((value >> 63) & mask)
+
+
+@kernel(types.int64(RECORDS, RI32, WI32, types.int64))
+def touch(records: Any, slots: Any, touched: Any, count: Any) -> Any:
+    """Set flag 0 of each slot's record, and list the slots that did not have it in ``touched``; return its entries.
+
+    ``touched`` has ``count`` entries, and room for every slot and one more.
+    """
+    for i in range(slots.size):
+        slot = types.uint64(slots[i])
+        before = records[slot, 0]
+        records[slot, 0] = before | 1
+        touched[count] = slots[i]
+        count += 1 - (before & 1)
+    return count
 
 
 @kernel(types.void(RECORDS, RI32))

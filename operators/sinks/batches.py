@@ -6,47 +6,29 @@ The guarantee is "at least once", or "exactly once" if calling the function agai
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, overload
 
 import pyarrow as pa
 
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.sink import Guarantee, Sink
-from dataflow.errors import ConfigurationError
+from dataflow.contracts.updates import Changes
+from dataflow.errors import ConfigurationError, GraphError
+from operators.sinks.net_upserts import NetFunction, NetUpsertSink
+from operators.sinks.receivers import ReceiverWriter, checked_receiver
 
 __all__ = ["BatchesSink", "UpsertSink", "upsert_batches", "write_batches"]
 
 BatchFunction = Callable[[pa.RecordBatch], object]
-_Kind = TypeVar("_Kind", bound="BatchesSink")
 
 
-class _Writer(Operator):
-    """Calls the receiver of one subtask. State: none; ``flush`` must deliver all rows that the receiver holds back."""
-
-    blocking = True
-
-    def __init__(self, receiver: BatchFunction) -> None:
-        self._receiver = receiver
+class _Writer(ReceiverWriter):
+    """Calls the receiver of one subtask with each batch. State: none."""
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if batch.num_rows:
-            self._receiver(batch)
-
-    def snapshot(self) -> Snapshot:
-        self._hook("flush")
-        return Snapshot()
-
-    def finish(self, out: Out) -> None:
-        self._hook("flush")
-
-    def close(self) -> None:
-        self._hook("close")
-
-    def _hook(self, name: str) -> None:
-        hook = getattr(self._receiver, name, None)
-        if callable(hook):
-            hook()
+            self.receiver(batch)
 
 
 class BatchesSink(Sink):
@@ -63,21 +45,22 @@ class BatchesSink(Sink):
         return f"{self.called}({self._name})"
 
     def writer(self, context: OperatorContext) -> _Writer:
-        receiver = self._factory(context)
-        if not callable(receiver):
-            raise ConfigurationError(
-                f"sink {context.name!r}: {self.called}(factory=) must return something that can be called with a "
-                f"batch, it returned a {type(receiver).__name__}"
-            )
-        return _Writer(receiver)
+        return _Writer(checked_receiver(self._factory(context), self.called, context.name))
 
 
 class UpsertSink(BatchesSink):
-    """The sink that ``upsert_batches`` makes."""
+    """The sink that ``upsert_batches`` makes without ``keys``."""
 
     guarantee = Guarantee.EXACTLY_ONCE
     idempotent = True
     called = "upsert_batches"
+
+    def check_changes(self, changes: Changes) -> None:
+        if changes == "signed":
+            raise GraphError(
+                "upsert_batches: the stream has signed changes, so the function would get rows that are taken back; "
+                "name the columns by which rows replace each other, as in upsert_batches(function, keys=['id'])"
+            )
 
 
 def write_batches(
@@ -104,12 +87,27 @@ def write_batches(
     >>> write_batches(print)
     write_batches(print)
     """
-    return _made(BatchesSink, function, factory)
+    return BatchesSink(*_receiver(BatchesSink.called, function, factory))
+
+
+@overload
+def upsert_batches(
+    function: BatchFunction | None = None, *, factory: Callable[[OperatorContext], BatchFunction] | None = None
+) -> UpsertSink: ...
+
+
+@overload
+def upsert_batches(
+    function: NetFunction | None = None,
+    *,
+    keys: str | Sequence[str],
+    factory: Callable[[OperatorContext], NetFunction] | None = None,
+) -> NetUpsertSink: ...
 
 
 def upsert_batches(
-    function: BatchFunction | None = None, *, factory: Callable[[OperatorContext], BatchFunction] | None = None
-) -> UpsertSink:
+    function: Any = None, *, keys: str | Sequence[str] | None = None, factory: Any = None
+) -> UpsertSink | NetUpsertSink:
     """Call an idempotent ``function`` with each batch that has rows, so that each row counts once.
 
     Calling the function again with rows that it has seen, in other batches, must change nothing: for example, it
@@ -117,39 +115,65 @@ def upsert_batches(
 
     Order: rows that are written again are followed by all rows after them.
 
+    With ``keys`` the stream has signed changes. The sink keeps the net row of each key, and after each batch calls
+    ``function(rows, gone)`` with the keys whose net row changed. While a key has two rows, the last to arrive is used.
+
+    - ``rows`` is a ``pa.RecordBatch`` with the new row of each key, without the column ``change``.
+    - ``gone`` has the key columns of the keys that have no row any more.
+
+    After a restore it is first called with the rows of all keys. The guarantee is "at least once": a key that was added
+    after the restored checkpoint, and in the restarted run is added and taken back within one batch, is not reported,
+    so the row of the run that failed stays.
+
     Args:
-        function: as in ``write_batches``.
+        function: as in ``write_batches``; with ``keys`` called with ``rows`` and ``gone``, of which one may be empty.
+        keys: the columns by which rows of signed changes replace each other; None: the stream has no signed changes.
         factory: as in ``write_batches``.
 
     Returns: a sink.
 
-    Raises: ConfigurationError as ``write_batches`` does.
+    Raises: ConfigurationError as ``write_batches`` does. The run raises AmbiguousKey if a key has two rows at the end.
 
     >>> prices: dict[str, float] = {}
     >>> upsert_batches(lambda batch: prices.update(zip(batch["item"].to_pylist(), batch["price"].to_pylist())))
     upsert_batches(<lambda>)
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> shown: dict[str, int] = {}
+    >>> def show(rows, gone):
+    ...     shown.update(zip(rows["k"].to_pylist(), rows["n"].to_pylist()))
+    ...     for key in gone["k"].to_pylist():
+    ...         del shown[key]
+    >>> with flow.Pipeline() as p:
+    ...     rows = p.source(op.from_arrow(pa.table({"k": ["a", "b", "a"]}), batch_rows=1))
+    ...     counts = rows.key_by("k").agg(op.count().alias("n"), emit="changes", name="counts")
+    ...     counts.filter(flow.col("n") < 2).sink(op.upsert_batches(show, keys="k"), name="show")
+    >>> result = p.run()
+    >>> shown
+    {'b': 1}
     """
-    return _made(UpsertSink, function, factory)
+    if keys is None:
+        return UpsertSink(*_receiver(UpsertSink.called, function, factory))
+    names = [keys] if isinstance(keys, str) else list(keys)
+    if not names:
+        raise ConfigurationError("upsert_batches(keys=) is empty; name at least one column, or leave it out")
+    return NetUpsertSink(*_receiver(UpsertSink.called, function, factory), tuple(names))
 
 
-def _made(
-    kind: type[_Kind], function: BatchFunction | None, factory: Callable[[OperatorContext], BatchFunction] | None
-) -> _Kind:
+def _receiver(called: str, function: Any, factory: Any) -> tuple[Callable[[OperatorContext], Any], str]:
+    """Return a factory of receivers, and the name of what the user gave."""
     if (function is None) == (factory is None):
-        raise ConfigurationError(f"{kind.called} takes either a function of a batch or factory=, not both")
+        raise ConfigurationError(f"{called} takes either a function of a batch or factory=, not both")
     given = function or factory
     name = getattr(given, "__qualname__", type(given).__name__)
     if not callable(given) or inspect.iscoroutinefunction(given) or inspect.isgeneratorfunction(given):
         raise ConfigurationError(
-            f"{kind.called}: expected a plain function, got {name} ({type(given).__name__}); one that is async or "
+            f"{called}: expected a plain function, got {name} ({type(given).__name__}); one that is async or "
             "yields does nothing when it is called"
         )
-    if factory is not None:
-        return kind(factory, name)
-    assert function is not None, "one of the two is given"
-    return kind(_always(function), name)
+    return factory or _always(function), name
 
 
-def _always(function: BatchFunction) -> Callable[[OperatorContext], BatchFunction]:
+def _always(function: Callable[..., object]) -> Callable[[OperatorContext], Callable[..., object]]:
     """Return a factory of ``function``. Its hooks are hidden, because all subtasks share the function."""
-    return lambda context: lambda batch: function(batch)
+    return lambda context: lambda *batches: function(*batches)

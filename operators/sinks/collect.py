@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.sink import Collector, Guarantee, Sink
-from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch, ConfigurationError, SchemaMismatch
+from dataflow.contracts.updates import Changes
+from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch, ConfigurationError, GraphError, SchemaMismatch
 from dataflow.state.dictionaries import wide_schema, widened
+from operators.sinks.net import net_rows
 
 __all__ = ["CollectSink", "CollectWriter", "collect"]
 
@@ -81,17 +83,28 @@ class CollectSink(Sink):
     guarantee = Guarantee.EXACTLY_ONCE
     blocking = False
 
-    def __init__(self, *, limit: int | None) -> None:
+    def __init__(self, *, limit: int | None, net: bool = False) -> None:
         self._limit = limit
+        self._net = net
 
     def __repr__(self) -> str:
-        return "collect()"
+        return "collect(net=True)" if self._net else "collect()"
+
+    def check_changes(self, changes: Changes) -> None:
+        if self._net and changes == "updates":
+            raise GraphError(
+                'collect(net=True) counts rows, and updates are none; write emit="changes" at the aggregate that emits '
+                "them, or leave net out"
+            )
+
+    def present(self, table: pa.Table, changes: Changes) -> pa.Table:
+        return net_rows(table) if self._net and changes == "signed" else table
 
     def writer(self, context: OperatorContext) -> CollectWriter:
         return CollectWriter(context, limit=self._limit)
 
 
-def collect(*, limit: int | None = None) -> CollectSink:
+def collect(*, limit: int | None = None, net: bool = False) -> CollectSink:
     """Keep the rows in memory; the result of the run has them under the sink's name.
 
     Every checkpoint holds all rows so far, of which it writes only the new ones. This is for results that fit into
@@ -99,14 +112,18 @@ def collect(*, limit: int | None = None) -> CollectSink:
 
     Args:
         limit: more rows than this in a subtask stop the job; None: no limit.
+        net: of signed changes, return the rows that are left when added rows and equal rows that were taken back
+            cancel out, without their column ``change``, each as often as it was added more than taken back. NaN equals
+            NaN, and 0.0 equals -0.0. Streams of rows are returned as they are.
 
     Returns: a sink.
 
-    Raises: ConfigurationError for a negative limit.
+    Raises: ConfigurationError for a negative limit. The run raises ValueError if a row was taken back more often than
+        it was added.
 
     >>> collect(limit=10)
     collect()
     """
     if limit is not None and limit < 0:
         raise ConfigurationError(f"collect(limit=) must be a number of rows or None, got {limit}")
-    return CollectSink(limit=limit)
+    return CollectSink(limit=limit, net=net)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
+from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.render_rows import render_rows
 from dataflow.contracts.row_errors import ERRORS, OnError, RowErrors
@@ -29,7 +30,8 @@ class _RowFunction(Operator):
     """Calls ``function`` with each row as a dict of Python values, in order.
 
     A row is rejected, as ``on_error`` says, if its call raises, if the result does not fit ``context.output_schema``,
-    or if the event time is moved to before the watermark.
+    or if the event time is moved to before the watermark. The function does not see the columns ``hidden``, which come
+    last in input and output: the rows of its output have those of the row that they come from.
     """
 
     stateless = True
@@ -41,11 +43,13 @@ class _RowFunction(Operator):
         function: Callable[[dict[str, Any]], Any],
         on_error: OnError,
         time: EventTime | None = None,
+        hidden: Sequence[str] = (),
     ) -> None:
         self._where = f"{self.word} {context.name!r}"
         self._moved = MovedTimes(time, self._where, context)
         self._function = function
-        self._rows = RowBatches(context.output_schema, self._where)
+        self._output, self._hidden = context.output_schema, len(hidden)
+        self._rows = RowBatches(pa.schema(list(self._output)[: len(self._output) - self._hidden]), self._where)
         self._errors = RowErrors(on_error, context.tally)
 
     @abstractmethod
@@ -55,7 +59,7 @@ class _RowFunction(Operator):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
         made: list[Row] = []
         origins: list[int] = []  # for each of ``made``, its row of ``batch``
-        for index, row in enumerate(batch.to_pylist()):
+        for index, row in enumerate(self._seen(batch).to_pylist()):
             try:
                 rows = self._output_rows(row)
             except Exception as error:
@@ -89,11 +93,23 @@ class _RowFunction(Operator):
             moved = self._moved.rows(batch, converted)
             bad = {origins[row]: self._moved.error(converted, moved[moved == row]) for row in reversed(moved)}
         if not bad:
-            return converted
+            return self._with_hidden(converted, batch, origins)
         for index in sorted(bad):
             self._reject(batch, index, bad[index])
         left = [at for at, origin in enumerate(origins) if origin not in bad]
         return self._fitting(batch, [made[at] for at in left], [origins[at] for at in left])
+
+    def _seen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns that the function sees."""
+        return batch.select(batch.schema.names[: batch.num_columns - self._hidden]) if self._hidden else batch
+
+    def _with_hidden(self, made: pa.RecordBatch, batch: pa.RecordBatch, origins: list[int]) -> pa.RecordBatch:
+        """Return ``made`` with the hidden columns of the rows ``origins`` of ``batch``."""
+        if not self._hidden:
+            return made
+        rows = to_array(origins, pa.int64())
+        hidden = [column.take(rows) for column in batch.columns[-self._hidden :]]
+        return pa.RecordBatch.from_arrays([*made.columns, *hidden], schema=self._output)
 
     def _reject(self, batch: pa.RecordBatch, index: int, error: Exception) -> None:
         """Reject a row, shown from the batch because the function may have changed its dict."""

@@ -192,12 +192,12 @@ REFUSED: dict[str, tuple[Callable[[flow.Stream], object], type[Exception], str]]
     "an emission that is none": (
         lambda s: s.key_by("note").agg(op.count(), emit="last"),
         ConfigurationError,
-        r"agg\(emit=\) must be one of \['updates', 'final'\], got 'last'",
+        r"agg\(emit=\) must be one of \['updates', 'changes', 'final'\], got 'last'",
     ),
     "final at intervals": (
         lambda s: s.key_by("note").agg(op.count(), emit="final", every="1s"),
         ConfigurationError,
-        "needs emit='updates', got emit='final'",
+        "needs emit='updates' or 'changes', got emit='final'",
     ),
     "a bare number as time": (
         lambda s: s.key_by("note").agg(op.count(), every=10),  # type: ignore[arg-type]

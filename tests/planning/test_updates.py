@@ -13,6 +13,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col, lit
 from dataflow.contracts.operator import Operator
+from dataflow.contracts.updates import Updates
 from dataflow.errors import CheckpointMismatch, GraphError
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import make_plan as plan_of
@@ -205,16 +206,17 @@ ALLOWED: dict[str, tuple[Way, tuple[str, ...]]] = {
 def test_updates_keep_their_keys(name: str) -> None:
     way, keys = ALLOWED[name]
     stream = way(counts())
-    updates = stream._updates
-    assert (stream.changes, updates and updates.keys) == ("updates", keys)
+    updates = stream._meaning
+    assert isinstance(updates, Updates)
+    assert (stream.changes, updates.keys) == ("updates", keys)
     table = stream.collect()
     last = {row[keys[0]]: row for row in table.to_pylist()}
     assert set(last) == ({"a"} if name.startswith("filter") else {"a", "b"})
 
 
 def test_the_keys_of_windows_with_lateness_are_key_and_window() -> None:
-    updates = windows()._updates
-    assert updates is not None
+    updates = windows()._meaning
+    assert isinstance(updates, Updates)
     assert updates.keys == KEY_AND_WINDOW
     assert windows().filter(col("window_end") > col("window_start")).changes == "updates"
     with pytest.raises(GraphError, match=r"select: it drops or changes the update key 'window_end'"):

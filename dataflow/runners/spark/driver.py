@@ -19,6 +19,7 @@ from dataflow.errors import CleanupFailedWarning
 from dataflow.planning.physical_plan import task_id
 from dataflow.planning.specs import Write
 from dataflow.protocol.events import BarrierKind
+from dataflow.runners.run_result import presented
 from dataflow.runners.spark.envelopes import REPORT, Content, Envelope, envelopes_of, merge_contents
 from dataflow.runners.spark.metrics import Counters, MicroBatchTimes, handles_of, read_report
 from dataflow.runners.spark.placement import Placement
@@ -105,7 +106,8 @@ class Driver:
 
     def tables(self) -> Mapping[str, pa.Table]:
         """Return the rows of collecting sinks."""
-        return {name: collector.result() for name, collector in self._collectors.items()}
+        tables = {name: collector.result() for name, collector in self._collectors.items()}
+        return presented(self.assignment.spark_plan.plan.graph, tables)
 
     def batch(self, frame: Any, number: int) -> None:
         """Process what micro-batch ``number`` sent to the driver; the function for ``foreachBatch``.

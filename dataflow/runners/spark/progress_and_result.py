@@ -55,7 +55,7 @@ class SparkMeter:
         rows_in = sum(operators[node.name].rows_in for node in graph if isinstance(node.spec, Read))
         if rows_in != self._rate.rows:  # else no micro-batch was done since
             self._rate.update(rows_in, now)
-        rows_out, updates_out = taken_by_sinks(graph, {name: counts.rows_in for name, counts in operators.items()})
+        written = taken_by_sinks(graph, {name: counts.rows_in for name, counts in operators.items()})
         splits = self._splits()
         read_input = ReadInput.of(splits) if splits else None
         elapsed = now - self._started
@@ -63,8 +63,9 @@ class SparkMeter:
             state=self.state,
             elapsed=elapsed,
             rows_in=rows_in,
-            rows_out=rows_out,
-            updates_out=updates_out,
+            rows_out=written["rows"],
+            updates_out=written["updates"],
+            changes_out=written["signed"],
             rows_per_second=self._rate.per_second,
             backlog=0,
             late=sum(o.late for o in operators.values()),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from dataflow.clock import ManualClock
 from dataflow.contracts.operator import OperatorContext, Snapshot
+from dataflow.contracts.updates import CHANGE
 from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation, col, count
 from dataflow.planning.specs import Emit
@@ -68,13 +69,16 @@ class Harness:
         every: int | None = None,
         restored: Snapshot | None = None,
         groups: range = range(128),
+        weight: str | None = None,
     ) -> None:
         output = [*(schema.field(key) for key in keys), *(pa.field(a.name, a.dtype(schema)) for a in aggregations)]
+        if emit is Emit.CHANGES:
+            output.append(pa.field(CHANGE, pa.int8()))
         self.clock, self.due, self.out, self.schema = ManualClock(), list[int](), Rows(), schema
         context = OperatorContext(
             "totals", 0, 1, (schema,), pa.schema(output), groups, 128, restored, self.clock, self.due.append
         )
-        self.operator = AggregateOperator(context, keys, aggregations, emit, every)
+        self.operator = AggregateOperator(context, keys, aggregations, emit, every, weight=weight)
         self.operator.open()
 
     def process(self, *rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -84,7 +88,8 @@ class Harness:
         return self.feed(pa.record_batch(columns, schema=self.schema))
 
     def feed(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
-        self.operator.process(0, batch, self.out)
+        for _ in self.operator.process(0, batch, self.out) or ():
+            pass
         return self.out.take()
 
     def stored(self) -> Snapshot:
@@ -122,7 +127,9 @@ def brute_force(rows: Sequence[Sequence[Any]]) -> dict[Any, list[Any]]:
 
 
 def last_per_key(rows: Sequence[dict[str, Any]]) -> dict[Any, list[Any]]:
-    return {row["k"]: [value for name, value in row.items() if name != "k"] for row in rows}
+    """The last row of each key that was added."""
+    added = [row for row in rows if row.get(CHANGE) != -1]
+    return {row["k"]: [value for name, value in row.items() if name not in ("k", CHANGE)] for row in added}
 
 
 def agree(found: dict[Any, list[Any]], expected: dict[Any, list[Any]]) -> None:
