@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import random
 from collections import Counter
 from decimal import Decimal
-from functools import cmp_to_key
 from typing import Any
 
 import numpy as np
@@ -17,16 +15,16 @@ from dataflow.errors import CheckpointDamaged, SchemaMismatch
 from dataflow.state.ordered_values import OrderedValues, OrderedView
 
 NAN = float("nan")
-WORD, RECORDS = 1, 12
+WORD, RECORDS = 1, 6
 DAY = pa.timestamp("s", "UTC")
 VALUES: dict[str, list[tuple[pa.DataType, list[Any]]]] = {
-    "int": [(pa.int64(), [None, -(2**63), 2**63 - 1, *range(-9, 30)])],
+    "int": [(pa.int64(), [None, -(2**63), 2**63 - 1, *range(-9, 9)])],
     "unsigned": [(pa.uint64(), [None, 0, 1, 2**63, 2**64 - 1])],
     "float": [(pa.float64(), [None, NAN, 0.0, -0.0, 1.5, -2.5, float("inf"), -float("inf"), 5e-324])],
     "small": [(pa.float32(), [None, NAN, 0.5, -0.5]), (pa.bool_(), [None, True, False])],
     "decimal": [(pa.decimal128(38, 2), [None, *[Decimal(f"{s}{n}.25") for s in ("", "-") for n in (0, 7, 10**30)]])],
     "wide decimal": [(pa.decimal256(60, 0), [None, *[Decimal(n) for n in (-(10**50), -1, 0, 3, 10**50)]])],
-    "text": [(pa.string(), [None, "", "a", "aa", "b", "é", "z" * 3000, *[f"some long text {i}" for i in range(30)]])],
+    "text": [(pa.string(), [None, "", "a", "aa", "b", "é", "z" * 300, *[f"some long text {i}" for i in range(8)]])],
     "binary": [(pa.binary(3), [None, b"\0\0\0", b"abc", b"abd", b"\xff\0\0"])],
     "three": [
         (pa.timestamp("us"), [None, 0, 10, -10]),
@@ -49,11 +47,7 @@ def rank(value: Any) -> tuple[Any, ...]:
 
 
 def in_order(counts: Counter[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], int]]:
-    def compare(left: Any, right: Any) -> int:
-        mine, other = ([rank(value) for value in row[0]] for row in (left, right))
-        return (mine > other) - (mine < other)
-
-    return sorted(counts.items(), key=cmp_to_key(compare))
+    return sorted(counts.items(), key=lambda row: [rank(value) for value in row[0]])
 
 
 def plain(type_: pa.DataType) -> pa.DataType:
@@ -104,7 +98,6 @@ class Pair:
 
     def check(self) -> None:
         check(self.values.view(), self.records, self.model, self.types)
-        gc.collect()
         self.values.add(self.records, np.empty(0, np.int32), [pa.array([], t) for t in self.types], np.empty(0))
         if not self.values._readers.has_any:
             assert len(self.values) == sum(map(len, self.model))
@@ -140,7 +133,7 @@ def run(kind: str, seed: int, steps: int) -> None:
     for _ in range(steps):
         step = pair.random.random()
         if step < 0.5:
-            pair.add(pair.random.choice([1, 3, 40, 200]))
+            pair.add(pair.random.choice([1, 3, 20, 80]))
         elif step < 0.6:
             pair.forget()
         elif step < 0.65:
@@ -149,13 +142,18 @@ def run(kind: str, seed: int, steps: int) -> None:
             frozen.append(pair.frozen())
         elif frozen:
             check(*frozen.pop(pair.random.randrange(len(frozen))), pair.types)
-        pair.check()
+        if pair.random.random() < 0.2:
+            pair.check()
+    for view, records, model in frozen:
+        check(view, records, model, pair.types)
+    frozen.clear()
+    pair.check()
 
 
 @pytest.mark.parametrize("kind", VALUES)
 def test_random_changes_freezes_and_restores_agree_with_a_model(kind: str) -> None:
     for seed in range(2):
-        run(kind, seed, 25)
+        run(kind, seed, 30)
 
 
 @pytest.mark.soak

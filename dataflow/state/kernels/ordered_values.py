@@ -183,9 +183,13 @@ def add_values(
         # Find the value: path[:depth] are the nodes above it, turns[j] says on which side of path[j] it is.
         depth, order, node = 0, types.int64(1), records[place, word]
         while node != 0:
-            order = compare(values, i, nulls[i], nodes, node, columns, arena, texts)
-            if order == 0:
-                break
+            mine, other = values[i, 0], nodes[node, FIRST_WORD]
+            if mine != other and columns[0] > 0 and nulls[i] == nodes[node, NULLS]:  # most often, without a call
+                order = types.int64(-1) if mine < other else types.int64(1)
+            else:
+                order = compare(values, i, nulls[i], nodes, node, columns, arena, texts)
+                if order == 0:
+                    break
             if depth == path.size:
                 path, turns = doubled(path), doubled(turns)
             path[depth], turns[depth] = node, order
@@ -211,8 +215,8 @@ def add_values(
                 stop += 1
             child = left + right
         elif node == 0:
-            mine = priority(values, i, 0, nulls[i])
-            while top > 0 and priority(nodes, path[top - 1], FIRST_WORD, nodes[path[top - 1], NULLS]) < mine:
+            own = priority(values, i, 0, nulls[i])
+            while top > 0 and priority(nodes, path[top - 1], FIRST_WORD, nodes[path[top - 1], NULLS]) < own:
                 top -= 1
         needed = stop + 2
         if nodes.shape[0] - state[0] + state[FREE] < needed or retired.size - state[RETIRED] < needed:
@@ -257,7 +261,9 @@ def add_values(
             nodes[child, POSITIVE] += positive
             nodes[child, SIZES] += sizes
         for j in range(top - 1, -1, -1):
-            held = writable(nodes, path[j], born, fixed, state, free, retired)
+            held = path[j]
+            if nodes[held, BORN] < fixed:
+                held = writable(nodes, held, born, fixed, state, free, retired)
             nodes[held, RIGHT if turns[j] > 0 else LEFT] = child
             nodes[held, POSITIVE] += positive
             nodes[held, SIZES] += sizes
