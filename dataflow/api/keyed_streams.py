@@ -189,7 +189,7 @@ class KeyedStream(Stream):
                     f"agg: {a.name!r} is an aggregate of your own, and the input has signed changes, but only the "
                     "aggregates of the library can take rows back"
                 )
-            if a.chooses_a_row and a.by is None:
+            if a.by is None and (a.chooses_a_row or a.kind is AggregateKind.TO_LIST):
                 raise GraphError(
                     f"agg: {a.name!r} goes by the order of arrival, which signed changes do not have; give by=, or "
                     "event time"
@@ -228,7 +228,9 @@ class KeyedStream(Stream):
             raise GraphError(
                 f"latest: the stream has no columns but its keys, {', '.join(self.keys)}; leave latest out"
             )
-        last = [Aggregation(AggregateKind.LAST, column, name=column.name, by=by) for column in columns]
+        last = [
+            Aggregation(AggregateKind.LAST, column, name=column.name, by=by, where=latest.where) for column in columns
+        ]
         if not latest.columns and (refused := [a.name for a in last if not a.takes(self.schema)]):
             raise SchemaMismatch(
                 f"latest: {', '.join(map(repr, refused))} of {columns_of(self.schema)} cannot be kept, because last "
@@ -237,9 +239,9 @@ class KeyedStream(Stream):
         return last
 
     def _in_order_of_time(self, aggregation: Aggregation) -> Aggregation:
-        """Return ``first`` or ``last`` ordered by event time, if the stream has it and no order is given."""
-        ordered = aggregation.kind in (AggregateKind.FIRST, AggregateKind.LAST) and aggregation.by is None
-        return replace(aggregation, by=col(self.time)) if ordered and self.time is not None else aggregation
+        """Return ``first``, ``last`` or ``to_list`` by event time, if the stream has it and no order is given."""
+        ordered = aggregation.orders_by_time and self.time is not None
+        return replace(aggregation, by=col(self.time)) if ordered else aggregation
 
     def _key_fields(self) -> list[pa.Field]:
         """Return the fields of the key columns in the output. Raises: SchemaMismatch for an unfit type."""

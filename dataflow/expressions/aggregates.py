@@ -8,8 +8,11 @@
 >>> col("bidder").arg_max("price")
 col('bidder').arg_max(col('price'), ignore_nulls=False)
 
-The state of ``count_distinct``, and of values that are text, binary or decimals, does not merge: such rows are not
-aggregated before the shuffle by key.
+>>> count(where=col("price") > 100)
+count(where=(col('price') > 100))
+
+The state of ``count_distinct``, ``quantile``, ``to_list`` and ``aggregate_python``, and of values that are text, binary
+or decimals, does not merge: such rows are not aggregated before the shuffle by key.
 """
 
 from __future__ import annotations
@@ -51,11 +54,14 @@ class AggregateKind(Enum):
     LAST = "last"
     ARG_MIN = "arg_min"
     ARG_MAX = "arg_max"
+    QUANTILE = "quantile"
+    TO_LIST = "to_list"
     KERNEL = "kernel"
 
 
 _NEED_BY = (AggregateKind.ARG_MIN, AggregateKind.ARG_MAX)
-_MAY_HAVE_BY = (AggregateKind.FIRST, AggregateKind.LAST, *_NEED_BY)
+_CHOOSE = (AggregateKind.FIRST, AggregateKind.LAST, *_NEED_BY)
+_MAY_HAVE_BY = (*_CHOOSE, AggregateKind.TO_LIST)
 _SPREADS = (AggregateKind.VARIANCE, AggregateKind.STDDEV)
 
 
@@ -69,10 +75,12 @@ class Aggregation:
         kind: the aggregate.
         argument: the expression; None: count rows.
         name: the name of the result; empty: ``{column}_{kind}``, or the kind's word if there is no column.
-        by: the expression that orders the rows of ``first``, ``last``, ``arg_min`` and ``arg_max``.
+        by: the expression that orders the rows of ``first``, ``last``, ``arg_min``, ``arg_max`` and ``to_list``.
         ddof: of ``variance`` and ``stddev``: the divisor is the number of values less ``ddof``.
         kernel: the user's own aggregate, for the kind KERNEL.
         ignore_nulls: make ``first``, ``last``, ``arg_min`` and ``arg_max`` skip rows where the argument is null.
+        where: a predicate; only rows for which it is true are aggregated. None: all rows.
+        q: of ``quantile``: the part of the values, from 0 to 1.
 
     Raises: ValueError, TypeError for an argument that the kind lacks or does not take.
 
@@ -88,6 +96,8 @@ class Aggregation:
     ddof: int = 1
     kernel: AggregateKernel | None = None
     ignore_nulls: bool = False
+    where: Expr | None = None
+    q: float | None = None
 
     def __post_init__(self) -> None:
         if self.argument is None and self.kind is not AggregateKind.COUNT:
@@ -98,11 +108,15 @@ class Aggregation:
             raise TypeError(f"{self._word}(by=) takes a column's name or an expression, got {self.by!r}")
         if not isinstance(self.ignore_nulls, bool) or (self.ignore_nulls and not self.chooses_a_row):
             raise ValueError(
-                f"{self._word}(ignore_nulls=) must be True or False, and only {_words_of(_MAY_HAVE_BY)} take it; got "
+                f"{self._word}(ignore_nulls=) must be True or False, and only {_words_of(_CHOOSE)} take it; got "
                 f"{self.ignore_nulls!r}"
             )
         if not isinstance(self.ddof, int) or self.ddof < 0 or (self.ddof != 1 and self.kind not in _SPREADS):
             raise ValueError(f"{self._word}(ddof=) must be a whole number >= 0, got {self.ddof!r}")
+        if self.where is not None and not isinstance(self.where, Expr):
+            raise TypeError(f"{self._word}(where=) takes an expression such as col('x') > 0, got {self.where!r}")
+        if (self.kind is AggregateKind.QUANTILE) != (self.q is not None) or not _is_part(self.q):
+            raise ValueError(f"quantile(q) takes a number from 0 to 1, got {self.q!r}")
         assert (self.kernel is not None) == (self.kind is AggregateKind.KERNEL), f"{self.kind} with {self.kernel}"
         if not self.name:
             object.__setattr__(self, "name", self._default_name())
@@ -110,7 +124,17 @@ class Aggregation:
     @property
     def chooses_a_row(self) -> bool:
         """True if the result is the argument's value in one row, as for first, last, arg_min and arg_max."""
-        return self.kind in _MAY_HAVE_BY
+        return self.kind in _CHOOSE
+
+    @property
+    def orders_by_time(self) -> bool:
+        """True if its rows are in order of event time, where the stream has one and no order is given."""
+        return self.kind in (AggregateKind.FIRST, AggregateKind.LAST, AggregateKind.TO_LIST) and self.by is None
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """The expressions that are evaluated for each row: argument, ``by`` and ``where``, as far as given."""
+        return tuple(expression for expression in (self.argument, self.by, self.where) if expression is not None)
 
     @property
     def _word(self) -> str:
@@ -126,8 +150,7 @@ class Aggregation:
 
     def columns(self) -> tuple[str, ...]:
         """Return the columns referenced, in order of first use."""
-        expressions = [expression for expression in (self.argument, self.by) if expression is not None]
-        return tuple(dict.fromkeys(name for expression in expressions for name in expression.columns()))
+        return tuple(dict.fromkeys(name for expression in self.expressions for name in expression.columns()))
 
     def dtype(self, schema: pa.Schema, where: str = "aggregate") -> pa.DataType:
         """Return the type of the result over rows of ``schema``; a dictionary counts as the type of its values.
@@ -146,6 +169,9 @@ class Aggregation:
         first, last,            all but nested types, and     the argument's type
         arg_min, arg_max        null; ``by`` numbers, bools
                                 or times
+        quantile                ints, floats, decimals,       float64, the duration
+                                durations
+        to_list                 all but nested types          a list of the argument's type
         a kernel                its declared ``takes``        its declared ``gives``
         ======================  ============================  ==========================================================
 
@@ -156,6 +182,13 @@ class Aggregation:
 
         Raises: UnknownColumn; SchemaMismatch if the type has no such aggregate.
         """
+        if self.where is not None:
+            predicate = resolve(self.where, schema, where).dtype
+            if not types.is_boolean(value_type(predicate)):
+                raise SchemaMismatch(
+                    f"{where}: {self._word}(where=) takes a predicate, but {self.where} is {predicate}; compare it, as "
+                    "in col('x') > 0"
+                )
         if self.argument is None:
             return pa.int64()
         given = resolve(self.argument, schema, where).dtype
@@ -168,9 +201,10 @@ class Aggregation:
             )
         if self.by is not None:
             order = resolve(self.by, schema, where).dtype
-            if not _is_word(value_type(order)):
+            if not (_is_value if self.kind is AggregateKind.TO_LIST else _is_word)(value_type(order)):
+                also = ", text" if self.kind is AggregateKind.TO_LIST else ""
                 raise SchemaMismatch(
-                    f"{where}: {self._word} compares numbers, booleans, dates or times, but {self.by} is {order}; "
+                    f"{where}: {self._word} compares numbers{also}, booleans, dates or times, but {self.by} is {order}; "
                     "to compare it as a number, .cast(type) it first"
                 )
         return result
@@ -192,6 +226,10 @@ class Aggregation:
                 return pa.float64() if kind in ("int", "float", "decimal") else None
             case AggregateKind.SUM:
                 return _sum_type(given)
+            case AggregateKind.QUANTILE:
+                return given if kind == "duration" else pa.float64() if kind in ("int", "float", "decimal") else None
+            case AggregateKind.TO_LIST:
+                return pa.list_(given) if _is_value(given) else None
             case AggregateKind.KERNEL:
                 assert self.kernel is not None
                 return self.kernel.gives if _is_input(given, self.kernel.takes) else None
@@ -217,10 +255,13 @@ class Aggregation:
         receiver = "" if self.argument is None else f"{render_receiver(self.argument)}."
         alias = "" if self.name == self._default_name() else f".alias({self.name!r})"
         options = [f"ddof={self.ddof}"] if self.ddof != 1 else []
+        if self.q is not None:
+            options = [repr(float(self.q))]
         if self.by is not None:
             options = [f"{'' if self.kind in _NEED_BY else 'by='}{self.by.fingerprint()}"]
+        where = [] if self.where is None else [f"where={self.where.fingerprint()}"]
         word = self._word if self.kernel is None else self.kernel.fingerprint
-        return f"{receiver}{word}({', '.join([*options, *more])}){alias}"
+        return f"{receiver}{word}({', '.join([*options, *more, *where])}){alias}"
 
     def equals(self, other: Aggregation) -> bool:
         """Return whether ``other`` is the same aggregate under the same name."""
@@ -228,6 +269,10 @@ class Aggregation:
 
     def __repr__(self) -> str:
         return self.fingerprint()
+
+
+def _is_part(q: object) -> bool:
+    return q is None or (isinstance(q, int | float) and not isinstance(q, bool) and 0 <= q <= 1)
 
 
 def _is_word(given: pa.DataType) -> bool:
@@ -270,13 +315,19 @@ _TAKES = {
     AggregateKind.MEAN: "integers, floats, booleans or decimals",
     AggregateKind.VARIANCE: "integers, floats or decimals",
     AggregateKind.STDDEV: "integers, floats or decimals",
+    AggregateKind.QUANTILE: "integers, floats, decimals or durations",
 }
 
 
-def count() -> Aggregation:
+def count(*, where: Expr | None = None) -> Aggregation:
     """Return an aggregate that counts rows, as int64.
+
+    Args:
+        where: a predicate; only rows for which it is true are counted. None: all rows.
+
+    Raises: TypeError if ``where`` is not an expression.
 
     >>> count().alias("bids")
     count().alias('bids')
     """
-    return Aggregation(AggregateKind.COUNT, None)
+    return Aggregation(AggregateKind.COUNT, None, where=where)

@@ -22,13 +22,15 @@ class Latest:
     Attributes:
         columns: names of columns, or expressions.
         by: the column or expression whose greatest value makes a row the last one; None: as for ``latest``.
+        where: the predicate of the rows to choose from; None: all rows.
 
     >>> latest("status", "price", by="ts")
-    Latest(columns=('status', 'price'), by='ts')
+    Latest(columns=('status', 'price'), by='ts', where=None)
     """
 
     columns: tuple[str | Expr, ...]
     by: str | Expr | None
+    where: Expr | None = None
 
     def alias(self, name: str) -> NoReturn:
         """Raise GraphError: several columns cannot share a name."""
@@ -38,7 +40,7 @@ class Latest:
         )
 
 
-def latest(*columns: str | Expr, by: str | Expr | None = None) -> Latest:
+def latest(*columns: str | Expr, by: str | Expr | None = None, where: Expr | None = None) -> Latest:
     """Return ``columns`` of the last row of each key, all of the same row. Nulls are values like others.
 
     Args:
@@ -46,6 +48,7 @@ def latest(*columns: str | Expr, by: str | Expr | None = None) -> Latest:
         by: a column or expression of numbers, booleans or times: the row where it is greatest is the last; of several,
             the one that arrived last. NaN is greater than every number, null less. None: the event time if the
             stream has one, else arrival.
+        where: a predicate: the row is chosen among those for which it is true; without one, all columns are null.
 
     Rows of one split arrive in their order. Over several splits, or after a shuffle from several subtasks, arrival may
     differ from run to run: give a ``by`` without ties where that matters.
@@ -62,4 +65,4 @@ def latest(*columns: str | Expr, by: str | Expr | None = None) -> Latest:
     >>> changes.agg(op.latest("status", "price", by="ts")).collect().sort_by("id").to_pylist()
     [{'id': 1, 'status': None, 'price': None}, {'id': 2, 'status': 'new', 'price': 7}]
     """
-    return Latest(columns, by)
+    return Latest(columns, by, where)

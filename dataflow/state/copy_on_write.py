@@ -159,6 +159,11 @@ class Readers:
         self._reading: list[ref[Reading]] = []
         self._deferred: deque[tuple[list[ref[Reading]], Callable[[], None]]] = deque()
 
+    @property
+    def has_any(self) -> bool:
+        """Whether a snapshot is still being read."""
+        return bool(self._unread())
+
     def begin(self) -> Reading:
         """Return an object that the readers of one snapshot hold."""
         reading = Reading()

@@ -6,10 +6,12 @@ Word 0 of a record holds flags; the aggregates' fields follow, in the order give
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataflow.errors import ConfigurationError
 from dataflow.expressions import AggregateKind, Aggregation, Expr, compile_expression
@@ -23,11 +25,15 @@ from operators.steps.custom import CustomStep
 from operators.steps.decimals import DecimalSum
 from operators.steps.distinct import CountDistinct
 from operators.steps.extreme import BytesExtreme
+from operators.steps.lists import ToList
 from operators.steps.moments import StandardDeviation, Variance
-from operators.steps.signed import SignedCount, SignedStep, signed_step
+from operators.steps.quantile import QuantileColumn, Quantiles
+from operators.steps.signed import Reversible, SignedCount
+from operators.steps.signed_steps import signed_step
+from operators.steps.signed_values import SignedChoice, SignedChosenColumn, SignedQuantiles
 from operators.steps.step import Fold, Rows, Step, StepPlace, Store, read_word, seen, stored_words
 
-__all__ = ["SHOWN", "Argument", "RecordLayout"]
+__all__ = ["SHOWN", "RecordLayout"]
 
 SHOWN = 1 << 62
 """The flag of a record whose row was emitted as a signed change, and not taken back since."""
@@ -38,6 +44,18 @@ _RECORD_KERNELS = ("operators.kernels.aggregate", "dataflow.state.kernels.keyed"
 _MAX_FLAGS = 61
 
 Argument = Callable[[pa.RecordBatch], pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """An argument of aggregates. With ``predicate``, the number of one, it is null where that is not true."""
+
+    evaluate: Argument
+    predicate: int | None
+
+    def values(self, batch: pa.RecordBatch, predicates: Sequence[pa.Array]) -> pa.Array:
+        array = self.evaluate(batch)
+        return array if self.predicate is None else _where(predicates[self.predicate], array)
 
 
 class WordColumn:
@@ -91,14 +109,15 @@ class RecordLayout:
     def __init__(
         self, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str, weight: Expr | None = None
     ) -> None:
-        self.arguments: list[Argument] = []
+        self._inputs: list[_Input] = []
         self._known: dict[str, int] = {}
+        self._predicates: dict[str, Argument] = {}
         self._initial, self._flags = [0], 0
         self._aggregations = aggregations
-        self._choices: dict[tuple[str, ...], Iterator[ChosenColumn]] = {}
+        self._shared: dict[tuple[str, ...], Iterator[_Chosen | QuantileColumn]] = {}
         self.steps: list[Fold] = []
         self._weight = weight
-        self.size = None if weight is None else self._row_count(weight, schema)
+        self.size = None if weight is None else self._row_count(schema)
         """The number of rows of each record of signed changes."""
         self.columns = [self._column(aggregation, schema, where) for aggregation in aggregations]
         if self._flags > _MAX_FLAGS:
@@ -107,7 +126,7 @@ class RecordLayout:
                 f"row count once), got {self._flags}"
             )
         self._kernels = tuple(
-            name for a in aggregations for e in (a.argument, a.by) if e is not None for name in e.kernels()
+            name for a in aggregations for expression in a.expressions for name in expression.kernels()
         )
         self.template = np.array(self._initial, np.int64)
         self.operations = np.full(self.width, KEEP, np.int64)
@@ -119,7 +138,7 @@ class RecordLayout:
             (
                 column.fields[0].word
                 for aggregation, column in zip(aggregations, self.columns, strict=True)
-                if aggregation.argument is None and isinstance(column, WordColumn)
+                if not aggregation.expressions and isinstance(column, WordColumn)
             ),
             None,
         )
@@ -153,101 +172,142 @@ class RecordLayout:
         return next(c.name for c in self._word_columns() if any(f.word == word for f in c.fields))
 
     @property
-    def stored_columns(self) -> list[WordColumn | Step | ChosenColumn]:
+    def stored_columns(self) -> list[_Column]:
         """Everything that a snapshot holds: the columns, and the number of rows of signed changes."""
         return self.columns if self.size is None else [self.size, *self.columns]
 
-    def _row_count(self, weight: Expr, schema: pa.Schema) -> SignedCount:
-        place = StepPlace("rows", pa.int64(), len(self._initial), 0, (self._argument(weight, None, schema),), ())
-        size = SignedCount(place)
-        self._initial += size.initial
-        self.steps.append(size)
+    def _row_count(self, schema: pa.Schema) -> SignedCount:
+        size = SignedCount(StepPlace("rows", pa.int64(), len(self._initial), 0, tuple(self._weights(schema)), ()))
+        self._add(size)
         return size
 
     def vacant(self, records: Rows) -> npt.NDArray[np.bool_]:
         """Return whether each record of signed changes is as without rows."""
-        steps = [step for step in self.steps if isinstance(step, SignedStep)]
+        steps = [step for step in self.steps if isinstance(step, Reversible)]
         return np.logical_and.reduce([step.vacant(records) for step in steps])
 
     def _word_columns(self) -> list[WordColumn]:
         return [column for column in self.columns if isinstance(column, WordColumn)]
 
-    def _column(self, aggregation: Aggregation, schema: pa.Schema, where: str) -> WordColumn | Step | ChosenColumn:
+    def evaluated(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """Return the arguments of all aggregates for ``batch``, each once."""
+        predicates = [predicate(batch) for predicate in self._predicates.values()]
+        return [own.values(batch, predicates) for own in self._inputs]
+
+    def _column(self, aggregation: Aggregation, schema: pa.Schema, where: str) -> _Column:
         """Assign words and a flag to an aggregate, and collect its arguments, each once."""
-        if self._weight is not None:
-            return self._signed(aggregation, self._weight, schema, where)
-        if aggregation.chooses_a_row:
-            alike = _choice_key(aggregation)
-            if alike not in self._choices:
-                self._choices[alike] = iter(self._choice(alike, schema, where))
-            return next(self._choices[alike])
+        if aggregation.chooses_a_row or aggregation.kind is AggregateKind.QUANTILE:
+            alike = _shared_key(aggregation)
+            if alike not in self._shared:
+                members = [a for a in self._aggregations if _shared_key(a) == alike]
+                make = self._choice if aggregation.chooses_a_row else self._quantiles
+                self._shared[alike] = iter(make(members, schema, where))
+            return next(self._shared[alike])
         dtype, word, kind = aggregation.dtype(schema, where), len(self._initial), aggregation.kind
         given = [value_type(e.dtype(schema, where)) for e in (aggregation.argument, aggregation.by) if e is not None]
         flag = 0
-        if kind not in _ALWAYS:
+        if kind not in _ALWAYS and self._weight is None:
             flag = self._next_flag()
-        expressions = [e for e in (aggregation.argument, aggregation.by) if e is not None]
-        targets = [_taken_as(aggregation, given[0]) if given else None, None]
-        numbers = [self._argument(e, target, schema) for e, target in zip(expressions, targets, strict=False)]
+        numbers = [*self._numbers(aggregation, given, schema), *self._weights(schema)]
         place = StepPlace(aggregation.name, dtype, word, flag, tuple(numbers), tuple(given))
+        if self._weight is not None:
+            step = signed_step(aggregation, place)
+            self._add(step)
+            return step
         column = _step(aggregation, place) or WordColumn(kind, place, _fields(aggregation, place))
-        self._initial += column.initial
         if isinstance(column, Step):
-            self.steps.append(column)
+            self._add(column)
+        else:
+            self._initial += column.initial
         return column
 
-    def _signed(self, aggregation: Aggregation, weight: Expr, schema: pa.Schema, where: str) -> Step:
-        """Assign words to an aggregate over signed changes."""
-        expressions = [e for e in (aggregation.argument, aggregation.by) if e is not None]
-        given = tuple(value_type(e.dtype(schema, where)) for e in expressions)
-        targets = [_taken_as(aggregation, given[0]) if given else None, None]
-        if aggregation.kind is AggregateKind.SUM and given and pa.types.is_floating(given[0]):
-            targets[0] = pa.float64()
-        numbers = [self._argument(e, target, schema) for e, target in zip(expressions, targets, strict=False)]
-        numbers.append(self._argument(weight, None, schema))
-        place = StepPlace(
-            aggregation.name, aggregation.dtype(schema, where), len(self._initial), 0, tuple(numbers), given
-        )
-        step = signed_step(aggregation, place)
-        self._initial += step.initial
-        self.steps.append(step)
-        return step
+    def _numbers(self, aggregation: Aggregation, given: Sequence[pa.DataType], schema: pa.Schema) -> list[int]:
+        """Return the numbers of an aggregate's arguments. Rows that its predicate leaves out are null in the first."""
+        argument, by, where = aggregation.argument, aggregation.by, aggregation.where
+        if argument is None:  # count the rows where the predicate is true
+            return [] if where is None else [self._argument(where, None, schema, where)]
+        if aggregation.kind is AggregateKind.TO_LIST:
+            expressions = [argument] if by is None else [argument, by]
+            return [*[self._argument(e, None, schema) for e in expressions], *self._counted(where, schema)]
+        return [self._argument(argument, _taken_as(aggregation, given[0]), schema, where)]
 
-    def _choice(self, alike: tuple[str, ...], schema: pa.Schema, where: str) -> list[ChosenColumn]:
+    def _choice(self, members: Sequence[Aggregation], schema: pa.Schema, where: str) -> Sequence[_Chosen]:
         """Make one choice for all aggregates that choose the same row; return its columns, in their order."""
-        members = [a for a in self._aggregations if a.chooses_a_row and _choice_key(a) == alike]
         places = [
             ValuePlace(a.name, a.dtype(schema, where), self._argument(a.argument, None, schema))
             for a in members
             if a.argument is not None
         ]
-        by, order = members[0].by, None
+        by, order, predicate = members[0].by, None, members[0].where
         if by is not None:
             order = self._argument(by, None, schema), value_type(by.dtype(schema, where))
-        choice = Choice(
-            members[0].kind,
-            len(self._initial),
-            self._next_flag(),
-            places,
-            order,
-            ignore_nulls=members[0].ignore_nulls,
-        )
-        self._initial += choice.initial
-        self.steps.append(choice)
+        counted = self._counted(predicate, schema)
+        if members[0].ignore_nulls:
+            assert members[0].argument is not None, f"{members[0]} has no column"
+            counted = [self._argument(members[0].argument, None, schema, predicate)]
+        rows = counted[0] if counted else None
+        if self._weight is not None:
+            assert order is not None, f"{members[0]} of signed changes has no order"
+            (weight,) = self._weights(schema)
+            signed = SignedChoice(members[0].kind, len(self._initial), places, order, rows, weight)
+            self._add(signed)
+            return signed.columns
+        choice = Choice(members[0].kind, len(self._initial), self._next_flag(), places, order, counted=rows)
+        self._add(choice)
         return choice.columns
+
+    def _quantiles(self, members: Sequence[Aggregation], schema: pa.Schema, where: str) -> Sequence[QuantileColumn]:
+        """Make one place for the values of all quantiles of them; return its columns, in their order."""
+        dtype, argument = members[0].dtype(schema, where), members[0].argument
+        assert argument is not None, f"{members[0]} has no column"
+        target = None if pa.types.is_duration(dtype) else dtype
+        number = self._argument(argument, target, schema, members[0].where)
+        columns = [(a.name, a.q) for a in members if a.q is not None]
+        word, weights = len(self._initial), self._weights(schema)
+        kind = SignedQuantiles if weights else Quantiles
+        quantiles = kind(dtype, word, number, columns, *weights)
+        self._add(quantiles)
+        return quantiles.columns
+
+    def _add(self, step: Fold) -> None:
+        """Give ``step`` its words, which begin at the end of the record."""
+        self._initial += step.initial
+        self.steps.append(step)
+
+    def _weights(self, schema: pa.Schema) -> list[int]:
+        """Return the number of the argument with the weights of signed changes; none: every row is added."""
+        return [] if self._weight is None else [self._argument(self._weight, None, schema)]
 
     def _next_flag(self) -> int:
         self._flags += 1
         return 1 << self._flags
 
-    def _argument(self, expression: Expr, target: pa.DataType | None, schema: pa.Schema) -> int:
-        """Return the argument's number, from 1 on (0 is no argument); equal arguments are evaluated once."""
-        identity = f"{target} {expression.fingerprint()}"
+    def _counted(self, where: Expr | None, schema: pa.Schema) -> list[int]:
+        """Return the number of an argument that is null in the rows that ``where`` leaves out; none: all rows count."""
+        return [] if where is None else [self._argument(where, None, schema, where)]
+
+    def _argument(
+        self, expression: Expr, target: pa.DataType | None, schema: pa.Schema, where: Expr | None = None
+    ) -> int:
+        """Return the argument's number, from 1 on (0 is no argument); equal arguments are evaluated once.
+
+        It is null in the rows for which ``where`` is not true.
+        """
+        only = "" if where is None else f" where {where.fingerprint()}"
+        identity = f"{target} {expression.fingerprint()}{only}"
         if identity not in self._known:
             evaluate = compile_expression(expression, schema)
-            self.arguments.append(_decoded(evaluate) if target is None else _cast(evaluate, target))
-            self._known[identity] = len(self.arguments)
+            evaluate = _decoded(evaluate) if target is None else _cast(evaluate, target)
+            self._inputs.append(_Input(evaluate, None if where is None else self._predicate(where, schema)))
+            self._known[identity] = len(self._inputs)
         return self._known[identity]
+
+    def _predicate(self, where: Expr, schema: pa.Schema) -> int:
+        """Return the number of a predicate; equal ones are evaluated once."""
+        identity = where.fingerprint()
+        if identity not in self._predicates:
+            self._predicates[identity] = _decoded(compile_expression(where, schema))
+        return list(self._predicates).index(identity)
 
     def program(self, nullable: tuple[bool, ...]) -> Program:
         """Return the calls of ``fold``; ``nullable``: which arguments have nulls."""
@@ -258,7 +318,17 @@ class RecordLayout:
         return self._programs[nullable]
 
 
-_ALWAYS = (AggregateKind.COUNT, AggregateKind.COUNT_DISTINCT, AggregateKind.VARIANCE, AggregateKind.STDDEV)
+_Chosen = ChosenColumn | SignedChosenColumn
+_Column = WordColumn | Step | _Chosen | QuantileColumn
+"""The columns of a layout: words, or a result with its own place, or one of several with a common place."""
+
+_ALWAYS = (
+    AggregateKind.COUNT,
+    AggregateKind.COUNT_DISTINCT,
+    AggregateKind.VARIANCE,
+    AggregateKind.STDDEV,
+    AggregateKind.TO_LIST,
+)
 """The kinds that need no flag."""
 
 
@@ -283,6 +353,9 @@ def _step(aggregation: Aggregation, place: StepPlace) -> Step | None:
             return StandardDeviation(place, aggregation.ddof)
         case AggregateKind.COUNT_DISTINCT:
             return CountDistinct(place)
+        case AggregateKind.TO_LIST:
+            order = place.types[1] if aggregation.by is not None else None
+            return ToList(place, order, some_rows=aggregation.where is not None)
         case AggregateKind.MIN | AggregateKind.MAX if not is_word(place.dtype):
             return BytesExtreme(place, aggregation.kind)
         case AggregateKind.SUM if pa.types.is_decimal(place.dtype):
@@ -293,12 +366,20 @@ def _step(aggregation: Aggregation, place: StepPlace) -> Step | None:
     return None
 
 
-def _choice_key(aggregation: Aggregation) -> tuple[str, ...]:
-    """Return a key that is equal for aggregates that always choose the same row."""
+def _shared_key(aggregation: Aggregation) -> tuple[str, ...]:
+    """Return a key that is equal for aggregates that always choose the same row, or are quantiles of the same values.
+
+    It is the fingerprint of an aggregate that shares nothing.
+    """
+    kind, argument = aggregation.kind, aggregation.argument
+    where = [] if aggregation.where is None else ["where", aggregation.where.fingerprint()]
+    if argument is not None and kind is AggregateKind.QUANTILE:
+        return (kind.value, argument.fingerprint(), *where)
+    if argument is None or not aggregation.chooses_a_row:
+        return (aggregation.fingerprint(),)
     by = [] if aggregation.by is None else [aggregation.by.fingerprint()]
-    assert aggregation.argument is not None, f"{aggregation} has no column"
-    skipped = [aggregation.argument.fingerprint()] if aggregation.ignore_nulls else []
-    return (aggregation.kind.value, f"{aggregation.ignore_nulls}", *skipped, *by)
+    skipped = [argument.fingerprint()] if aggregation.ignore_nulls else []
+    return (kind.value, f"{aggregation.ignore_nulls}", *skipped, *by, *where)
 
 
 def _fields(aggregation: Aggregation, place: StepPlace) -> tuple[Field, ...]:
@@ -342,6 +423,11 @@ def _words_of(field: Field, records: Rows) -> npt.NDArray[np.int64]:
     out = fresh_words(len(records))
     read_words(records, field.word, field.flip, field.mask, out)
     return out
+
+
+def _where(predicate: pa.Array, array: pa.Array) -> pa.Array:
+    """Return ``array``, with null where ``predicate`` is not true."""
+    return pc.if_else(predicate, array, pa.scalar(None, array.type))
 
 
 def _cast(evaluate: Argument, target: pa.DataType) -> Argument:

@@ -11,7 +11,8 @@ Interleaving puts everything a row changes into one cache line. Meaning of the a
   of both zeros, either may be the minimum or maximum;
 - ``mean`` adds float64s: integers past 2**53 are rounded first;
 - ``operators.steps`` describes aggregates with a kernel of their own (``variance``, ``first``, ``arg_min``,
-  ``count_distinct``, text, decimals, aggregates of users).
+  ``count_distinct``, ``quantile``, ``to_list``, text, decimals, aggregates of users);
+- with ``where``, the rows for which it is not true are as if they were null.
 
 Records merge: subtasks with different rows of a key send their records, ``partials``, to the owner of the key. After
 ``merge``, its record is the record of all rows (except that sums of floats depend on the order of additions).
@@ -175,7 +176,7 @@ class Records:
 
     def arguments(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the arguments of all aggregates for ``batch``, each once."""
-        return [argument(batch) for argument in self._layout.arguments]
+        return self._layout.evaluated(batch)
 
     def widest(self, arguments: Sequence[pa.Array]) -> int:
         """Return a bound on the absolute values that ``arguments`` would add to sums of signed integers."""

@@ -153,7 +153,7 @@ class Choice(Fold):
 
     Args:
         order: number and type of the argument that rows are compared by; None: arrival.
-        ignore_nulls: skip rows where the value is null; all ``places`` must then have the same argument.
+        counted: number of an argument that is null in the rows to leave out; None: all rows count.
     """
 
     def __init__(
@@ -164,12 +164,12 @@ class Choice(Fold):
         places: Sequence[ValuePlace],
         order: tuple[int, pa.DataType] | None,
         *,
-        ignore_nulls: bool,
+        counted: int | None,
     ) -> None:
         arguments = [place.argument for place in places]
-        assert not ignore_nulls or len(set(arguments)) == 1, f"one choice that skips nulls of arguments {arguments}"
         self.name = places[0].name
-        self.arguments = (*arguments, *([] if order is None else [order[0]]))
+        orders = [] if order is None else [order[0]]
+        self.arguments = (*arguments, *orders, *([] if counted is None else [counted]))
         states = -(-(len(places) + 1) // _BITS)
         bits = [_Bit(word + 1 + number // _BITS, 1 << number % _BITS) for number in range(len(places) + 1)]
         first = word + 1 + states
@@ -182,7 +182,7 @@ class Choice(Fold):
         byte_kernels = () if self.mergeable else KEPT_KERNELS
         self.kernels = ("operators.kernels.choice", *byte_kernels)
         self._word, self._states, self._flag = word, states, flag
-        self._ignore_nulls = ignore_nulls
+        self._has_counted = counted is not None
         self._latest = int(kind is AggregateKind.LAST)
         self._skip = int(kind in (AggregateKind.ARG_MIN, AggregateKind.ARG_MAX))
         by = pa.int64() if order is None else order[1]
@@ -194,12 +194,14 @@ class Choice(Fold):
     def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
         from operators.kernels.choice import fold_choice
 
-        values, order = inputs[: len(self.columns)], inputs[len(self.columns) :]
+        counted = validity(inputs[-1]) if self._has_counted else NOT_NULL
+        rest = inputs[:-1] if self._has_counted else inputs
+        values, order = rest[: len(self.columns)], rest[len(self.columns) :]
         chosen_slots, chosen_rows = np.empty(len(slots), np.int32), np.empty(len(slots), np.int64)
         count = fold_choice(
             rows.rows,
             slots,
-            *(validity(values[0]) if self._ignore_nulls else NOT_NULL),
+            *counted,
             canonical_words(order[0]) if order else _NO_ORDERS,
             *(validity(order[0]) if order else NOT_NULL),
             self._word,

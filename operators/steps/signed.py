@@ -6,34 +6,38 @@ left, and on rows that were taken back before they were added, so it is ``vacant
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataflow.expressions import AggregateKind, Aggregation
+from dataflow.expressions import AggregateKind
 from dataflow.state.arrays import fresh_words, from_words, validity, words
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
 from operators.steps.step import Rows, Step, StepPlace, Sum128Overflow
 
-__all__ = ["SignedCount", "SignedStep", "signed_step"]
+__all__ = ["Reversible", "SignedCount", "SignedStep", "SignedSum", "SignedTotal", "SignedVariance"]
 
 _KERNELS = ("operators.kernels.signed",)
 _HIGHEST = 10**38
 
 
-class SignedStep(Step):
+class Reversible(ABC):
+    """A part of a record from which rows can be taken back."""
+
+    @abstractmethod
+    def vacant(self, records: Rows) -> npt.NDArray[np.bool_]:
+        """Return whether this part of each of ``records`` is as without rows."""
+
+
+class SignedStep(Step, Reversible):
     """A step from which rows can be taken back."""
 
     mergeable = False
     kernels: tuple[str, ...] = _KERNELS
-
-    @abstractmethod
-    def vacant(self, records: Rows) -> npt.NDArray[np.bool_]:
-        """Return whether each of ``records`` is as without rows."""
 
     def _vacant(self, records: Rows, places: Sequence[int]) -> npt.NDArray[np.bool_]:
         """Return whether words of each record are zero; ``places`` counts from this step's first word."""
@@ -160,20 +164,6 @@ class SignedVariance(SignedTotal):
         read_variances(records, self.place.word, self._ddof, out, present)
         if self._root:
             np.sqrt(out, out=out)
-
-
-def signed_step(aggregation: Aggregation, place: StepPlace) -> SignedStep:
-    """Return the step of an aggregate over signed changes; the last argument of ``place`` has the weights."""
-    match aggregation.kind:
-        case AggregateKind.COUNT:
-            return SignedCount(place)
-        case AggregateKind.SUM if not pa.types.is_floating(place.dtype):
-            return SignedSum(place)
-        case AggregateKind.SUM | AggregateKind.MEAN:
-            return SignedTotal(place, aggregation.kind)
-        case AggregateKind.VARIANCE | AggregateKind.STDDEV:
-            return SignedVariance(place, aggregation.kind, aggregation.ddof)
-    raise NotImplementedError(f"{aggregation.kind.value} over signed changes")
 
 
 def _bitmap(present: npt.NDArray[np.bool_]) -> pa.Buffer | None:

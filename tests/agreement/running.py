@@ -57,6 +57,11 @@ def _mergeable() -> dict[str, Asked]:
             col("timestamp[ns]").last("n", ignore_nulls=True),
             'last("timestamp[ns]" order by n) filter ("timestamp[ns]" is not null)',
         ),
+        "dear": Asked(op.count(where=col("price") > 100), "count(*) filter (price > 100)"),
+        "dear prices": Asked(col("price").sum(where=col("bool")), "(sum(price) filter (bool))::bigint"),
+        "first dear": Asked(
+            col("price").first("n", where=col("price") > 100), "first(price order by n) filter (price > 100)"
+        ),
         "at": Asked(col("int64").arg_max("n", ignore_nulls=True), 'arg_max("int64", n)'),
         "at any": Asked(col("int64").arg_min("n"), 'arg_min_null("int64", n)'),
     }
@@ -80,6 +85,8 @@ ALL = MERGEABLE | {
         col("string").first("n", ignore_nulls=True), 'first("string" order by n) filter ("string" is not null)'
     ),
     "last text": Asked(col("string").last("n"), 'last("string" order by n)'),
+    "median": Asked(col("int64").quantile(0.5), "quantile_cont(int64::double, 0.5)"),
+    "list": Asked(col("string").to_list("n", where=col("int64") > 0), 'list("string" order by n) filter (int64 > 0)'),
 }
 """Aggregates that keep the shuffle from being saved, for their state does not merge, and all others."""
 

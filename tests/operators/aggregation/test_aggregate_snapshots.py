@@ -31,6 +31,8 @@ AGGREGATIONS = [
     col("v").arg_min(-col("v")),
 ]
 AGGREGATIONS += [TEXT.max().alias("text"), TEXT.last().alias("last"), TEXT.count_distinct().alias("texts")]
+AGGREGATIONS += [col("v").quantile(0.5), col("v").sum(where=col("v") > 60).alias("some")]
+AGGREGATIONS += [TEXT.to_list(by=-col("v"), where=col("v") > 60).alias("list"), col("v").to_list().alias("all")]
 KEYS: dict[str, list[tuple[str, pa.DataType]]] = {
     "number": [("k", pa.int64())],
     "text": [("k", pa.string())],

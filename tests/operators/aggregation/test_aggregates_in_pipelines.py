@@ -103,6 +103,12 @@ def in_sql() -> dict[str, tuple[Any, str]]:
         "max money": (col("d").max(), "max(d)"),
         "money": (col("d").sum(), "sum(d)"),
         "true": (col("b").sum(), "sum(b::int)::bigint"),
+        "some money": (col("d").sum(where=col("i") > 0), "sum(d) filter (i > 0)"),
+        "some spread": (spread()("i", where=col("b")), "(max(i) filter (b) - min(i) filter (b))::double"),
+        "some first": (col("s").first("n", where=col("b")), "first(s order by n) filter (b)"),
+        "median": (col("i").quantile(0.5), "quantile_cont(i, 0.5)"),
+        "p90": (col("d").quantile(0.9, where=col("b")), "quantile_cont(d::double, 0.9) filter (b)"),
+        "list": (col("s").to_list("n"), "list(s order by n)"),
         "spread": (spread()("i"), "(max(i) - min(i))::double"),
     }
 

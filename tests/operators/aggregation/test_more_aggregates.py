@@ -30,6 +30,7 @@ SCHEMA = pa.schema(
     {"i": pa.int64(), "f": pa.float64(), "s": pa.string(), "d": MONEY, "b": pa.bool_(), "t": pa.timestamp("us")}
 )
 KEYS = 4
+SOME = col("s") > "a"
 WORDS = [
     *(col("f").variance(ddof).alias(f"var{ddof}") for ddof in (0, 1, 3)),
     col("i").stddev(),
@@ -45,6 +46,13 @@ WORDS = [
     col("i").first("t", ignore_nulls=True).alias("present first"),
     col("i").arg_max("f", ignore_nulls=True).alias("present most"),
     count(),
+    count(where=SOME).alias("some rows"),
+    *(getattr(col("i"), kind)(where=SOME).alias(f"some {kind}") for kind in ("count", "sum", "min", "max", "mean")),
+    col("f").variance(where=SOME).alias("some variance"),
+    col("d").sum(where=col("b")).alias("some money"),
+    col("i").first("t", where=SOME).alias("some first"),
+    col("f").last("f", where=SOME).alias("some last"),
+    col("i").arg_max("f", where=SOME, ignore_nulls=True).alias("some most"),
 ]
 BYTES = [
     *(extreme for name in "sd" for extreme in (col(name).min(), col(name).max())),
@@ -53,6 +61,14 @@ BYTES = [
     col("s").last().alias("arrived last"),
     col("s").last(ignore_nulls=True).alias("present last"),
     *(col(name).count_distinct() for name in SCHEMA.names),
+    *(col(name).quantile(q).alias(f"{name} at {q}") for name in "fid" for q in (0.0, 0.3, 0.5, 1.0)),
+    col("f").quantile(0.5, where=SOME).alias("some median"),
+    *(col(name).to_list().alias(f"all {name}") for name in "isdbt"),
+    col("s").to_list("f").alias("s by f"),
+    col("i").to_list("s", where=SOME).alias("some by s"),
+    col("s").min(where=col("i") > 0).alias("some least"),
+    col("s").last(where=col("i") > 0).alias("some latest"),
+    col("t").count_distinct(where=col("i") > 0).alias("some distinct"),
 ]
 ALL = WORDS + BYTES
 Rows = Sequence[tuple[Any, ...]]
@@ -117,6 +133,7 @@ def one_key(aggregation: Aggregation, values: Sequence[Any], type_: pa.DataType,
 
 
 ORDER = "case when isnan({0}) then 1e300 else {0} + 0.0 end"
+FILTER = "filter (s > 'a')"
 IN_SQL = {
     "var0": "case when count_if(isnan(f)) > 0 then 'nan'::double else var_pop(f) filter (not isnan(f)) end",
     "i_stddev": "stddev_samp(i)",
@@ -138,10 +155,27 @@ IN_SQL = {
     "present last": "last(s order by n) filter (s is not null)",
     "present first": "first(i order by t nulls last, n) filter (i is not null)",
     "present most": f"first(i order by {ORDER.format('f')} desc, n) filter (i is not null and f is not null)",
+    "some rows": f"count(*) {FILTER}",
+    "some count": f"count(i) {FILTER}",
+    "some sum": f"(sum(i) {FILTER})::bigint",
+    "some mean": f"avg(i) {FILTER}",
+    "some max": f"max(i) {FILTER}",
+    "some money": "sum(d) filter (b)",
+    "some first": f"first(i order by t nulls last, n) {FILTER}",
+    "some last": f"last(f order by {ORDER.format('f')} nulls first, n) {FILTER}",
+    "some most": f"first(i order by {ORDER.format('f')} desc, n) filter (s > 'a' and i is not null and f is not null)",
+    **{f"{name} at {q}": f"quantile_cont({name}::double, {q})" for name in "id" for q in (0.0, 0.3, 0.5, 1.0)},
+    **{f"f at {q}": f"quantile_cont(f, {q})" for q in (0.0, 1.0)},
+    **{f"all {name}": f"list({name} order by n)" for name in "isdbt"},
+    "s by f": f"list(s order by {ORDER.format('f')} nulls last, n)",
+    "some by s": f"list(i order by s, n) {FILTER}",
+    "some least": "min(s) filter (i > 0)",
+    "some latest": "last(s order by n) filter (i > 0)",
+    "some distinct": "count(distinct t) filter (i > 0)",
 }
 
 
-ZERO_IF_NONE = [name for name in IN_SQL if name.endswith("distinct")]
+ZERO_IF_NONE = [name for name in IN_SQL if name.endswith("distinct")] + ["some rows", "some count"]
 DUCKDB = duckdb.connect(config={"threads": 1})
 
 
@@ -251,13 +285,13 @@ def test_every_type_keeps_its_values_and_its_type(type_: pa.DataType, values: li
     schema = pa.schema({"x": type_, "n": pa.uint64()})
     chosen = [col("x").min(), col("x").max(), col("x").first(), col("x").last("n")]
     chosen += [col("x").arg_min("n"), col("x").arg_min("n", ignore_nulls=True).alias("present")]
-    found = fold(
-        records([*chosen, col("x").count_distinct()], schema), [(1, greatest, 1), (1, None, 0), (1, least, 9)], schema
-    )
-    restored = records([*chosen, col("x").count_distinct()], schema)
+    chosen += [col("x").count_distinct(), col("x").to_list(), col("n").to_list("x").alias("by x")]
+    found = fold(records(chosen, schema), [(1, greatest, 1), (1, None, 0), (1, least, 9)], schema)
+    restored = records(chosen, schema)
     restore_records(restored, records_table(found, KEYS))
-    assert [column[1] for column in columns_of(restored)] == [least, greatest, greatest, least, None, greatest, 2]
-    assert restored.types == [type_] * 6 + [pa.int64()]
+    values = [least, greatest, greatest, least, None, greatest, 2, [greatest, None, least], [9, 1, 0]]
+    assert [column[1] for column in columns_of(restored)] == values
+    assert restored.types == [*[type_] * 6, pa.int64(), pa.list_(type_), pa.list_(pa.uint64())]
 
 
 def test_a_decimal_sum_has_38_digits_and_never_wraps() -> None:

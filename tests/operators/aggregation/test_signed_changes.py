@@ -225,6 +225,84 @@ def test_rows_are_taken_back_in_any_order_also_before_they_are_added(data: st.Da
     close(last_per_key([{**row, CHANGE: 1} for row in final.finish()]), expected(Counter(rows)))
 
 
+KEPT = [
+    col("i").min().alias("low"),
+    col("i").max().alias("high"),
+    col("f").max().alias("top"),
+    col("i").count_distinct().alias("kinds"),
+    col("f").first(by="i").alias("first"),
+    col("i").arg_max("f").alias("at"),
+    col("k").max().alias("name"),
+    col("i").quantile(0.5).alias("median"),
+    col("i").to_list(by="i").alias("all"),
+    count(where=col("i") > 0).alias("above"),
+    col("i").sum(where=col("i") > 0).alias("sum above"),
+    col("i").last(by="i", where=col("f") > 0).alias("last"),
+]
+
+
+def kept(rows: Counter[tuple[Any, ...]]) -> dict[Any, list[Any]]:
+    """The aggregates of ``KEPT`` for each key that has rows; ties go by the value."""
+    found = {}
+    for key in {row[0] for row in rows}:
+        mine = [(i, NAN if f == "nan" else f) for k, i, f in rows.elements() if k == key]
+        ints = sorted(i for i, _ in mine if i is not None)
+        floats = [f for _, f in mine if f is not None]
+        dated = [(i, f) for i, f in mine if i is not None] or mine
+        positive = [i for i, f in mine if f is not None and f > 0 and i is not None]
+        by_float = max(mine, key=lambda row: (row[1] is not None, rank(row[1]), rank(row[0])))
+        found[key] = [
+            min(ints, default=None),
+            max(ints, default=None),
+            max(floats, key=rank, default=None),
+            len(set(ints)),
+            min(dated, key=lambda row: (rank(row[0]), rank(row[1])))[1],
+            by_float[0] if floats else None,
+            key,
+            float(np.quantile(ints, 0.5)) if ints else None,
+            [*ints, *[None for i, _ in mine if i is None]],
+            sum(i > 0 for i in ints),
+            sum(i for i in ints if i > 0) or None,
+            max(positive, default=None),
+        ]
+    return found
+
+
+def rank(value: Any) -> tuple[int, float]:
+    """The order of numbers: NaN is the greatest, null after it."""
+    if value is None:
+        return 2, 0
+    return (1, 0) if value != value else (0, value)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_aggregates_that_show_a_value_show_the_next_one_when_it_is_taken_back(data: st.DataObject) -> None:
+    rows = data.draw(st.lists(CHANGED, max_size=10))
+    gone = data.draw(st.lists(CHANGED, max_size=6))
+    changes = data.draw(st.permutations([*[(*r, 1) for r in rows + gone], *[(*r, -1) for r in gone]]))
+    harness, shown = signed(aggregations=KEPT), list[Row]()
+    while changes:
+        size = data.draw(st.integers(1, len(changes)))
+        batch, changes = changes[:size], changes[size:]
+        shown += feed(harness, batch)
+        if data.draw(st.booleans()):
+            harness = signed(aggregations=KEPT, restored=harness.stored())
+    assert rows_of(harness.stored()).num_rows <= len({row[0] for row in rows}), "keys without rows are kept"
+    left = [{**row, "all": eval(row["all"])} for row in net([{**row, "all": repr(row["all"])} for row in shown])]
+    final = signed(Emit.FINAL, KEPT, restored=harness.stored()).finish()
+    for found in (left, final):
+        values, wanted = last_per_key([{**row, CHANGE: 1} for row in found]), kept(Counter(rows))
+        assert values.keys() == wanted.keys()
+        for key in wanted:
+            assert same(values[key], wanted[key]), (values[key], wanted[key])
+
+
+def same(left: list[Any], right: list[Any]) -> bool:
+    """Whether values are equal; NaN is one value, and zero has no sign."""
+    return all(a == b or (a != a and b != b) for a, b in zip(left, right, strict=True))
+
+
 def test_a_group_without_rows_vanishes_and_one_that_comes_back_starts_anew() -> None:
     harness = signed()
     feed(harness, [("a", 1, 0.1, 1), ("a", 2, 0.2, 1)])

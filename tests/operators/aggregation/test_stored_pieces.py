@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.expressions import Aggregation, col, count
-from dataflow.state import parts
+from dataflow.state import ordered_values, parts
 from dataflow.state.keyed_state import KeyedState
 from operators.aggregation.records import Records
 from operators.steps import distinct
@@ -23,6 +23,8 @@ AGGREGATES: dict[str, Aggregation] = {
     "max of decimals": col("d").max(),
     "distinct texts": col("s").count_distinct(),
     "distinct numbers": col("n").count_distinct(),
+    "list of texts": col("s").to_list("n"),
+    "quantile of decimals": col("d").quantile(0.5),
 }
 
 
@@ -30,6 +32,7 @@ AGGREGATES: dict[str, Aggregation] = {
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "PIECE_BYTES", PIECE)
     monkeypatch.setattr(distinct, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(ordered_values, "PIECE_BYTES", PIECE)
 
 
 def folded(aggregations: list[Aggregation], rows: pa.RecordBatch | None) -> tuple[KeyedState, Records]:
