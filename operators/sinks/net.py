@@ -48,8 +48,8 @@ def net_rows(table: pa.Table) -> pa.Table:
         (row,) = render_rows(rows.slice(int(np.argmax(numbers == number)), 1))
         raise NegativeNet(
             f"the row {row} was taken back {-counts[number]} times more than it was added ({int((counts < 0).sum()):,} "
-            "such rows): functions over signed changes must return the same for the same row, and changes must not be "
-            "filtered by .as_rows()"
+            "such rows): functions over signed changes must return the same for the same row. In mode 'unaligned', a "
+            "restore delivers changes twice, which its report lists"
         )
     added = np.flatnonzero(weights > 0)
     _, first = np.unique(numbers[added], return_index=True)

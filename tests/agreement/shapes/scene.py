@@ -55,10 +55,10 @@ class Scene:
         return self.streams[name]
 
     def show(self, stream: flow.Stream, name: str = "out", **settled: Any) -> None:
-        """A sink of the shape at work; ``settled`` as for ``Rows``."""
+        """A sink of the shape at work; ``settled`` as for ``Rows``. Of signed changes it shows the net."""
         whole = self._named(name)
         self.sinks[whole] = Rows(**settled)
-        stream.sink(op.collect(), name=whole)
+        stream.sink(op.collect(net=stream.changes == "signed"), name=whole)
 
     def _named(self, name: str) -> str:
         return f"{self.label}: {name}".translate(_BRACKETS)
