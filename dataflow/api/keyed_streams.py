@@ -172,7 +172,9 @@ class KeyedStream(Stream):
             raise GraphError(
                 f"latest: the stream has no columns but its keys, {', '.join(self.keys)}; leave latest out"
             )
-        last = [Aggregation(AggregateKind.LAST, column, name=column.name, by=by, where=latest.where) for column in columns]
+        last = [
+            Aggregation(AggregateKind.LAST, column, name=column.name, by=by, where=latest.where) for column in columns
+        ]
         if not latest.columns and (refused := [a.name for a in last if not a.takes(self.schema)]):
             raise SchemaMismatch(
                 f"latest: {', '.join(map(repr, refused))} of {columns_of(self.schema)} cannot be kept, because last "
@@ -182,8 +184,9 @@ class KeyedStream(Stream):
 
     def _in_order_of_time(self, aggregation: Aggregation) -> Aggregation:
         """Return ``first``, ``last`` or ``to_list`` by event time, if the stream has it and no order is given."""
-        ordered = aggregation.orders_by_time and self.time is not None
-        return replace(aggregation, by=col(self.time)) if ordered else aggregation
+        if self.time is None or not aggregation.orders_by_time:
+            return aggregation
+        return replace(aggregation, by=col(self.time))
 
     def _key_fields(self) -> list[pa.Field]:
         """Return the fields of the key columns in the output. Raises: SchemaMismatch for an unfit type."""

@@ -24,7 +24,7 @@ class Aggregated:
 
     >>> from dataflow.expressions import col
     >>> col("price").sum(where=col("status") == "sold").alias("sold")
-    col('price').sum(where=(col('status') == 'sold')).alias('sold')
+    col('price').sum(where=col('status') == 'sold').alias('sold')
     """
 
     __slots__ = ()
@@ -104,9 +104,7 @@ class Aggregated:
         """
         return _aggregation("last", self, by=by, ignore_nulls=ignore_nulls, where=where)
 
-    def arg_min(
-        self, by: str | Expr, *, ignore_nulls: bool = False, where: Expr | None = None
-    ) -> Aggregation:
+    def arg_min(self, by: str | Expr, *, ignore_nulls: bool = False, where: Expr | None = None) -> Aggregation:
         """Return the value in the row where ``by`` is least, of several the one that arrived first; it may be null.
 
         Rows where ``by`` is null are skipped, as by ``min``; with ``ignore_nulls``, rows where the value is null as
@@ -118,9 +116,7 @@ class Aggregated:
         """
         return _aggregation("arg_min", self, by=by, ignore_nulls=ignore_nulls, where=where)
 
-    def arg_max(
-        self, by: str | Expr, *, ignore_nulls: bool = False, where: Expr | None = None
-    ) -> Aggregation:
+    def arg_max(self, by: str | Expr, *, ignore_nulls: bool = False, where: Expr | None = None) -> Aggregation:
         """Return the value in the row where ``by`` is greatest, as ``arg_min``; of several, the one that arrived first.
 
         >>> from dataflow.expressions import col
