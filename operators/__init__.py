@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from dataflow.contracts.windows import tumbling
     from dataflow.expressions import count, latest
     from operators.aggregation.custom_aggregates import aggregate_kernel
+    from operators.aggregation.python_aggregates import aggregate_python
     from operators.sinks.batches import upsert_batches, write_batches
     from operators.sinks.collect import collect
     from operators.sinks.console import console
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "aggregate_kernel",
+    "aggregate_python",
     "choice",
     "collect",
     "console",
@@ -59,6 +61,7 @@ __all__ = [
 
 _HOMES = {
     "aggregate_kernel": "operators.aggregation.custom_aggregates",
+    "aggregate_python": "operators.aggregation.python_aggregates",
     "choice": "operators.sources.recipes",
     "collect": "operators.sinks.collect",
     "console": "operators.sinks.console",

@@ -240,8 +240,9 @@ class KeyedStream(Stream):
 
     def _in_order_of_time(self, aggregation: Aggregation) -> Aggregation:
         """Return ``first``, ``last`` or ``to_list`` by event time, if the stream has it and no order is given."""
-        ordered = aggregation.orders_by_time and self.time is not None
-        return replace(aggregation, by=col(self.time)) if ordered else aggregation
+        if self.time is None or not aggregation.orders_by_time:
+            return aggregation
+        return replace(aggregation, by=col(self.time))
 
     def _key_fields(self) -> list[pa.Field]:
         """Return the fields of the key columns in the output. Raises: SchemaMismatch for an unfit type."""

@@ -24,7 +24,7 @@ class Aggregated:
 
     >>> from dataflow.expressions import col
     >>> col("price").sum(where=col("status") == "sold").alias("sold")
-    col('price').sum(where=(col('status') == 'sold')).alias('sold')
+    col('price').sum(where=col('status') == 'sold').alias('sold')
     """
 
     __slots__ = ()

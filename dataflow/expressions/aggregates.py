@@ -9,7 +9,7 @@
 col('bidder').arg_max(col('price'), ignore_nulls=False)
 
 >>> count(where=col("price") > 100)
-count(where=(col('price') > 100))
+count(where=col('price') > 100)
 
 The state of ``count_distinct``, ``quantile``, ``to_list`` and ``aggregate_python``, and of values that are text, binary
 or decimals, does not merge: such rows are not aggregated before the shuffle by key.
@@ -26,7 +26,7 @@ from pyarrow import types
 
 from dataflow.errors import SchemaMismatch
 from dataflow.expressions.coercion import family, value_type
-from dataflow.expressions.custom import AggregateKernel
+from dataflow.expressions.custom import AggregateKernel, PythonAggregate
 from dataflow.expressions.nodes import Expr
 from dataflow.expressions.text import render_receiver
 from dataflow.expressions.typing import resolve
@@ -57,6 +57,7 @@ class AggregateKind(Enum):
     QUANTILE = "quantile"
     TO_LIST = "to_list"
     KERNEL = "kernel"
+    PYTHON = "aggregate_python"
 
 
 _NEED_BY = (AggregateKind.ARG_MIN, AggregateKind.ARG_MAX)
@@ -81,6 +82,8 @@ class Aggregation:
         ignore_nulls: make ``first``, ``last``, ``arg_min`` and ``arg_max`` skip rows where the argument is null.
         where: a predicate; only rows for which it is true are aggregated. None: all rows.
         q: of ``quantile``: the part of the values, from 0 to 1.
+        functions: the user's functions, for the kind PYTHON.
+        more: further expressions that the user's functions get, for the kind PYTHON.
 
     Raises: ValueError, TypeError for an argument that the kind lacks or does not take.
 
@@ -98,6 +101,8 @@ class Aggregation:
     ignore_nulls: bool = False
     where: Expr | None = None
     q: float | None = None
+    functions: PythonAggregate | None = None
+    more: tuple[Expr, ...] = ()
 
     def __post_init__(self) -> None:
         if self.argument is None and self.kind is not AggregateKind.COUNT:
@@ -118,6 +123,7 @@ class Aggregation:
         if (self.kind is AggregateKind.QUANTILE) != (self.q is not None) or not _is_part(self.q):
             raise ValueError(f"quantile(q) takes a number from 0 to 1, got {self.q!r}")
         assert (self.kernel is not None) == (self.kind is AggregateKind.KERNEL), f"{self.kind} with {self.kernel}"
+        assert (self.functions is not None) == (self.kind is AggregateKind.PYTHON), f"{self.kind} of {self.functions}"
         if not self.name:
             object.__setattr__(self, "name", self._default_name())
 
@@ -133,8 +139,8 @@ class Aggregation:
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        """The expressions that are evaluated for each row: argument, ``by`` and ``where``, as far as given."""
-        return tuple(expression for expression in (self.argument, self.by, self.where) if expression is not None)
+        """The expressions that are evaluated for each row: argument, ``more``, ``by`` and ``where``, those given."""
+        return tuple(e for e in (self.argument, *self.more, self.by, self.where) if e is not None)
 
     @property
     def _word(self) -> str:
@@ -173,6 +179,7 @@ class Aggregation:
                                 durations
         to_list                 all but nested types          a list of the argument's type
         a kernel                its declared ``takes``        its declared ``gives``
+        aggregate_python        anything                      its declared ``returns``
         ======================  ============================  ==========================================================
 
         A sum of integers, durations or decimals never wraps: it raises OverflowError as soon as the running sum exceeds
@@ -192,6 +199,8 @@ class Aggregation:
         if self.argument is None:
             return pa.int64()
         given = resolve(self.argument, schema, where).dtype
+        for expression in self.more:
+            resolve(expression, schema, where)
         result = self._result(value_type(given))
         if result is None:
             raise SchemaMismatch(
@@ -204,8 +213,8 @@ class Aggregation:
             if not (_is_value if self.kind is AggregateKind.TO_LIST else _is_word)(value_type(order)):
                 also = ", text" if self.kind is AggregateKind.TO_LIST else ""
                 raise SchemaMismatch(
-                    f"{where}: {self._word} compares numbers{also}, booleans, dates or times, but {self.by} is {order}; "
-                    "to compare it as a number, .cast(type) it first"
+                    f"{where}: {self._word} compares numbers{also}, booleans, dates or times, but {self.by} is "
+                    f"{order}; to compare it as a number, .cast(type) it first"
                 )
         return result
 
@@ -233,6 +242,9 @@ class Aggregation:
             case AggregateKind.KERNEL:
                 assert self.kernel is not None
                 return self.kernel.gives if _is_input(given, self.kernel.takes) else None
+            case AggregateKind.PYTHON:
+                assert self.functions is not None
+                return self.functions.returns
             case _ if self.chooses_a_row and kind == "null":
                 return given
             case _:
@@ -260,7 +272,10 @@ class Aggregation:
         if self.by is not None:
             options = [f"{'' if self.kind in _NEED_BY else 'by='}{self.by.fingerprint()}"]
         where = [] if self.where is None else [f"where={self.where.fingerprint()}"]
+        options += [expression.fingerprint() for expression in self.more]
         word = self._word if self.kernel is None else self.kernel.fingerprint
+        if self.functions is not None:
+            word = f"{word}:{self.functions.fingerprint}"
         return f"{receiver}{word}({', '.join([*options, *more, *where])}){alias}"
 
     def equals(self, other: Aggregation) -> bool:

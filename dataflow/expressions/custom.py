@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["AggregateKernel"]
+__all__ = ["AggregateKernel", "PythonAggregate"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,10 +37,31 @@ class AggregateKernel:
     """
 
     def __post_init__(self) -> None:
-        parts = [repr(self.init), str(self.takes), str(self.gives)]
-        parts += [_text(function) for function in (self.step, self.merge, self.finish) if function is not None]
-        digest = hashlib.sha256(chr(0).join(parts).encode()).hexdigest()
-        object.__setattr__(self, "fingerprint", f"{self.name}:{digest[:12]}")
+        digest = _digest([repr(self.init), str(self.takes), str(self.gives)], self.step, self.merge, self.finish)
+        object.__setattr__(self, "fingerprint", f"{self.name}:{digest}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PythonAggregate:
+    """A fold over the rows of a key, built by ``operators.aggregate_python``; see there."""
+
+    zero: Any
+    add: Callable[..., Any]
+    merge: Callable[[Any, Any], Any]
+    finish: Callable[[Any], Any] | None
+    state: pa.DataType
+    returns: pa.DataType
+    fingerprint: str = field(init=False)
+    """A hash of all other fields, with functions as in ``AggregateKernel``."""
+
+    def __post_init__(self) -> None:
+        texts = [repr(self.zero), str(self.state), str(self.returns)]
+        object.__setattr__(self, "fingerprint", _digest(texts, self.add, self.merge, self.finish))
+
+
+def _digest(texts: list[str], *functions: Callable[..., Any] | None) -> str:
+    parts = [*texts, *[_text(function) for function in functions if function is not None]]
+    return hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:12]
 
 
 def _text(function: Callable[..., Any]) -> str:

@@ -112,7 +112,8 @@ def order_columns(types: list[pa.DataType]) -> list[OrderColumn]:
     for number, type_ in enumerate(types):
         if not is_word(type_) and not is_bytes(type_):
             raise SchemaMismatch(
-                f"values of type {type_} have no order here: expected numbers, booleans, times, decimals, text or binary"
+                f"values of type {type_} have no order here: expected numbers, booleans, times, decimals, text or "
+                "binary"
             )
         columns.append(OrderColumn(type_, number, sum([column.width for column in columns])))
     return columns

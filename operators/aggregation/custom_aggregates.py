@@ -52,7 +52,8 @@ def aggregate_kernel(
             ``pa.int64()`` (for ints, booleans, and for dates and times, as their numbers of units).
         gives: the type of the result: float64 by default, else int64, bool, a date or a time.
 
-    Returns: a function of a column's name, or an expression, that returns an ``Aggregation``; it takes ``where`` as well.
+    Returns: a function of a column's name, or an expression, that returns an ``Aggregation``. It takes ``where=``, the
+    predicate of the rows to aggregate.
 
     The functions are plain Python over numbers, as far as numba compiles it (``math`` and numpy's scalar functions
     included); division by zero gives inf or NaN. Globals that they refer to are compiled in with their current values.

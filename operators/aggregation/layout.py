@@ -27,6 +27,7 @@ from operators.steps.distinct import CountDistinct
 from operators.steps.extreme import BytesExtreme
 from operators.steps.lists import ToList
 from operators.steps.moments import StandardDeviation, Variance
+from operators.steps.python import PythonStep
 from operators.steps.quantile import QuantileColumn, Quantiles
 from operators.steps.signed import Reversible, SignedCount
 from operators.steps.signed_steps import signed_step
@@ -226,8 +227,8 @@ class RecordLayout:
         argument, by, where = aggregation.argument, aggregation.by, aggregation.where
         if argument is None:  # count the rows where the predicate is true
             return [] if where is None else [self._argument(where, None, schema, where)]
-        if aggregation.kind is AggregateKind.TO_LIST:
-            expressions = [argument] if by is None else [argument, by]
+        if aggregation.kind in (AggregateKind.TO_LIST, AggregateKind.PYTHON):
+            expressions = [argument, *aggregation.more, *([] if by is None else [by])]
             return [*[self._argument(e, None, schema) for e in expressions], *self._counted(where, schema)]
         return [self._argument(argument, _taken_as(aggregation, given[0]), schema, where)]
 
@@ -363,6 +364,9 @@ def _step(aggregation: Aggregation, place: StepPlace) -> Step | None:
         case AggregateKind.KERNEL:
             assert aggregation.kernel is not None
             return CustomStep(place, aggregation.kernel)
+        case AggregateKind.PYTHON:
+            assert aggregation.functions is not None
+            return PythonStep(place, aggregation.functions, some_rows=aggregation.where is not None)
     return None
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
+from dataflow.errors import CheckpointDamaged
 from dataflow.state.arrays import words
 from dataflow.state.copy_on_write import CopyOnWriteRows, Readers
 from dataflow.state.index import Slots
@@ -15,6 +16,8 @@ from dataflow.state.ordered_values import OrderedValues
 from operators.steps.step import Rows, Step, StepPlace, Store
 
 __all__ = ["ToList"]
+
+_MOST_ARRIVALS = 1 << 62
 
 
 class ToList(Step):
@@ -64,5 +67,9 @@ class ToList(Step):
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         values = self._values.restore(records, columns, self.name)
-        arrivals = words(values[self._has_order])
-        self._arrivals = max(self._arrivals, int(arrivals.max()) + 1 if len(arrivals) else 0)
+        numbers, multiplicities = values[self._has_order], words(columns[-1].flatten())
+        arrivals = words(numbers)
+        last = int(arrivals.max(initial=-1))
+        if numbers.null_count or arrivals.min(initial=0) < 0 or last > _MOST_ARRIVALS or (multiplicities != 1).any():
+            raise CheckpointDamaged(f"{self.name}: values of a list in the checkpoint are not numbered, each once")
+        self._arrivals = max(self._arrivals, last + 1)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
+from dataflow.errors import CheckpointDamaged
 from dataflow.state.copy_on_write import CopyOnWriteRows, Readers
 from dataflow.state.index import Slots
 from dataflow.state.ordered_values import OrderedValues, OrderedView
@@ -92,7 +93,9 @@ class QuantileColumn:
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         """Restore the columns that ``freeze`` stored."""
         if self._stores:
-            self._values.restore(records, columns, self.name)
+            (values,) = self._values.restore(records, columns, self.name)
+            if values.null_count:
+                raise CheckpointDamaged(f"{self.name}: {values.null_count} values in the checkpoint are null")
 
 
 def _between_integers(lower: _Numbers, upper: _Numbers, part: _Floats) -> _Numbers:

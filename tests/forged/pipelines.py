@@ -88,7 +88,8 @@ def various(home: Path) -> flow.Pipeline:
         rows = p.source(op.read_parquet(home / "in" / "parquet", batch_rows=20), name="in")
         rows.key_by("c", "x").agg(
             col("f").variance(), col("d").sum(), col("k").first().alias("first"), col("k").count_distinct(),
-            col("k").arg_min("t").alias("at"), emit="final",
+            col("k").arg_min("t").alias("at"), col("f").quantile(0.5, where=col("x") > 2), col("k").to_list("t"),
+            emit="final",
         ).sink(op.write_ipc(home / "out"), name="out")  # fmt: skip
         rows.select("c", "x").rebalance().sink(op.collect(), name="kept")
     return p

@@ -16,7 +16,7 @@ from dataflow.state.ordered_values import OrderedValues, OrderedView
 
 NAN = float("nan")
 WORD, RECORDS = 1, 6
-DAY = pa.timestamp("s", "UTC")
+NUMBER = pa.int64()
 VALUES: dict[str, list[tuple[pa.DataType, list[Any]]]] = {
     "int": [(pa.int64(), [None, -(2**63), 2**63 - 1, *range(-9, 9)])],
     "unsigned": [(pa.uint64(), [None, 0, 1, 2**63, 2**64 - 1])],
@@ -163,7 +163,7 @@ def test_many_random_changes_agree_with_a_model(kind: str) -> None:
         run(kind, seed, 80)
 
 
-def one(type_: pa.DataType = pa.int64()) -> tuple[OrderedValues, np.ndarray]:
+def one(type_: pa.DataType = NUMBER) -> tuple[OrderedValues, np.ndarray]:
     return OrderedValues([type_], 0), np.zeros((1, 1), np.int64)
 
 
@@ -224,7 +224,7 @@ def test_values_without_an_order_are_refused() -> None:
         OrderedValues([pa.list_(pa.int64())], 0)
 
 
-def lists(values: list[Any], type_: pa.DataType = pa.int64()) -> pa.Array:
+def lists(values: list[Any], type_: pa.DataType = NUMBER) -> pa.Array:
     return pa.array(values, pa.large_list(type_))
 
 

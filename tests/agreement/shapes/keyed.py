@@ -113,7 +113,7 @@ def join_squares(state: Any, other: Any) -> None:
 
 
 def own_aggregates(scene: Scene) -> None:
-    """Compiled aggregates of a user."""
+    """Aggregates of a user: compiled ones, and plain functions of several columns."""
     squares = op.aggregate_kernel(
         "squares", init=(0.0, 0.0), step=add_square, merge=join_squares, finish=lambda state: state[0]
     )
@@ -121,6 +121,26 @@ def own_aggregates(scene: Scene) -> None:
     scene.show(rows.key_by("k").agg(squares=squares("price"), emit="final"))
     few = {name: one.aggregation for name, one in FEW.items()}
     scene.show(rows.key_by("k").agg(squares=squares("n"), **few, emit="updates"), "run", last=("k",), near=True)
+    words = op.aggregate_python(
+        "n", "string", zero=[], add=add_word, merge=lambda a, b: sorted(a + b), state=pa.list_(pa.string())
+    )
+    scene.show(rows.key_by("k").agg(words=words, emit="final"), "words")
+
+
+def add_word(words: list[str], n: int, text: str | None) -> list[str]:
+    return sorted([*words, f"{n} {text}"])
+
+
+def lists(scene: Scene) -> None:
+    """Lists and quantiles, which go through one more shuffle as columns."""
+    rows = table(scene)
+    some = rows.key_by("k").agg(
+        rows=col("n").to_list("n", where=col("price") > 0), half=col("price").quantile(0.5), emit="final", name="lists"
+    )
+    most = some.key_by("half").agg(n=op.count(), least=col("k").min(), emit="final")
+    scene.show(some, "lists")
+    scene.show(some.key_by("half").filter(col("half").is_not_null()), "by half")
+    scene.show(most, "most")
 
 
 def keyed_rows(scene: Scene) -> None:
@@ -205,6 +225,7 @@ KEYED: list[Shape] = [
     folded,
     merged,
     own_aggregates,
+    lists,
     keyed_rows,
     own_operators,
     many_keys,

@@ -55,6 +55,7 @@ def aggregates(scene: Scene) -> None:
     time = "timestamp[us, tz=Asia/Kolkata]"
     rows = scene.read(op.from_arrow(generated(seed=9), splits=2, batch_rows=33)).filter(col(time).is_not_null())
     asked = {name: one.aggregation for name, one in FEW.items()} | {"texts": col("string").count_distinct()}
+    asked |= {"list": col("string").to_list("n"), "p90": col("price").quantile(0.9, where=col("bool"))}
     cut = rows.with_watermark(time, delay="1000000h").key_by("k", "date32[day]").window(op.tumbling("90d"))
     scene.show(cut.agg(**asked), near=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import operators as op
 from dataflow.clock import ManualClock
 from dataflow.contracts.operator import OperatorContext, Snapshot
-from dataflow.expressions import col, count
+from dataflow.expressions import Aggregation, col, count
 from dataflow.planning.specs import Emit
 from dataflow.state import parts
 from operators.aggregation.aggregate import AggregateOperator
@@ -32,7 +34,10 @@ AGGREGATIONS = [
 ]
 AGGREGATIONS += [TEXT.max().alias("text"), TEXT.last().alias("last"), TEXT.count_distinct().alias("texts")]
 AGGREGATIONS += [col("v").quantile(0.5), col("v").sum(where=col("v") > 60).alias("some")]
-AGGREGATIONS += [TEXT.to_list(by=-col("v"), where=col("v") > 60).alias("list"), col("v").to_list().alias("all")]
+SLOW = [
+    TEXT.to_list(by=-col("v"), where=col("v") > 60).alias("list"),
+    op.aggregate_python("v", zero=[], add=lambda a, v: [*a[-9:], v], merge=lambda a, b: a, state=pa.list_(pa.int64())),
+]
 KEYS: dict[str, list[tuple[str, pa.DataType]]] = {
     "number": [("k", pa.int64())],
     "text": [("k", pa.string())],
@@ -52,17 +57,18 @@ class Dropping:
 class Twins:
     """Two operators with the same input: the first is snapshotted in the background, the second copied on the spot."""
 
-    def __init__(self, keys: list[tuple[str, pa.DataType]]) -> None:
+    def __init__(self, keys: list[tuple[str, pa.DataType]], more: Sequence[Aggregation] = ()) -> None:
+        self.aggregations = [*AGGREGATIONS, *more]
         self.schema = pa.schema([*keys, ("v", pa.int64())])
         self.one, self.other = self._operator(), self._operator()
 
     def _operator(self) -> AggregateOperator:
         keys = list(self.schema)[:-1]
-        output = pa.schema([*keys, *((a.name, a.dtype(self.schema)) for a in AGGREGATIONS)])
+        output = pa.schema([*keys, *((a.name, a.dtype(self.schema)) for a in self.aggregations)])
         context = OperatorContext(
             "totals", 0, 1, (self.schema,), output, range(128), 128, None, ManualClock(), lambda due: None
         )
-        return AggregateOperator(context, [key.name for key in keys], AGGREGATIONS, Emit.UPDATES, every=INTERVAL)
+        return AggregateOperator(context, [key.name for key in keys], self.aggregations, Emit.UPDATES, every=INTERVAL)
 
     def process(self, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> None:
         """A row for each number: the number makes the key (multiples of 7 the null one), and the value."""
@@ -104,7 +110,7 @@ def read(snapshot: Snapshot) -> pa.Table:
 @part_of_the_examples(8)  # for each of the kinds of keys
 @given(st.integers(1, 40), st.randoms(use_true_random=False))
 def test_a_snapshot_read_late_is_the_state_at_the_barrier(keys: str, chunk: int, rng: random.Random) -> None:
-    twins, waiting = Twins(KEYS[keys]), list[tuple[Snapshot, pa.Table]]()
+    twins, waiting = Twins(KEYS[keys], SLOW), list[tuple[Snapshot, pa.Table]]()
     with pytest.MonkeyPatch.context() as patching:
         patching.setattr(parts, "CHUNK", chunk)
         for _ in range(rng.randrange(25)):

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from tests.operators.operating import Emitted, context_of, drained, joined, stor
 SCHEMA = pa.schema({"k": pa.string(), "x": pa.int64(), "t": pa.timestamp("us")})
 AGGREGATIONS = [op.count(), col("x").sum(), col("x").max(), col("x").cast("string").last().alias("last")]
 AGGREGATIONS += [col("x").count_distinct().alias("different"), col("x").cast("string").count_distinct().alias("texts")]
+AGGREGATIONS += [col("x").to_list().alias("list"), col("x").quantile(0.5).alias("median")]
 OUTPUT = pa.schema([("k", pa.string()), *((a.name, a.dtype(SCHEMA)) for a in AGGREGATIONS)])
 
 Row = tuple[str | None, int, int]
@@ -50,7 +52,7 @@ class Model:
 
     def result(self, key: str | None) -> tuple[Any, ...]:
         xs = self.rows[key]
-        return (key, len(xs), sum(xs), max(xs), str(xs[-1]), len(set(xs)), len(set(xs)))
+        return (key, len(xs), sum(xs), max(xs), str(xs[-1]), len(set(xs)), len(set(xs)), xs, median(xs))
 
 
 class Aggregates:

@@ -1,0 +1,112 @@
+"""Aggregates from plain Python functions: the state of a record is an Arrow value of a declared type.
+
+A batch turns the states of its keys into Python values, calls ``add`` for each row, and turns them back. So a state is
+checked with the batch that made it, a snapshot needs no Python object, and functions may change a state in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array, to_numbers
+from dataflow.errors import CheckpointDamaged
+from dataflow.expressions.custom import PythonAggregate
+from dataflow.state.copy_on_write import CopyOnWriteRows
+from dataflow.state.index import Slots
+from dataflow.state.kept_arrays import KeptArrays
+from operators.steps.step import Rows, Step, StepPlace, Store
+
+__all__ = ["PythonStep"]
+
+
+class PythonStep(Step):
+    """An aggregate of a user's functions; the word of a record is the number of its state.
+
+    The arguments are the columns, and whether the row counts if there is a predicate: a boolean column that is null
+    for the rows to leave out.
+    """
+
+    initial = (0,)
+    mergeable = False
+
+    def __init__(self, place: StepPlace, functions: PythonAggregate, *, some_rows: bool) -> None:
+        super().__init__(place)
+        self._functions = functions
+        self._some_rows = some_rows
+        self._kept = KeptArrays(place.word, place.flag, functions.state)
+
+    def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
+        if self._some_rows:
+            counts = inputs[-1].is_valid()
+            slots, inputs = slots[to_numbers(counts)], [array.filter(counts) for array in inputs[:-1]]
+        arguments = zip(*[array.to_pylist() for array in inputs], strict=True)
+        self._change(rows, slots, arguments, self._functions.add, "add")
+
+    def join(self, rows: CopyOnWriteRows, slots: Slots, states: pa.Array) -> None:
+        """Merge state i of ``states``, of rows that came later, into the record of ``slots[i]``. The rows are saved."""
+        self._change(rows, slots, [(state,) for state in states.to_pylist()], self._functions.merge, "merge")
+
+    def states(self, records: Rows) -> pa.Array:
+        """Return the states of ``records``, for ``join``; null where there is none."""
+        return self._kept.values().read(records)
+
+    def read(self, records: Rows, always: int) -> pa.Array:
+        states, finish = self.states(records), self._functions.finish
+        if finish is None:
+            return states
+        present = records[:, 0] & self.place.flag != 0
+        results = [finish(state) if has else None for state, has in zip(states.to_pylist(), present, strict=True)]
+        return self._converted(results, self.dtype, "finish")
+
+    def stored(self) -> list[pa.Field]:
+        return [pa.field(f"{self.name}.state", self._functions.state)]
+
+    def freeze(self) -> Store:
+        values = self._kept.values()
+        return Store(lambda records: [values.read(records)], lambda records: int(values.read(records).nbytes))
+
+    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
+        (states,) = columns
+        missing = to_numbers(states.is_null()) & (records[:, 0] & self.place.flag != 0)
+        if missing.any() and self._functions.zero is not None:
+            raise CheckpointDamaged(f"{self.name}: {missing.sum()} states in the checkpoint are null")
+        self._kept.restore(records, states)
+
+    def _change(
+        self,
+        rows: CopyOnWriteRows,
+        slots: Slots,
+        arguments: Iterable[tuple[Any, ...]],
+        function: Callable[..., Any],
+        role: str,
+    ) -> None:
+        """Replace the state of ``slots[i]`` by ``function(state, *arguments[i])``, in order of rows."""
+        if not len(slots):
+            return
+        touched, places = np.unique(slots, return_inverse=True)
+        records, zero = rows.rows[touched], to_array([self._functions.zero], self._functions.state)
+        present = records[:, 0] & self.place.flag != 0
+        held = self.states(records).to_pylist()
+        states = [state if has else zero[0].as_py() for state, has in zip(held, present, strict=True)]
+        for place, values in zip(places.tolist(), arguments, strict=True):
+            states[place] = function(states[place], *values)
+            if states[place] is None and self._functions.zero is not None:
+                raise ValueError(
+                    f"{self.name}: {role}(state, ...) returned None; it must return the new state, of type "
+                    f"{self._functions.state} (a state may be None only if zero is None)"
+                )
+        self._kept.put(rows, touched, self._converted(states, self._functions.state, role))
+
+    def _converted(self, values: Sequence[Any], type_: pa.DataType, role: str) -> pa.Array:
+        try:
+            return to_array(values, type_)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
+            declared = "returns" if role == "finish" else "state"
+            raise ValueError(
+                f"{self.name}: {role} returned a value that is no {type_}: {error}; return another value, or declare "
+                f"{declared}= with its type"
+            ) from error
