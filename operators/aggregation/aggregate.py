@@ -33,7 +33,7 @@ from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
 from dataflow.untrusted import parsed
-from operators.aggregation.partials import RECORD, is_partial
+from operators.aggregation.partials import RECORD, is_partial, key_columns, state_keys
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.restoring import first_format, restoring
 from operators.aggregation.show_state import shown_state
@@ -46,6 +46,7 @@ CHUNK = 65_536
 """The largest batch, in rows, of an emission that is split into several batches."""
 
 _LEAST = -(2**63)
+_ONE_ROW = pa.record_batch({"": [None]})
 _SWEPT, _SWEPT_A_ROW, _SWEPT_AT_ONCE = 1024, 2, 8192
 """Slots that are searched for expired values: after a batch, for each of its rows, and at a watermark."""
 
@@ -91,7 +92,8 @@ class AggregateOperator(Operator):
         self._timer_set = False
         self._aggregations = list(aggregations)
         self._keys = list(keys)
-        self._key_schema = key_schema(context.output_schema, keys)
+        self._key_schema = state_keys(key_schema(context.output_schema, keys))
+        self._has_emitted = False
         self._start()
         self._check_output()
         if context.restored is not None and context.restored.values:
@@ -117,7 +119,7 @@ class AggregateOperator(Operator):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if not batch.num_rows:
             return
-        keys = [batch.column(key) for key in self._keys]
+        keys = key_columns(batch, self._keys)
         if self._ttl is None:
             slots, _ = self._state.insert(keys)
         else:
@@ -164,6 +166,10 @@ class AggregateOperator(Operator):
         return self._emit_touched(out) if len(self._records.touched) else None
 
     def finish(self, out: Out) -> Iterator[None] | None:
+        if not self._keys and not self._state.live and not self._has_emitted:
+            slots, _ = self._state.insert(key_columns(_ONE_ROW, ()))  # there were no rows: an empty record
+            if self._emit is Emit.UPDATES:
+                out.emit(self._rows(slots))
         if self._emit is Emit.FINAL:
             return self._emit_all(out)
         return self._emit_touched(out) if len(self._records.touched) else None
@@ -172,6 +178,8 @@ class AggregateOperator(Operator):
         values: dict[str, Json] = {"aggregations": self._described()}
         if self._ttl is not None:
             values["now"] = self._now
+        if self._has_emitted:
+            values["emitted"] = True
         return Snapshot(values, logs={"state": self._state})
 
     def _restore(self, restored: Snapshot) -> None:
@@ -187,6 +195,7 @@ class AggregateOperator(Operator):
         elif not parts:
             raise CheckpointDamaged(f"{self._context.name}: the checkpoint has no table of its keys")
         self._now = parsed(int, restored.values.get("now", _LEAST), f"{self._context.name}: the time of its state")
+        self._has_emitted = "emitted" in restored.values
         with restoring(self._context.name):
             self._state.restore(parts, self._context.key_groups, self._context.max_key_groups)
 
@@ -198,9 +207,8 @@ class AggregateOperator(Operator):
         return described
 
     def _rows(self, slots: Slots) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(
-            [*self._state.keys(slots), *self._records.read(slots)], schema=self._context.output_schema
-        )
+        keys = self._state.keys(slots)[: len(self._keys)]
+        return pa.RecordBatch.from_arrays([*keys, *self._records.read(slots)], schema=self._context.output_schema)
 
     def _emit_touched(self, out: Out) -> Iterator[None]:
         touched = self._records.touched.copy()
@@ -215,6 +223,7 @@ class AggregateOperator(Operator):
         for start in range(0, len(slots), CHUNK):
             out.emit(self._rows(slots[start : start + CHUNK]))
             yield
+        self._has_emitted = not self._keys
         self._start()
 
     def _set_timer(self) -> None:
@@ -223,7 +232,7 @@ class AggregateOperator(Operator):
             self._context.schedule(self._context.clock.now() + self._every)
 
     def _check_output(self) -> None:
-        expected = [*self._key_schema.types, *self._records.types]
+        expected = [*self._key_schema.types[: len(self._keys)], *self._records.types]
         if self._context.output_schema.types != expected:
             raise SchemaMismatch(
                 f"{self._context.name}: keys and aggregates have the types {[str(t) for t in expected]}, but the "
