@@ -133,22 +133,25 @@ class Cumulate(Sliced):
 
     @property
     def slices(self) -> Slices:
-        return Slices(self.every, self.offset)
+        return Slices(self.every, self.offset % self.every)
 
     @property
     def lengths(self) -> tuple[int, ...]:
         return self.every, self.offset
 
+    def _first_of(self, number: N) -> N:
+        """Return the first slice of the period that slice ``number`` is in."""
+        steps, shift = self.period // self.every, self.offset // self.every
+        return (number - shift) // steps * steps + shift
+
     def covered(self, window: N) -> tuple[N, N]:
-        steps = self.period // self.every
-        return window // steps * steps, window + 1
+        return self._first_of(window), window + 1
 
     def containing(self, number: N) -> tuple[N, N]:
-        steps = self.period // self.every
-        return number, number // steps * steps + steps - 1
+        return number, self._first_of(number) + self.period // self.every - 1
 
     def last_ending(self, time: int) -> int:
-        return (time - self.offset) // self.every - 1
+        return (time - self.offset % self.every) // self.every - 1
 
 
 @dataclass(frozen=True, slots=True)

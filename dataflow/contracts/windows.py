@@ -170,6 +170,8 @@ class Window(ABC):
 class Slices:
     """Adjacent intervals of event time: one for each ``every`` microseconds, or two, the second from ``split`` on.
 
+    ``offset`` and ``split`` are 0 or more, and below ``every``.
+
     >>> slices = Slices(10, offset=3, split=4)
     >>> [slices.start(number) for number in (-1, 0, 1, 2)]
     [-3, 3, 7, 13]
