@@ -16,11 +16,12 @@ from tests.agreement.shapes.keyed import KEYED, KEYS
 from tests.agreement.shapes.rowwise import ROWWISE
 from tests.agreement.shapes.scene import Scene, Shape, pictured
 from tests.agreement.shapes.timed import TIMED
+from tests.agreement.shapes.windowed import WINDOWED
 from tests.seeds import in_soak
 
 pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 
-KINDS: Mapping[str, Sequence[Shape]] = {"rowwise": ROWWISE, "keyed": KEYED, "timed": TIMED, "keys": KEYS}
+KINDS: Mapping[str, Sequence[Shape]] = {"rowwise": ROWWISE, "keyed": KEYED, "timed": TIMED, "windowed": WINDOWED, "keys": KEYS}
 SOME = [*(kind for kind in KINDS if kind != "keys"), *in_soak("keys")]
 """Dozens of aggregates in one job take seconds to take turns."""
 
