@@ -46,7 +46,9 @@ def _agree(found: RunResult, expected: RunResult, sinks: Mapping[str, Rows]) -> 
 
 def _counters(result: RunResult) -> Mapping[str, tuple[int, int, int]]:
     """Rows late, partly late and left out at every operator of the pipeline."""
-    return {o.operator: (o.late, o.partly_late, o.skipped) for o in result.operators if not o.operator.endswith("/combine")}
+    return {
+        o.operator: (o.late, o.partly_late, o.skipped) for o in result.operators if not o.operator.endswith("/combine")
+    }
 
 
 def _settled(table: pa.Table, rows: Rows) -> list[Row]:

@@ -21,7 +21,13 @@ from tests.seeds import in_soak
 
 pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 
-KINDS: Mapping[str, Sequence[Shape]] = {"rowwise": ROWWISE, "keyed": KEYED, "timed": TIMED, "windowed": WINDOWED, "keys": KEYS}
+KINDS: Mapping[str, Sequence[Shape]] = {
+    "rowwise": ROWWISE,
+    "keyed": KEYED,
+    "timed": TIMED,
+    "windowed": WINDOWED,
+    "keys": KEYS,
+}
 SOME = [*(kind for kind in KINDS if kind != "keys"), *in_soak("keys")]
 """Dozens of aggregates in one job take seconds to take turns."""
 

@@ -1,4 +1,4 @@
-"""Every kind of windows against a model: nothing late, late and partly late rows, restores, folding before the shuffle."""
+"""Every kind of windows against a model: late and partly late rows, restores, folding before the shuffle."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ KINDS = [
 
 STEPS = st.lists(
     st.one_of(
-        st.lists(
-            st.tuples(st.sampled_from("abc"), st.integers(-9, 9), st.integers(-40, 120)), min_size=1, max_size=12
-        ),
+        st.lists(st.tuples(st.sampled_from("abc"), st.integers(-9, 9), st.integers(-40, 120)), min_size=1, max_size=12),
         st.lists(
             st.tuples(st.sampled_from("abcdefgh"), st.integers(-9, 9), st.sampled_from([0, 1, 5_000, 10**12])),
             min_size=1,
