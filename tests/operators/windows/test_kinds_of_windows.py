@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -39,6 +40,21 @@ STEPS = st.lists(
     ),
     max_size=14,
 )
+
+
+@pytest.mark.parametrize("lateness", [0, 40])
+@pytest.mark.parametrize("window", KINDS, ids=str)
+def test_a_long_walk_gives_what_the_model_says(window: Window, lateness: int) -> None:
+    """Many keys, of which few rows at a time are late, and the watermark in small steps."""
+    draw = Random(f"{window} {lateness}")
+    w, model = Windowed(window, lateness=lateness), Model(window, lateness)
+    for step in range(40):
+        rows = [(f"k{draw.randrange(16)}", draw.randrange(99), step * 2 + draw.randrange(8)) for _ in range(8)]
+        rows += [(f"k{draw.randrange(16)}", 7, step * 2 - draw.randrange(60)) for _ in range(draw.randrange(4))]
+        assert sorted(w.feed(*rows)) == sorted(model.feed(*rows))
+        assert sorted(w.advance(step * 2)) == sorted(model.advance(step * 2))
+    assert sorted(w.advance(END)) == sorted(model.advance(END))
+    assert (w.context.tally.late, w.context.tally.partly_late) == (model.late, model.partly_late)
 
 
 @part_of_the_examples(1)
