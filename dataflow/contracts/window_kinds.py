@@ -7,10 +7,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dataflow.clock import Duration, microseconds
+from dataflow.contracts.local_windows import LocalTumbling
 from dataflow.contracts.windows import Assigned, EventTime, N, Sliced, Slices, Window
 from dataflow.errors import ConfigurationError, GraphError
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cumulate", "Hopping", "SameWindow", "Tumbling", "cumulate", "hopping", "same_window", "tumbling"]
 
+_CALENDAR = re.compile(r"\s*[\d.]*\s*(mo|mon|months?|q|quarters?|y|years?)\s*")
 LONGEST = 100_000 * 86_400_000_000
 """Microseconds; a window of this size still fits into 64 bits of nanoseconds."""
 
@@ -193,23 +196,34 @@ class SameWindow(Window):
         return Assigned(starts, ends)
 
 
-def tumbling(every: Duration, *, offset: Duration = "0s") -> Tumbling:
+def tumbling(every: Duration, *, offset: Duration = "0s", zone: str | None = None) -> Tumbling | LocalTumbling:
     """Return adjacent windows of event time, each ``every`` long: ``stream.key_by("k").window(op.tumbling("10s"))``.
 
     Edges are whole multiples of ``every`` since 1970-01-01 (UTC, or local time if the column has no time zone), moved
-    by ``offset``.
+    by ``offset``. With ``zone``, they are multiples on its clock, as for ``dt.truncate``: a day begins at local
+    midnight, and has 23 or 25 hours when the clock changes.
 
     Args:
-        every: the length of a window, above 0 and at most 100,000 days.
+        every: the length of a window, above 0 and at most 100,000 days. Months have no fixed length, so they are
+            refused; see `Window` for windows of months.
         offset: how far the edges are moved, modulo ``every``.
+        zone: the time zone of the column of event time, such as ``"Europe/Berlin"``; None: edges in UTC.
 
-    Raises: ConfigurationError for a length out of range, or text that is no duration.
+    Raises: ConfigurationError for a length out of range, text that is no duration, or a zone that does not exist.
 
     >>> tumbling("1h", offset="15min").start(0) == 15 * 60 * 1_000_000
     True
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> at = pa.array(["2024-03-30T22:30:00", "2024-03-30T23:30:00"]).cast(pa.timestamp("s"))
+    >>> table = pa.table({"at": at.cast(pa.timestamp("s", "Europe/Berlin"))})
+    >>> rows = flow.Pipeline().source(op.from_arrow(table)).with_watermark("at")
+    >>> days = rows.window(op.tumbling("1d", zone="Europe/Berlin")).agg(n=op.count()).collect()
+    >>> [f"{start:%d %H:%M}" for start in days["window_start"].to_pylist()]
+    ['30 00:00', '31 00:00']
     """
     size = _length(every, "tumbling(every)")
-    return Tumbling(size, microseconds(offset, "tumbling(offset=)") % size)
+    shift = microseconds(offset, "tumbling(offset=)") % size
+    return Tumbling(size, shift) if zone is None else LocalTumbling(size, shift, _zone(zone))
 
 
 def hopping(period: Duration, *, every: Duration, offset: Duration = "0s") -> Hopping:
@@ -284,8 +298,27 @@ def same_window() -> SameWindow:
     return SameWindow()
 
 
+def _zone(zone: str) -> str:
+    """Return ``zone``. Raises: ConfigurationError if there is none of this name."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        pc.local_timestamp(pa.scalar(0, pa.timestamp("us", zone)))
+    except (pa.ArrowInvalid, TypeError) as error:
+        raise ConfigurationError(
+            f"tumbling(zone=) must be a time zone such as 'Europe/Berlin', got {zone!r}"
+        ) from error
+    return zone
+
+
 def _length(given: Duration, what: str) -> int:
     """Return a length of windows in microseconds. Raises: ConfigurationError if it is out of range."""
+    if isinstance(given, str) and _CALENDAR.fullmatch(given):
+        raise ConfigurationError(
+            f"{what}: months, quarters and years have no fixed length, got {given!r}; for windows of them write a "
+            "subclass of dataflow.Window, whose documentation has months as its example"
+        )
     length = microseconds(given, what)
     if not 0 < length <= LONGEST:
         raise ConfigurationError(f"{what} must be above 0 and at most 100,000 days, got {given!r}")
