@@ -25,6 +25,7 @@ from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.sink import Guarantee, Sink, TwoPhaseSink, TwoPhaseWriter
 from dataflow.contracts.source import END, Condition, Source, Split, SplitReader
 from dataflow.contracts.spec import Spec
+from dataflow.contracts.windows import Assigned, Window
 from dataflow.expressions import Expr, col, concat_str, from_epoch, lit, when
 from dataflow.planning.operator_table import register
 from dataflow.registry import offered as _offered
@@ -89,6 +90,8 @@ __all__ = [
     "OperatorContext",
     "Spec",
     "register",
+    "Window",
+    "Assigned",
     "Out",
     "Snapshot",
     "Source",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dataflow.contracts.windows import tumbling
+    from dataflow.contracts.window_kinds import cumulate, hopping, same_window, tumbling
     from dataflow.expressions import count, latest
     from operators.aggregation.custom_aggregates import aggregate_kernel
     from operators.aggregation.python_aggregates import aggregate_python
@@ -34,10 +34,12 @@ __all__ = [
     "collect",
     "console",
     "count",
+    "cumulate",
     "event_times",
     "from_arrow",
     "from_generator",
     "generate",
+    "hopping",
     "integers",
     "latest",
     "normal",
@@ -47,6 +49,7 @@ __all__ = [
     "read_ipc",
     "read_json",
     "read_parquet",
+    "same_window",
     "sequence",
     "tumbling",
     "uniform",
@@ -66,10 +69,12 @@ _HOMES = {
     "collect": "operators.sinks.collect",
     "console": "operators.sinks.console",
     "count": "dataflow.expressions",
+    "cumulate": "dataflow.contracts.window_kinds",
     "event_times": "operators.sources.recipes",
     "from_arrow": "operators.sources.arrow",
     "from_generator": "operators.sources.generator",
     "generate": "operators.sources.generate",
+    "hopping": "dataflow.contracts.window_kinds",
     "integers": "operators.sources.recipes",
     "latest": "dataflow.expressions",
     "normal": "operators.sources.recipes",
@@ -79,8 +84,9 @@ _HOMES = {
     "read_ipc": "operators.sources.ipc_files",
     "read_json": "operators.sources.json_lines",
     "read_parquet": "operators.sources.parquet",
+    "same_window": "dataflow.contracts.window_kinds",
     "sequence": "operators.sources.recipes",
-    "tumbling": "dataflow.contracts.windows",
+    "tumbling": "dataflow.contracts.window_kinds",
     "uniform": "operators.sources.recipes",
     "watch": "operators.sources.watch",
     "write_batches": "operators.sinks.batches",

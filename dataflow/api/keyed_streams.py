@@ -1,4 +1,7 @@
-"""Keyed and windowed streams: aggregates per key, and per key and window of event time."""
+"""Keyed and windowed streams: aggregates per key, and per key and window of event time.
+
+Aggregates over all rows are those of a stream with no key columns, which one subtask computes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from dataflow.api.streams import Stream
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.updates import CHANGE
-from dataflow.contracts.windows import EventTime, Tumbling, Window
+from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation, Latest, col
 from dataflow.planning.checks import (
@@ -47,17 +50,18 @@ class KeyedStream(Stream):
         """The names of the key columns, in the order in which they were given."""
         return self._edge.keys
 
-    def window(self, window: Tumbling, *, lateness: Duration = "0s") -> WindowedStream:
+    def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream:
         """Return the rows of each key, cut into windows of event time.
 
         Args:
-            window: ``op.tumbling("10s")``.
+            window: ``op.tumbling("10s")``, ``op.hopping("10s", every="2s")``, ``op.cumulate("1d", every="1h")``,
+                ``op.same_window()``, or a `Window` of your own.
             lateness: how long after its end (by the watermark) a window still takes rows. ``emit`` of
                 `WindowedStream.agg` decides how this affects its results.
 
         Raises:
-            GraphError: ``window`` is no window, or the stream has no event time (see `with_watermark`), or holds
-                updates (see `changes`).
+            GraphError: ``window`` is no window or does not fit the rows, or the stream has no event time (see
+                `with_watermark`), or holds updates (see `changes`).
             ConfigurationError: ``lateness`` is no duration.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
@@ -66,19 +70,28 @@ class KeyedStream(Stream):
         >>> rows.key_by("k").window(op.tumbling("10s")).agg(n=op.count()).collect()["n"].to_pylist()
         [2, 1]
         """
+        return WindowedStream(self, self._window(window), microseconds(lateness, "window(lateness=)"))
+
+    def _window(self, window: Window) -> Window:
+        """Return ``window`` if these rows can be cut into such windows. Raises: GraphError."""
         if not isinstance(window, Window):
-            raise GraphError(f"window: expected op.tumbling(...), got {window!r} ({type(window).__name__})")
+            raise GraphError(
+                f"window: expected windows such as op.tumbling(...), got {window!r} ({type(window).__name__})"
+            )
         self._refuse(
             "window",
             updates="it would count rows that a later row replaces",
             signed="it would count rows that are taken back",
         )
-        if self.time is None:
+        if self._time is None:
             raise GraphError(
                 "window: the stream has no event time; declare its column close to the source and before "
                 'key_by, as in .with_watermark("ts", delay="2s"), and keep that column'
             )
-        return WindowedStream(self, window, microseconds(lateness, "window(lateness=)"))
+        if window.merges:
+            raise GraphError(f"window: {window} merges windows, and no operator of .agg(...) does that")
+        window.check(self.schema, self._time)
+        return window
 
     def agg(
         self,
@@ -146,6 +159,7 @@ class KeyedStream(Stream):
         given = {"emit": emit, "every": every, "ttl": ttl, "ttl_from": None if ttl_from == "write" else ttl_from}
         check_options("agg", self.schema, name=name, parallelism=parallelism, **given)
         computed = self._aggregations(aggregations, named)
+        width = self._width(parallelism)
         upstream = self._pipeline.graph.upstream(self._node)
         chosen, because = choose_emit(emit, every, ttl, upstream, self._meaning)
         fields = [*self._key_fields(), *self._fields_of(computed)]
@@ -169,7 +183,7 @@ class KeyedStream(Stream):
             self._time if kept is not None else None,
             self._is_signed,
         )
-        return self._then(spec, pa.schema(fields), "agg", name, parallelism)
+        return self._then(spec, pa.schema(fields), "agg", name, width)
 
     def _check_change(self, method: str) -> None:
         """Raise GraphError if signed changes cannot be emitted, because rows have a column ``change`` of their own."""
@@ -244,6 +258,17 @@ class KeyedStream(Stream):
             return aggregation
         return replace(aggregation, by=col(self.time))
 
+    def _width(self, parallelism: int | None) -> int | None:
+        """Return the parallelism of an aggregate: 1 over all rows. Raises: GraphError if another one was asked for."""
+        if self.keys:
+            return parallelism
+        if parallelism not in (None, 1):
+            raise GraphError(
+                f"agg(parallelism=) must be 1 without keys, got {parallelism}: one subtask takes all rows; "
+                "for more subtasks, call key_by before"
+            )
+        return 1
+
     def _key_fields(self) -> list[pa.Field]:
         """Return the fields of the key columns in the output. Raises: SchemaMismatch for an unfit type."""
         from dataflow.state.arrays import is_key
@@ -263,7 +288,7 @@ class KeyedStream(Stream):
 
 
 class WindowedStream:
-    """A keyed stream cut into windows of event time; ``agg`` computes aggregates of each window.
+    """A stream cut into windows of event time, per key or over all rows; ``agg`` computes aggregates of each window.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> table = pa.table({"k": ["a"], "at": pa.array([1], pa.timestamp("s"))})
@@ -272,13 +297,14 @@ class WindowedStream:
     WindowedStream('timed' by k, tumbling(10000000us, offset=0us))
     """
 
-    def __init__(self, stream: KeyedStream, window: Tumbling, lateness: int) -> None:
+    def __init__(self, stream: KeyedStream, window: Window, lateness: int) -> None:
         self._stream = stream
         self._window = window
         self._lateness = lateness
 
     def __repr__(self) -> str:
-        return f"WindowedStream({self._stream.name!r} by {', '.join(self._stream.keys)}, {self._window})"
+        by = f" by {', '.join(self._stream.keys)}" if self._stream.keys else ""
+        return f"WindowedStream({self._stream.name!r}{by}, {self._window})"
 
     def agg(
         self,
@@ -290,10 +316,13 @@ class WindowedStream:
     ) -> Stream:
         """Return aggregates per key and window: keys, ``window_start``, ``window_end``, then one column per aggregate.
 
+        Windows without rows of a key have no result for it.
+
         A window's rows are emitted once the watermark has reached its end, and at the latest at the end of the input.
-        A row is *late* if its window ended, allowed lateness included, at or before the watermark. It is then counted
-        in the summary and emitted unchanged as ``.side("late")``. The event time of a result is the last moment of its
-        window, right before ``window_end``.
+        A row is *late* if its last window ended, allowed lateness included, at or before the watermark. It is then
+        counted in the summary and emitted unchanged as ``.side("late")``. If only some of its windows ended so early,
+        the row counts in the others; it is *partly late*, which the summary shows apart. The event time of a result is
+        the last moment of its window, right before ``window_end``.
 
         Args:
             aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
@@ -329,14 +358,19 @@ class WindowedStream:
         assert time is not None, "a windowed stream has event time"
         check_options("agg", stream.schema, name=name, parallelism=parallelism, emit=emit)
         computed = stream._aggregations(aggregations, named)
-        check_distinct([*stream.keys, "window_start", "window_end", *(a.name for a in computed)], "agg")
+        check_distinct(
+            [*stream.keys, "window_start", "window_end", *(a.name for a in computed)],
+            "agg",
+            "rename the column that is not of the window, before or with .alias(...)",
+        )
+        width = stream._width(parallelism)
         kind = edge_type(stream.schema.field(time.column).type, self._window)
         edges = [pa.field("window_start", kind), pa.field("window_end", kind)]
         chosen, because = choose_window_emit(emit, self._lateness)
         spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(computed), chosen, because)
         schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(computed)])
         time = EventTime("window_end", exclusive=True)
-        return stream._then(spec, schema, "window", name, parallelism, sides={LATE: stream.schema}, time=time)
+        return stream._then(spec, schema, "window", name, width, sides={LATE: stream.schema}, time=time)
 
 
 def _ttl(ttl: Duration | None, ttl_from: str) -> Ttl | None:

@@ -5,7 +5,7 @@ Every method checks its arguments and adds a node to the graph; nothing runs unt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,12 @@ from dataflow.api.functions import FunctionMethods
 from dataflow.clock import Duration
 from dataflow.contracts.sink import Sink
 from dataflow.contracts.updates import CHANGE, Updates, meaning_error
-from dataflow.contracts.windows import Tumbling
+from dataflow.contracts.windows import Window
 from dataflow.errors import GraphError, SchemaMismatch
-from dataflow.expressions import Expr
+from dataflow.expressions import Aggregation, Expr, Latest
 from dataflow.planning.checks import columns_of, key_names
 from dataflow.planning.graph import Edge, Partitioning
-from dataflow.planning.specs import Union, Write
+from dataflow.planning.specs import Emit, Union, Write
 from dataflow.registry import resolve
 
 if TYPE_CHECKING:
@@ -185,37 +185,67 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         edge = self._spread(Partitioning.HASH, key_names(sink.keys, self.schema, "sink")) if sink.keys else self._edge
         self._then(Write(sink), self.schema, "sink", name, parallelism, (edge,))
 
-    def agg(self, *aggregations: Any, **options: Any) -> Stream:
-        """Refuse aggregates, because they need a keyed stream: see `KeyedStream.agg`.
+    def agg(
+        self,
+        *aggregations: Aggregation | Latest | Mapping[str, Aggregation],
+        emit: str | Emit | None = None,
+        every: Duration | None = None,
+        name: str | None = None,
+        **named: Any,
+    ) -> Stream:
+        """Return aggregates over all rows, one column for each; `KeyedStream.agg` computes them per key.
+
+        One subtask computes them. Rows are folded before, in the subtasks that have them, if records of the aggregates
+        can be merged. Input that ends without a row gives one row: counts are 0, other aggregates null.
 
         Args:
-            aggregations: ignored.
-            options: ignored.
+            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
+            emit: ``"updates"``: a row for each batch, of which the last counts (see `changes`); ``"changes"``: the row
+                that was shown with ``change`` -1, and the new one with +1; ``"final"``: one row at the end. Default:
+                final for bounded input; else changes for signed input, updates for rows.
+            every: with updates and changes, the least time between two emissions. None: after each batch.
+            name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
+            named: aggregates under new names.
 
-        Raises: GraphError always; its message names `key_by`.
+        Raises:
+            GraphError: no aggregate is given, a value is not an aggregate, two columns have one name, or this stream
+                holds updates.
+            ConfigurationError: ``emit`` is unknown, ``every`` is zero, or is given with ``emit="final"``.
+            SchemaMismatch: an aggregate cannot take its column's type.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
-        >>> flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]}))).agg(total=flow.col("x").sum())
-        Traceback (most recent call last):
-        dataflow.errors.GraphError: agg: the stream has no key; call key_by first, as in stream.key_by('shop').agg(...)
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})))
+        >>> rows.agg(n=op.count(), total=flow.col("x").sum()).collect().to_pylist()
+        [{'n': 2, 'total': 3}]
+        >>> rows.filter(flow.col("x") > 2).agg(n=op.count(), total=flow.col("x").sum()).collect().to_pylist()
+        [{'n': 0, 'total': None}]
         """
-        raise GraphError("agg: the stream has no key; call key_by first, as in stream.key_by('shop').agg(...)")
+        return self._all_rows().agg(*aggregations, emit=emit, every=every, name=name, **named)
 
-    def window(self, window: Tumbling, *, lateness: Duration = "0s") -> WindowedStream:
-        """Refuse windows, because they need a keyed stream: see `KeyedStream.window`.
+    def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream:
+        """Return all rows, cut into windows of event time; `KeyedStream.window` cuts the rows of each key.
 
         Args:
-            window: ignored.
-            lateness: ignored.
+            window: as for `KeyedStream.window`.
+            lateness: likewise.
 
-        Raises: GraphError always; its message names `key_by`.
+        Returns: a stream whose aggregates have no key columns, and are computed in one subtask.
+
+        Raises: the errors of `KeyedStream.window`.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
-        >>> flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]}))).window(op.tumbling("1min"))
-        Traceback (most recent call last):
-        dataflow.errors.GraphError: window: the stream has no key; call key_by first, as in ...
+        >>> table = pa.table({"at": pa.array([1, 2, 12], pa.timestamp("s"))})
+        >>> rows = flow.Pipeline().source(op.from_arrow(table)).with_watermark("at")
+        >>> rows.window(op.tumbling("10s")).agg(n=op.count()).collect()["n"].to_pylist()
+        [2, 1]
         """
-        raise GraphError("window: the stream has no key; call key_by first, as in stream.key_by('shop').window(...)")
+        return self._all_rows().window(window, lateness=lateness)
+
+    def _all_rows(self) -> KeyedStream:
+        """Return this stream, such that one subtask of the next operator gets all rows."""
+        from dataflow.api.keyed_streams import KeyedStream
+
+        return KeyedStream(self._pipeline, self._node, self._spread(Partitioning.HASH))
 
     def collect(self, *, net: bool = False, **options: Any) -> pa.Table:
         """Run the operators that this stream depends on, and return its rows.

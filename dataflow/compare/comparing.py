@@ -231,7 +231,7 @@ class _Comparison:
 
 def most_late(late: Mapping[str, int], result: RunResult) -> dict[str, int]:
     """Return the larger number of late rows of ``late`` and ``result`` for each operator, by name."""
-    others = {operator.operator: operator.late for operator in result.operators if operator.late}
+    others = {o.operator: o.late + o.partly_late for o in result.operators if o.late or o.partly_late}
     return {name: max(late.get(name, 0), others.get(name, 0)) for name in {**late, **others}}
 
 

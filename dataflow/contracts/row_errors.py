@@ -73,9 +73,12 @@ class RowTally:
 
     They are not part of checkpoints: all counts of a run begin at zero, also after a restore. A tally also carries the
     subtask's choices to ``RunResult.tuning``.
+
+    ``partly_late`` counts rows that some of their windows did not get, because these were over; they are not ``late``.
     """
 
     late: int = 0
+    partly_late: int = 0
     skipped: int = 0
     pruned: int = 0
     samples: list[RowError] = field(default_factory=list)

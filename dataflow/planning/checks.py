@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dataflow.clock import Duration
 from dataflow.contracts.source import Source
 from dataflow.contracts.updates import Meaning, Signed
-from dataflow.contracts.windows import Tumbling
+from dataflow.contracts.windows import Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation, Expr, col, lit
 from dataflow.planning.specs import Emit, Read
@@ -270,12 +270,12 @@ def columns_of(schema: pa.Schema) -> str:
     return ", ".join(f"{f.name}: {f.type}{'' if f.nullable else ' not null'}" for f in schema)
 
 
-def edge_type(time: pa.DataType, window: Tumbling) -> pa.DataType:
+def edge_type(time: pa.DataType, window: Window) -> pa.DataType:
     """Return the type of window edges for event times of type ``time``: the same, or finer if the edges need it."""
     import pyarrow as pa
 
-    unit = time.unit if window.size % _UNIT[time.unit] == 0 == window.offset % _UNIT[time.unit] else "us"
-    return pa.timestamp(unit, time.tz)
+    fits = all([length % _UNIT[time.unit] == 0 for length in window.lengths])
+    return pa.timestamp(time.unit if fits else "us", time.tz)
 
 
 _UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}

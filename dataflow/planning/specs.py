@@ -16,7 +16,7 @@ from dataflow.contracts.sink import Sink
 from dataflow.contracts.source import Json, Source
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.updates import CHANGE, Meaning, Signed, Updates, meaning_error, quoted_names, word_of
-from dataflow.contracts.windows import EventTime, Tumbling
+from dataflow.contracts.windows import EventTime, Sliced, Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -402,7 +402,7 @@ class WindowAggregate(Grouped):
 
     keys: tuple[str, ...]
     time: EventTime
-    window: Tumbling
+    window: Window
     lateness: int
     aggregations: tuple[Aggregation, ...]
     emit: Emit
@@ -414,7 +414,11 @@ class WindowAggregate(Grouped):
 
     @property
     def row_keys(self) -> tuple[str, ...]:
-        return *self.keys, "window_start"
+        return (*self.keys, "window_start") if self.window.ends_follow else self.update_keys
+
+    @property
+    def takes_records(self) -> bool:
+        return not self.window.overlaps or isinstance(self.window, Sliced)
 
     @property
     def sees_batches(self) -> bool:  # type: ignore[override]
@@ -438,7 +442,7 @@ class WindowAggregate(Grouped):
         return {**detail, "emit": self.emit.value} if self.lateness and self.emit is Emit.FINAL else detail
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
-        return {*self.keys, self.time.column, *self._aggregated()}
+        return {*self.keys, self.time.column, *self.window.columns, *self._aggregated()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,7 @@ class OperatorMetrics:
         samples: some of the skipped rows, with their errors.
         lateness: the distribution of lateness: ``lateness.share``, ``lateness.quantile(0.9)`` and ``lateness.most``.
         rows_pruned: for a source, rows of row groups that it did not decode, because no row in them passes a filter.
+        partly_late: rows that were too late for some of their windows, and count in the others; not in ``late``.
     """
 
     operator: str
@@ -82,6 +83,7 @@ class OperatorMetrics:
     samples: Sequence[RowError] = ()
     lateness: Lateness = field(default_factory=Lateness)
     rows_pruned: int = 0
+    partly_late: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,11 @@ class RunResult:
     def late(self) -> int:
         """The number of rows too late for a window, over all operators; ``operator(name).late`` counts those of one."""
         return sum(o.late for o in self.operators)
+
+    @property
+    def partly_late(self) -> int:
+        """The number of rows too late for some of their windows, which lack them; the others have them."""
+        return sum(o.partly_late for o in self.operators)
 
     @property
     def skipped(self) -> int:
@@ -403,6 +410,7 @@ def _metrics(name: str, task: Task, now: int) -> TaskMetrics:
             tuple(n.tally.samples),
             Lateness.together([n.tally.lateness]),
             n.tally.pruned,
+            n.tally.partly_late,
         )
         for n in task.chain.nodes
     ]
@@ -421,6 +429,7 @@ def _together(name: str, parts: Sequence[OperatorMetrics]) -> OperatorMetrics:
         tuple(sample for o in parts for sample in o.samples),
         Lateness.together(o.lateness for o in parts),
         sum(o.rows_pruned for o in parts),
+        sum(o.partly_late for o in parts),
     )
 
 

@@ -67,11 +67,19 @@ def note_failure_left(notices: Notices, pipeline: str, error: BaseException | No
 
 
 def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[BarrierflowWarning]:
-    """Return a warning for each operator whose late rows are neither in its result nor read from a side output."""
+    """Return the warnings of each operator with late rows, unless its side output is read, or with partly late ones."""
     nodes = {node.name: node for node in graph}
     read = {graph.nodes[edge.source].name for node in graph for edge in node.inputs if edge.tag == LATE}
     collected: list[BarrierflowWarning] = []
     for o in operators:
+        if o.partly_late:
+            rows = "1 row" if o.partly_late == 1 else f"{o.partly_late:,} rows"
+            collected.append(
+                LateRowsWarning(
+                    f"{rows} came too late for some windows of {o.operator!r}, whose results lack them; wait longer with "
+                    "delay= or lateness="
+                )
+            )
         if not o.late or o.operator in read:
             continue
         share = share_text(o.lateness)

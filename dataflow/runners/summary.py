@@ -67,6 +67,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "outputs": dict(result.outputs),
         "changes": dict(result.changes),
         "late": result.late,
+        "partly_late": result.partly_late,
         "skipped": result.skipped,
         "samples": [{"where": s.where, "row": s.row, "error": s.error} for s in result.samples],
         "checkpoints": {
@@ -84,6 +85,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
                 "rows_in": o.rows_in,
                 "rows_out": o.rows_out,
                 "late": o.late,
+                "partly_late": o.partly_late,
                 "late_share": o.lateness.share,
                 "late_by_us": o.lateness.to_json(),
                 "skipped": o.skipped,
@@ -129,6 +131,8 @@ def _lines(result: RunResult) -> list[str]:
         for o in result.operators
         if o.late and o.lateness.rows
     ]
+    if result.partly_late:
+        lines.append("  partly late: " + _counted({o.operator: o.partly_late for o in result.operators}))
     lines.append("  skipped: " + _counted({o.operator: o.skipped for o in result.operators}))
     lines += [_short(f"    {s.where}: {s.row}: {s.error}") for s in result.samples[:SAMPLES]]
     if result.mode is not None:

@@ -67,7 +67,7 @@ def hash_partition(
     """Return the part of ``batch`` for each of ``parallelism`` subtasks, None for an empty part.
 
     Rows of one subtask keep their order. The parts are slices that share memory with each other. If a single subtask
-    gets every row, its part is ``batch`` itself.
+    gets every row, its part is ``batch`` itself. Without keys, the first one does.
 
     >>> batch = pa.record_batch({"k": [1, 2, 3, 1], "v": ["a", "b", "c", "d"]})
     >>> parts = hash_partition(batch, ["k"], parallelism=2, max_key_groups=128)
@@ -76,8 +76,8 @@ def hash_partition(
     """
     if not batch.num_rows:
         return [None] * parallelism
-    if parallelism == 1:
-        return [batch]
+    if parallelism == 1 or not keys:
+        return [batch, *[None] * (parallelism - 1)]
     order, offsets = partition_rows(hash_rows([batch.column(key) for key in keys]), parallelism, max_key_groups)
     counts = np.diff(offsets)
     alone = int(counts.argmax())

@@ -35,7 +35,7 @@ from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
 from dataflow.untrusted import parsed
-from operators.aggregation.partials import RECORD, is_partial
+from operators.aggregation.partials import RECORD, is_partial, key_columns, state_keys
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.restoring import first_format, restoring
 from operators.aggregation.show_state import shown_state
@@ -51,6 +51,7 @@ CHUNK = 65_536
 """The largest batch, in rows, of an emission that is split into several batches."""
 
 _LEAST = -(2**63)
+_ONE_ROW = pa.record_batch({"": [None]})
 _SWEPT, _SWEPT_A_ROW, _SWEPT_AT_ONCE = 1024, 2, 8192
 """Slots that are searched for expired values: after a batch, for each of its rows, and at a watermark."""
 
@@ -100,7 +101,8 @@ class AggregateOperator(Operator):
         self._timer_set = False
         self._aggregations = list(aggregations)
         self._keys = list(keys)
-        self._key_schema = key_schema(context.output_schema, keys)
+        self._key_schema = state_keys(key_schema(context.output_schema, keys))
+        self._has_emitted = False
         self._start()
         self._check_output()
         if context.restored is not None and context.restored.values:
@@ -110,7 +112,12 @@ class AggregateOperator(Operator):
         """Begin with empty state."""
         self._records = Records(self._aggregations, self._context.input_schemas[0], self._context.name, self._weight)
         self._state = KeyedState(self._key_schema, self._records, ttl=self._ttl)
-        self._shown = ShownRows(self._records, self._naming_key) if self._emit is Emit.CHANGES else None
+        is_shown = self._emit is Emit.CHANGES
+        self._shown = ShownRows(self._records, self._present, self._naming_key) if is_shown else None
+
+    def _present(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        """Return whether each slot has a row in the result: if it has rows, and always over all rows."""
+        return self._records.present(slots) if self._keys else np.ones(len(slots), np.bool_)
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -127,7 +134,7 @@ class AggregateOperator(Operator):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
         if not batch.num_rows:
             return None
-        keys = [batch.column(key) for key in self._keys]
+        keys = key_columns(batch, self._keys)
         if self._ttl is None:
             slots, _ = self._state.insert(keys)
         else:
@@ -147,7 +154,10 @@ class AggregateOperator(Operator):
             out.emit(self._rows(self._records.touched))
             self._records.forget_touched()
         elif self._weight is not None:
-            self._drop_vacant()
+            touched = self._records.touched.copy()
+            self._state.change(touched)
+            self._records.forget_touched()
+            self._drop_vacant(touched)
         return None
 
     def _fold(self, batch: pa.RecordBatch, slots: Slots) -> None:
@@ -190,6 +200,12 @@ class AggregateOperator(Operator):
         return self._emit_touched(out) if len(self._records.touched) else None
 
     def finish(self, out: Out) -> Iterator[None] | None:
+        if not self._keys and not self._state.live and not self._has_emitted:
+            slots, _ = self._state.insert(key_columns(_ONE_ROW, ()))  # there were no rows: an empty record
+            if self._emit is Emit.UPDATES:
+                out.emit(self._rows(slots))
+            elif self._shown is not None:
+                self._shown.touch(slots)
         if self._emit is Emit.FINAL:
             return self._emit_all(out)
         return self._emit_touched(out) if len(self._records.touched) else None
@@ -198,6 +214,8 @@ class AggregateOperator(Operator):
         values: dict[str, Json] = {"aggregations": self._described()}
         if self._ttl is not None:
             values["now"] = self._now
+        if self._has_emitted:
+            values["emitted"] = True
         shown = {} if self._shown is None or self._every is None else {SHOWN: self._shown_table(self._shown)}
         return Snapshot(values, shown, {"state": self._state})
 
@@ -233,6 +251,7 @@ class AggregateOperator(Operator):
         elif not parts:
             raise CheckpointDamaged(f"{self._context.name}: the checkpoint has no table of its keys")
         self._now = parsed(int, restored.values.get("now", _LEAST), f"{self._context.name}: the time of its state")
+        self._has_emitted = "emitted" in restored.values
         with restoring(self._context.name):
             self._state.restore(parts, self._context.key_groups, self._context.max_key_groups)
         if self._shown is not None and SHOWN in restored.tables:
@@ -246,26 +265,28 @@ class AggregateOperator(Operator):
         return described
 
     def _rows(self, slots: Slots) -> pa.RecordBatch:
-        slots = slots[self._records.present(slots)]
+        slots = slots[self._present(slots)]
         with self._naming_key(slots):
             columns = self._records.read(slots)
-        return pa.RecordBatch.from_arrays([*self._state.keys(slots), *columns], schema=self._context.output_schema)
+        return pa.RecordBatch.from_arrays([*self._user_keys(slots), *columns], schema=self._context.output_schema)
+
+    def _user_keys(self, slots: Slots) -> list[pa.Array]:
+        """Return the key columns of the output; over all rows there are none."""
+        return self._state.keys(slots)[: len(self._keys)]
 
     def _emit_changes(self, shown: ShownRows, out: Out) -> Iterator[None]:
         touched = self._records.touched.copy()
         self._state.change(touched)
         for slots, columns, weights in shown.changes():
-            arrays = [*self._state.keys(slots), *columns, to_array(weights)]
+            arrays = [*self._user_keys(slots), *columns, to_array(weights)]
             out.emit(pa.RecordBatch.from_arrays(arrays, schema=self._context.output_schema))
             yield
-        self._state.delete(self._records.vacant(touched))
+        self._drop_vacant(touched)
 
-    def _drop_vacant(self) -> None:
-        """Drop the keys touched since the last call of which nothing is left."""
-        touched = self._records.touched.copy()
-        self._state.change(touched)
-        self._records.forget_touched()
-        self._state.delete(self._records.vacant(touched))
+    def _drop_vacant(self, slots: Slots) -> None:
+        """Drop the keys of ``slots`` of which nothing is left."""
+        if self._weight is not None and self._keys:
+            self._state.delete(self._records.vacant(slots))
 
     def _emit_touched(self, out: Out) -> Iterator[None]:
         if self._shown is not None:
@@ -283,6 +304,7 @@ class AggregateOperator(Operator):
         for start in range(0, len(slots), CHUNK):
             out.emit(self._rows(slots[start : start + CHUNK]))
             yield
+        self._has_emitted = not self._keys
         self._start()
 
     def _set_timer(self) -> None:
@@ -292,7 +314,7 @@ class AggregateOperator(Operator):
 
     def _check_output(self) -> None:
         change = [pa.int8()] if self._emit is Emit.CHANGES else []
-        expected = [*self._key_schema.types, *self._records.types, *change]
+        expected = [*self._key_schema.types[: len(self._keys)], *self._records.types, *change]
         if self._context.output_schema.types != expected:
             raise SchemaMismatch(
                 f"{self._context.name}: keys and aggregates have the types {[str(t) for t in expected]}, but the "

@@ -12,6 +12,7 @@ those of the aggregate downstream do: numbers of both signs only if they are sma
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +25,18 @@ from dataflow.planning.specs import Emit, Grouped, WindowAggregate
 from dataflow.state.dictionaries import key_schema, wide_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
-from operators.aggregation.partials import RECORD, folded_columns, partial_schema
+from operators.aggregation.partials import (
+    RECORD,
+    folded_columns,
+    key_columns,
+    numbering_of,
+    partial_schema,
+    state_keys,
+)
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.window_times import Numbers, window_numbers
+from operators.aggregation.window_numbers import Numbered
+from operators.aggregation.window_times import Numbers
 
 __all__ = ["CombineOperator"]
 
@@ -76,7 +85,8 @@ class CombineOperator(RowKeeper):
         (schema,) = context.input_schemas
         self._context = context
         self._spec = spec
-        self._key_schema = key_schema(schema, spec.keys)
+        self._key_schema = state_keys(key_schema(schema, spec.keys))
+        self._numbering = numbering_of(spec, schema) if isinstance(spec, WindowAggregate) else None
         self._schema = wide_schema(partial_schema(spec, schema))
         self._most_records = _MOST_MEMORY // self._schema.field(RECORD).type.byte_width
         self._rows = folded_columns(schema, spec.keys, spec.aggregations)
@@ -146,7 +156,7 @@ class CombineOperator(RowKeeper):
         self._half = None
         self._measure(rows, len(touched))
         folded = pa.RecordBatch.from_arrays(
-            [*self._index.keys(touched), self._records.partials(touched)], schema=self._schema
+            [*self._user_keys(touched), self._records.partials(touched)], schema=self._schema
         )
         self._records.clear()
         self._pause_if_vain(rows)
@@ -161,7 +171,7 @@ class CombineOperator(RowKeeper):
     def _fold(self, batch: pa.RecordBatch, out: Out) -> bool:
         """Fold a batch into the records; return False if it must pass unchanged. Then no records are kept back."""
         rows = batch.select(self._rows.names)
-        keys = [rows.column(key) for key in self._spec.keys]
+        keys = key_columns(rows, self._spec.keys)
         if self._try_keys(keys, batch.num_rows):
             self.emit_kept(out)
             self._skip(batch.num_rows)
@@ -222,7 +232,7 @@ class CombineOperator(RowKeeper):
         rows = batch.select(self._rows.names)
         if self._has_many_keys:
             self._start()
-        keys = [rows.column(key) for key in spec.keys]
+        keys = key_columns(rows, spec.keys)
         if self._try_keys(keys, batch.num_rows):
             self._skip(batch.num_rows)
             return None
@@ -231,11 +241,11 @@ class CombineOperator(RowKeeper):
             self._reason = _LARGE
             return None
         slots = self._index.slots(keys)
-        windows = self._windows(spec, batch.column(spec.time.column))
-        if windows is None:
+        places = self._windows(spec, batch)
+        if places is None:
             self._skip(batch.num_rows)
             return None
-        columns = self._fold_windows(slots, arguments, *windows)
+        columns = self._fold_windows(slots, arguments, places)
         self._measure(batch.num_rows, len(self._records.touched))
         self._pause_if_vain(batch.num_rows)
         self._records.clear()
@@ -267,42 +277,50 @@ class CombineOperator(RowKeeper):
         chosen = "on" if self._left <= 0 and self._reason == _MEASURED and pays else off
         return Choice("folding", chosen, self._reason, counts, {"pays": _PAYS, "small": _SMALL})
 
-    def _windows(self, spec: WindowAggregate, times: pa.Array) -> tuple[Numbers, int, int] | None:
-        """Return each row's window, the first, and their number; None if too many, or a time is null."""
-        if times.null_count:
+    def _windows(self, spec: WindowAggregate, batch: pa.RecordBatch) -> _Places | None:
+        """Return the window of each row; None if there are too many windows, or a time is null."""
+        if batch.column(spec.time.column).null_count:
             self._reason = _NULL_TIMES
             return None
-        numbers, low, high = window_numbers(times, spec.window, spec.time.back)
-        spread = high - low + 1
-        places = spread * len(self._index)
-        if places > self._most_records:
-            self._measure(len(times), places, _WINDOWS)
+        assert self._numbering is not None, f"{spec} has windows"
+        numbered = self._numbering.of(batch)
+        if numbered is None:  # no row is in a window
             return None
-        return numbers, low, spread
+        assert numbered.rows is None, f"{spec.window} gives a row several windows"
+        if numbered.starts is None:
+            windows = _Places(numbered.numbers, numbered.low, numbered.high - numbered.low + 1)
+        else:
+            windows = _by_value(numbered, numbered.starts)
+        places = windows.count * len(self._index)
+        if places > self._most_records:
+            self._measure(batch.num_rows, places, _WINDOWS)
+            return None
+        return windows
 
-    def _fold_windows(
-        self, slots: Slots, arguments: Sequence[pa.Array], numbers: Numbers, low: int, spread: int
-    ) -> list[pa.Array]:
-        """Return a record for each key and window; the record of slot s out of n in window low + w is at w * n + s.
+    def _user_keys(self, slots: Slots) -> list[pa.Array]:
+        """Return the key columns of ``slots`` that the rows have."""
+        return self._index.keys(slots)[: len(self._spec.keys)]
+
+    def _fold_windows(self, slots: Slots, arguments: Sequence[pa.Array], windows: _Places) -> list[pa.Array]:
+        """Return a record for each key and window; the record of slot s out of n in window w is at w * n + s.
 
         Rows are mostly in order of time, so the records in use at a time are adjacent.
         """
         from operators.kernels.windows import count_places, find_places
 
         known, places = len(self._index), np.empty(len(slots), np.int32)
-        find_places(slots, numbers, low, known, places)
-        self._fold_into(places, arguments, spread)
+        find_places(slots, windows.of_rows, windows.first, known, places)
+        self._fold_into(places, arguments, windows.count)
         touched = self._records.touched
         counts = self._records.rows(touched)
         if counts is None:
-            if len(self._counts) < known * spread:
-                self._counts = np.zeros(2 * known * spread, np.int64)
+            if len(self._counts) < known * windows.count:
+                self._counts = np.zeros(2 * known * windows.count, np.int64)
             counts = np.empty(len(touched), np.int64)
             count_places(places, touched, self._counts, counts)
-        windows = low + (touched // known).astype(np.int64)
         return [
-            *self._index.keys(touched % known),
-            to_array(windows),
+            *self._user_keys(touched % known),
+            *windows.columns(touched // known),
             to_array(counts),
             self._records.partials(touched),
         ]
@@ -313,3 +331,33 @@ class CombineOperator(RowKeeper):
         except SumOverflow as error:
             slot = places[error.row : error.row + 1] % len(self._index)
             raise overflow_of(self._context.name, error, self._index.keys(slot), self._key_schema) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The windows of a batch: row i is in window ``of_rows[i] - first``, below ``count``.
+
+    ``numbers`` are the columns that number the windows in records, with an entry for each window; None: one column,
+    from ``first`` on.
+    """
+
+    of_rows: Numbers
+    first: int
+    count: int
+    numbers: tuple[Numbers, ...] | None = None
+
+    def columns(self, windows: Slots) -> list[pa.Array]:
+        """Return the columns that number ``windows`` in records."""
+        if self.numbers is None:
+            return [to_array(self.first + windows.astype(np.int64))]
+        return [to_array(column[windows]) for column in self.numbers]
+
+
+def _by_value(numbered: Numbered, starts: Numbers) -> _Places:
+    """Return the distinct windows, by start and end. Neighbours mostly have the same window."""
+    changes = np.flatnonzero((np.diff(numbered.numbers) != 0) | (np.diff(starts) != 0)) + 1
+    runs = np.concatenate([[0], changes])
+    windows, of_runs = np.unique(np.stack([starts[runs], numbered.numbers[runs]], 1), axis=0, return_inverse=True)
+    of_rows = np.repeat(of_runs.reshape(-1), np.diff(np.append(runs, len(starts))))
+    first, last = (np.ascontiguousarray(windows[:, i]) for i in (0, 1))
+    return _Places(of_rows, 0, len(windows), (first, last))

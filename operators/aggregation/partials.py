@@ -1,7 +1,10 @@
 """Partial batches: rows of keyed aggregates folded into records before the shuffle to the subtask that owns the key.
 
-A partial batch has the key columns, ``WINDOW`` and ``ROWS`` if there are windows, and ``RECORD``. Channels carry
-partial and plain batches; the schema tells them apart.
+A partial batch has the key columns, ``WINDOW`` and ``ROWS`` if there are windows, and ``RECORD``. Windows that are not
+numbered by slice have ``START`` before ``WINDOW`` (see ``window_numbers``). Channels carry partial and plain batches;
+the schema tells them apart.
+
+Aggregates over all rows have no key columns. Their state has the key ``ALL`` instead, which is 0 in every row.
 """
 
 from __future__ import annotations
@@ -9,32 +12,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from dataflow.arrow_values import to_array
 from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import Aggregation
 from dataflow.planning.specs import Grouped, WindowAggregate
-from operators.aggregation.records import partial_type
+from operators.aggregation.records import is_mergeable, partial_type
+from operators.aggregation.window_numbers import START, Numbering, numbering
 
 __all__ = [
+    "ALL",
     "OPEN",
     "RECORD",
     "ROWS",
     "WINDOW",
     "check_partial",
-    "check_windows",
     "folded_columns",
     "is_partial",
+    "key_columns",
+    "numbering_of",
     "partial_schema",
+    "state_keys",
 ]
+
+ALL: Final = "barrierflow:all"
+"""The key column of the state of an aggregate over all rows."""
 
 RECORD: Final = "barrierflow:record"
 """The column of records, in the memory layout of ``Records``."""
 WINDOW: Final = "barrierflow:window"
-"""The column of window numbers."""
+"""The column of window numbers (``window_numbers``)."""
 OPEN: Final = "open"
-"""The value of a snapshot with the number of the first window that was not complete, or still took late rows."""
+"""The value of a snapshot with the first number with a window that was not complete, or still took late rows."""
 ROWS: Final = "barrierflow:rows"
 """The column with the number of rows that a record holds."""
 
@@ -48,9 +59,15 @@ def partial_schema(spec: Grouped, schema: pa.Schema) -> pa.Schema:
     """Return the columns of partial batches for ``spec`` over rows of ``schema``."""
     keys: Sequence[pa.Field] = [schema.field(key) for key in spec.keys]
     record = pa.field(RECORD, partial_type(spec.aggregations, schema))
-    if not spec.windowed:
+    if not isinstance(spec, WindowAggregate):
         return pa.schema([*keys, record])
-    return pa.schema([*keys, pa.field(WINDOW, pa.int64()), pa.field(ROWS, pa.int64()), record])
+    own = [*numbering_of(spec, schema).key_fields, pa.field(WINDOW, pa.int64()), pa.field(ROWS, pa.int64())]
+    return pa.schema([*keys, *own, record])
+
+
+def numbering_of(spec: WindowAggregate, schema: pa.Schema) -> Numbering:
+    """Return how the state of ``spec`` over rows of ``schema`` is numbered."""
+    return numbering(spec.window, spec.time, mergeable=is_mergeable(spec.aggregations, schema))
 
 
 def check_partial(batch: pa.RecordBatch, spec: object, what: str) -> None:
@@ -58,24 +75,22 @@ def check_partial(batch: pa.RecordBatch, spec: object, what: str) -> None:
 
     Raises: CheckpointDamaged if a record, its window or its number of rows is null, or a window lies out of range.
     """
-    own = [name for name in (RECORD, ROWS, WINDOW) if name in batch.schema.names]
+    own = [name for name in (RECORD, ROWS, WINDOW, START) if name in batch.schema.names]
     if any([batch.column(name).null_count for name in own]):
         raise CheckpointDamaged(f"{what}: some records are null")
     if isinstance(spec, WindowAggregate):
-        check_windows(batch.column(WINDOW), spec.window.size, what)
+        # records that are here can be merged
+        numbering(spec.window, spec.time, mergeable=True).check(batch.column(WINDOW), what)
 
 
-def check_windows(numbers: pa.Array | pa.ChunkedArray, size: int, what: str) -> None:
-    """Raise CheckpointDamaged unless ``numbers`` are of windows that begin and end within 64 bits.
+def state_keys(keys: pa.Schema) -> pa.Schema:
+    """Return the key columns of the state of an aggregate that is keyed by ``keys``."""
+    return keys if len(keys) else pa.schema([pa.field(ALL, pa.int8())])
 
-    ``size`` is the length of a window in microseconds.
-    """
-    if numbers.type != pa.int64() or numbers.null_count:
-        raise CheckpointDamaged(f"{what}: window numbers are {numbers.type} with {numbers.null_count} nulls")
-    bounds = pc.min_max(numbers).as_py() if len(numbers) else {"min": 0, "max": 0}
-    most = 2**62 // size
-    if not -most <= bounds["min"] <= bounds["max"] <= most:
-        raise CheckpointDamaged(f"{what}: window numbers {bounds['min']} to {bounds['max']} are out of range")
+
+def key_columns(batch: pa.RecordBatch, keys: Sequence[str]) -> list[pa.Array]:
+    """Return the key columns of the rows of ``batch`` for the state."""
+    return [batch.column(key) for key in keys] or [to_array(np.zeros(batch.num_rows, np.int8))]
 
 
 def folded_columns(schema: pa.Schema, keys: Sequence[str], aggregations: Sequence[Aggregation]) -> pa.Schema:

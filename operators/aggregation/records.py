@@ -165,6 +165,16 @@ class Records:
         reset_records(self._records.rows, self.touched, self.template, self._layout.width, 0)
         self._touches = 0
 
+    def reset(self, slots: Slots) -> None:
+        """Reset the records of ``slots``, which stay in the list of touched slots if they are in it.
+
+        Only for records that are ``mergeable``.
+        """
+        from dataflow.state.kernels.keyed import reset_records
+
+        assert self.mergeable, "these records are more than their words"
+        reset_records(self._records.rows, slots, self.template, self._layout.width, 1)
+
     def fold(self, batch: pa.RecordBatch, slots: Slots, known: int = 0) -> None:
         """Fold row i of ``batch`` into the record of ``slots[i]``; all slots are below ``known``.
 

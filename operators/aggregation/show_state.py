@@ -21,9 +21,10 @@ from dataflow.planning.specs import Aggregate, Emit, Grouped, WindowAggregate
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from dataflow.untrusted import parsed
-from operators.aggregation.partials import OPEN, RECORD, WINDOW, folded_columns
+from operators.aggregation.partials import OPEN, RECORD, WINDOW, folded_columns, numbering_of
 from operators.aggregation.records import Records
 from operators.aggregation.restoring import first_format
+from operators.aggregation.window_numbers import START
 from operators.aggregation.window_times import edges
 
 __all__ = ["rows_of_partials", "shown_state"]
@@ -59,7 +60,7 @@ def shown_state(spec: Grouped, state: Snapshot, taken: pa.Schema, made: pa.Schem
 
 
 def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snapshot) -> pa.Table:
-    """One row for each key, or each key and open window; ``taken`` and ``made`` are its rows' columns.
+    """One row for each key, or each key and open window or slice; ``taken`` and ``made`` are its rows' columns.
 
     Values that have expired and windows that are complete are left out, whether or not they are removed yet.
     """
@@ -72,7 +73,9 @@ def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snap
     if not parts:
         return made.empty_table()
     records, ttl = _records(spec, taken), spec.ttl if isinstance(spec, Aggregate) else None
-    count = len(spec.keys) + isinstance(spec, WindowAggregate)
+    count = max(1, len(spec.keys))
+    if isinstance(spec, WindowAggregate):
+        count += len(numbering_of(spec, taken).key_fields) + 1
     held = KeyedState(pa.schema(list(parts[0]["keys"].schema)[:count]), records, ttl=ttl)
     held.restore(parts)
     slots = held.slots
@@ -82,16 +85,17 @@ def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snap
     if isinstance(spec, WindowAggregate):
         first = parsed(int, state.values.get(OPEN, _LEAST), "the first open window")
         slots = slots[to_numbers(held.keys(slots)[-1]) >= first]
-    keys = pa.RecordBatch.from_arrays(held.keys(slots), [*spec.keys, WINDOW][:count])
-    return _rows(spec, made, keys.columns[: len(spec.keys)], _numbers(keys), records, slots)
+    keys = held.keys(slots)
+    return _rows(made, keys[: len(spec.keys)], _edges_of(spec, taken, made, keys), records, slots)
 
 
 def rows_of_partials(spec: Grouped, taken: pa.Schema, made: pa.Schema, batch: pa.RecordBatch) -> pa.Table:
     """Rows that were folded on their way: what they come to for each key, as the aggregate would say it."""
     records, count = _records(spec, taken), batch.num_rows
     records.merge(batch.column(RECORD), np.arange(count, dtype=np.int32), count)
-    columns = [batch.column(name) for name in spec.keys]
-    return _rows(spec, made, columns, _numbers(batch), records, np.arange(count, dtype=np.int32))
+    columns = [batch.column(name) for name in (*spec.keys, START, WINDOW) if name in batch.schema.names]
+    bounds = _edges_of(spec, taken, made, columns)
+    return _rows(made, columns[: len(spec.keys)], bounds, records, np.arange(count, dtype=np.int32))
 
 
 def _records(spec: Grouped, taken: pa.Schema) -> Records:
@@ -99,23 +103,16 @@ def _records(spec: Grouped, taken: pa.Schema) -> Records:
     return Records(spec.aggregations, schema, "state", col(CHANGE) if spec.signed else None)
 
 
-def _numbers(rows: pa.Table | pa.RecordBatch) -> np.ndarray | None:
-    """Which window each row is of."""
-    return to_numbers(rows.column(WINDOW)) if WINDOW in rows.schema.names else None
+def _edges_of(spec: Grouped, taken: pa.Schema, made: pa.Schema, keys: Sequence[pa.Array]) -> list[pa.Array]:
+    """Return the edges of the window, or the slice, of each row; ``keys`` ends with the columns that number them."""
+    if not isinstance(spec, WindowAggregate):
+        return []
+    own, kind = numbering_of(spec, taken), made.field("window_start").type
+    starts = to_numbers(keys[-2]) if own.key_fields else None
+    return [edges(times, kind) for times in own.edges(to_numbers(keys[-1]), starts)]
 
 
 def _rows(
-    spec: Grouped,
-    made: pa.Schema,
-    keys: Sequence[pa.Array],
-    numbers: np.ndarray | None,
-    records: Records,
-    slots: Slots,
+    made: pa.Schema, keys: Sequence[pa.Array], bounds: Sequence[pa.Array], records: Records, slots: Slots
 ) -> pa.Table:
-    bounds: list[pa.Array] = []
-    if isinstance(spec, WindowAggregate):
-        assert numbers is not None, f"rows of windows without {WINDOW}"
-        kind, starts = made.field("window_start").type, numbers * spec.window.size + spec.window.offset
-        bounds = [edges(starts, kind), edges(starts + spec.window.size, kind)]
-    values = records.read(slots)
-    return pa.Table.from_arrays([*keys, *bounds, *values], schema=made)
+    return pa.Table.from_arrays([*keys, *bounds, *records.read(slots)], schema=made)

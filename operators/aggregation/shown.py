@@ -31,12 +31,18 @@ Numbers = npt.NDArray[np.int64]
 class ShownRows:
     """The shown rows of the slots that ``records`` lists as touched, as they were before they were touched.
 
-    Call ``touch`` before rows are folded, then ``changes`` once to emit. ``naming_key(slots)`` is a context in which an
-    error of a sum gets the key of its slot.
+    Call ``touch`` before rows are folded, then ``changes`` once to emit. ``present(slots)`` returns whether each slot
+    has a row to show; ``naming_key(slots)`` is a context in which an error of a sum gets the key of its slot.
     """
 
-    def __init__(self, records: Records, naming_key: Callable[[Slots], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self,
+        records: Records,
+        present: Callable[[Slots], Mask],
+        naming_key: Callable[[Slots], AbstractContextManager[None]],
+    ) -> None:
         self._records = records
+        self._present = present
         self._naming_key = naming_key
         self._columns: list[list[pa.Array]] = []
         #: By touched slot: its row among those kept; -1: it was not shown.
@@ -74,7 +80,7 @@ class ShownRows:
         self, slots: Slots, places: npt.NDArray[np.int64], kept: Sequence[pa.Array]
     ) -> tuple[Slots, list[pa.Array], npt.NDArray[np.int8]]:
         records = self._records
-        gone, present = records.shown(slots), records.present(slots)  # a row that expired is not taken back
+        gone, present = records.shown(slots), self._present(slots)  # a row that expired is not taken back
         old = [column.take(to_array(places[gone])) for column in kept]
         with self._naming_key(slots[present]):
             new = records.read(slots[present])

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.windows import Tumbling
+from dataflow.contracts.windows import Sliced
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.arrays import words
 
-__all__ = ["Numbers", "edges", "latest", "row_times", "window_numbers"]
+__all__ = ["Numbers", "edges", "latest", "row_times", "slice_numbers"]
 
 Numbers = npt.NDArray[np.int64]
-"""Window numbers."""
+"""Numbers of windows or slices, or times in microseconds."""
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
@@ -47,30 +47,36 @@ def row_times(times: pa.Array, back: int = 0) -> npt.NDArray[np.int64]:
     return (words(times) - back) // (per_second // 1_000_000)
 
 
-def window_numbers(times: pa.Array, window: Tumbling, back: int = 0) -> tuple[Numbers, int, int]:
-    """Return the window of each of ``times`` (no nulls, at least one), and the first and the last of these windows.
+def slice_numbers(times: pa.Array, window: Sliced, back: int = 0) -> tuple[Numbers, int, int]:
+    """Return the slice of each of ``times`` (no nulls, at least one), and the first and the last of these slices.
 
     Event times are the column's values minus ``back``, in its unit.
 
     Raises: OverflowError if the edges of a window do not fit microseconds in 64 bits: year 294247 is the last.
 
-    >>> numbers, low, high = window_numbers(pa.array([-1, 0, 9_999, 10_000], pa.timestamp("ms")), Tumbling(10_000_000))
+    >>> from dataflow.contracts.window_kinds import Hopping, Tumbling
+    >>> numbers, low, high = slice_numbers(pa.array([-1, 0, 9_999, 10_000], pa.timestamp("ms")), Tumbling(10_000_000))
     >>> numbers.tolist(), low, high
     ([-1, 0, 0, 1], -1, 1)
+    >>> slice_numbers(pa.array([5, 6, 9, 10], pa.timestamp("us")), Hopping(6, 5))[0].tolist()
+    [2, 3, 3, 4]
     """
-    from operators.kernels.windows import number_windows
+    from operators.kernels.windows import number_slices, number_windows
 
+    slices = window.slices
+    lengths = (slices.every, slices.offset, slices.split)
     per_second = _PER_SECOND[times.type.unit]
-    if window.size * per_second % 1_000_000 or window.offset * per_second % 1_000_000:
+    if any([length * per_second % 1_000_000 for length in lengths]):
         times, per_second = _finer(times), 1_000_000
     numbers = np.empty(len(times), np.int64)
-    size, offset = (length * per_second // 1_000_000 for length in (window.size, window.offset))
-    low, high = number_windows(words(times), size, offset + back, numbers)
-    if window.start(low) < -MAX_WATERMARK or window.end(high) >= MAX_WATERMARK:
-        at = [f"{window.start(number)}" for number in (low, high)]
-        raise OverflowError(
-            f"event times between {at[0]} and {at[1]} us are out of range for window edges: filter such rows out"
-        )
+    every, offset, split = (length * per_second // 1_000_000 for length in lengths)
+    if split:
+        low, high = number_slices(words(times), every, offset + back, split, numbers)
+    else:
+        low, high = number_windows(words(times), every, offset + back, numbers)
+    first, last = window.start(window.containing(low)[0]), window.end(window.containing(high)[1])
+    if first < -MAX_WATERMARK or last >= MAX_WATERMARK:
+        raise OverflowError(f"windows from {first} to {last} us are out of range for microseconds of 64 bits")
     return numbers, low, high
 
 

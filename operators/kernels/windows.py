@@ -9,7 +9,7 @@ from numba import types
 from dataflow.kernel_cache.decorator import kernel
 from dataflow.state.kernels.words import RI32, RI64, WI32, WI64
 
-__all__ = ["count_places", "find_places", "number_windows"]
+__all__ = ["count_places", "find_places", "number_slices", "number_windows"]
 
 
 @kernel(types.int64(types.int64, types.int64, types.int64))
@@ -35,6 +35,35 @@ def number_windows(times: Any, size: Any, offset: Any, out: Any) -> Any:
         if types.uint64(time) - types.uint64(start) >= types.uint64(size):
             number = find_number(time, size, offset)
             start = number * size + offset
+            low = min(low, number)
+            high = max(high, number)
+        out[i] = number
+    return low, high
+
+
+@kernel(types.UniTuple(types.int64, 2)(RI64, types.int64, types.int64, types.int64, WI64))
+def number_slices(times: Any, every: Any, offset: Any, split: Any, out: Any) -> Any:
+    """Write the slice of each time to ``out``; return the least and the greatest of them.
+
+    There are two slices in each ``every``: number 2 * k begins at ``k * every + offset``, and number 2 * k + 1 is the
+    rest from ``split`` on, 0 < ``split`` < ``every``. Otherwise as ``number_windows``.
+    """
+    low = types.int64(2**63 - 1)
+    high = types.int64(-(2**63))
+    number = types.int64(0)
+    start = types.int64(0)
+    length = types.int64(0)
+    for i in range(times.size):
+        time = times[i]
+        if types.uint64(time) - types.uint64(start) >= types.uint64(length):
+            step = find_number(time, every, offset)
+            start = step * every + offset
+            number = 2 * step
+            length = split
+            if types.uint64(time) - types.uint64(start) >= types.uint64(split):
+                number += 1
+                start += split
+                length = every - split
             low = min(low, number)
             high = max(high, number)
         out[i] = number

@@ -1,15 +1,17 @@
-"""Aggregates per key and window of event time, emitted when the watermark reaches the end of the window.
+"""Aggregates per key and window of event time, emitted when the watermark completes the window.
 
-A row is late if its window's end plus the allowed lateness is at or below the watermark when its batch is processed. If
-a window is complete but still accepts rows, each batch with such rows emits the changed results again.
+A window is *over* when it is complete for the watermark less the allowed lateness. A row is late if all of its windows
+are over when its batch is processed, and partly late if some are: it is then folded for the others. If a window is
+complete but not over, each batch with rows for it emits the changed results again.
 
 Windows that emit updates have ``lateness``. Windows that emit final results with allowed lateness have it as
 ``watermark_delay`` instead: their own time, and the time downstream of them, lags by that much. So a row is late at the
 same watermark as with updates, each window is emitted once, when it accepts no more rows, and its results are on time
 for a window downstream.
 
-State: panes (see ``panes``) and the watermark. Without it, a window would fire twice after a restore, and late rows
-would count as on time.
+State: panes (see ``panes``) of records by slice or by window (``operators.aggregation.window_numbers``), and the
+watermark. Without it, a window would fire twice after a restore, and late rows would count as on time. ``emission``
+makes results of the panes.
 """
 
 from __future__ import annotations
@@ -22,29 +24,36 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.source import Json
-from dataflow.contracts.windows import EventTime, Tumbling
+from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.expressions import Aggregation
 from dataflow.state.dictionaries import key_schema
-from dataflow.state.index import Slots
 from dataflow.state.keyed import index_kernels
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.parts import check_columns, owned
 from dataflow.untrusted import Time, parsed
-from operators.aggregation.partials import OPEN, RECORD, ROWS, WINDOW, check_windows, folded_columns, is_partial
+from operators.aggregation.partials import (
+    OPEN,
+    RECORD,
+    ROWS,
+    WINDOW,
+    folded_columns,
+    is_partial,
+    key_columns,
+    state_keys,
+)
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.restoring import first_format, restoring
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.window_times import Numbers, edges, window_numbers
+from operators.aggregation.window_numbers import BySlice, Numbered, numbering
+from operators.aggregation.window_times import edges
+from operators.windows.emission import MergedResults, Part, Results, SlotResults
+from operators.windows.late_rows import without_late
 from operators.windows.panes import Pane, Panes
 
 __all__ = ["WindowAggregateOperator"]
-
-CHUNK = 65_536
-"""The largest batch, in rows, of an emission."""
 
 
 class WindowAggregateOperator(Operator):
@@ -61,7 +70,7 @@ class WindowAggregateOperator(Operator):
         context: OperatorContext,
         keys: Sequence[str],
         time: EventTime,
-        window: Tumbling,
+        window: Window,
         lateness: int,
         aggregations: Sequence[Aggregation],
         watermark_delay: int = 0,
@@ -74,12 +83,23 @@ class WindowAggregateOperator(Operator):
         self._aggregations = list(aggregations)
         self._keys = list(keys)
         self._time = time
-        self._key_schema = key_schema(context.output_schema, keys)
         self._rows = folded_columns(schema, keys, aggregations)
+        self._numbering = numbering(window, time, mergeable=self._new_records().mergeable)
+        self._user_keys = state_keys(key_schema(context.output_schema, keys))
+        self._key_schema = pa.schema([*self._user_keys, *self._numbering.key_fields])
         self._panes = Panes(self._key_schema, self._aggregations, self._rows, context.name)
+        self._results = self._new_results()
         self._watermark: int | None = None
         if context.restored is not None:
             self._restore(context.restored)
+
+    def _new_records(self) -> Records:
+        return Records(self._aggregations, self._rows, self._context.name)
+
+    def _new_results(self) -> Results:
+        if isinstance(self._numbering, BySlice) and self._window.overlaps:
+            return MergedResults(self._panes, self._numbering, self._key_schema, self._new_records, self._overflow)
+        return SlotResults(self._panes, self._numbering)
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -87,7 +107,8 @@ class WindowAggregateOperator(Operator):
             "operators.kernels.windows",
             "dataflow.state.kernels.partition",
             *index_kernels(self._key_schema.append(pa.field(WINDOW, pa.int64()))),
-            *KeyedState(self._key_schema, Records(self._aggregations, self._rows, self._context.name)).kernels,
+            *KeyedState(self._key_schema, self._new_records()).kernels,
+            *self._results.kernels,
         )
 
     @classmethod
@@ -97,33 +118,24 @@ class WindowAggregateOperator(Operator):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
         if not batch.num_rows:
             return None
-        if is_partial(batch.schema):
-            numbers = to_numbers(batch.column(WINDOW))
-            low, high = int(numbers.min()), int(numbers.max())
-            rows = batch.select([*self._keys, RECORD, ROWS])
-            self._context.tally.lateness.checked += int(np.sum(to_numbers(rows.column(ROWS))))
-        else:
-            times = batch.column(self._time.column)
-            if times.null_count:
-                raise ValueError(
-                    f"{self._context.name}: {times.null_count} event times are null in {self._time.column!r}; "
-                    "filter such rows out, or give on_error= to with_watermark"
-                )
-            numbers, low, high = window_numbers(times, self._window, self._time.back)
-            rows = batch
-            self._context.tally.lateness.checked += rows.num_rows
-        if self._watermark is not None and low <= (gone := self._window.complete(self._watermark - self._lateness)):
-            rows, numbers = self._without_late(rows, numbers, gone, self._watermark, out)
-            if not rows.num_rows:
-                return None
-            low = int(numbers.min())
-        if not is_partial(batch.schema):
-            rows = rows.select(self._rows.names)
-        changed = [pane for pane in self._fold(rows, numbers, low, high) if self._has_fired(pane)]
-        return self._emit_again(changed, out) if changed else None
+        entries = self._numbered(batch)
+        if entries is not None and self._watermark is not None:
+            batch, entries = without_late(
+                batch, entries, self._numbering, self._watermark - self._lateness, self._context.tally, out
+            )
+        if entries is None:
+            return None
+        changed = self._fold(batch, entries)
+        if not self._lateness or self._watermark is None:
+            return None
+        begun = self._numbering.begun(self._watermark)
+        panes = [pane for pane in changed if pane.first <= begun]
+        if not panes:
+            return None
+        return self._emit(self._results.again(panes, self._watermark - self._lateness, self._watermark), out)
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
-        """Emit the windows that end at or before the watermark, in order of time."""
+        """Emit the windows that the watermark completes, in order of time."""
         before, self._watermark = self._watermark, watermark
         if not len(self._panes):
             return None
@@ -132,32 +144,41 @@ class WindowAggregateOperator(Operator):
     def snapshot(self) -> Snapshot:
         values: dict[str, Json] = {"watermark": self._watermark, "aggregations": self._described()}
         if self._watermark is not None:  # the tables also hold windows before it, which nobody needs any more
-            values[OPEN] = self._window.complete(self._watermark - self._lateness) + 1
+            values[OPEN] = self._numbering.over(self._watermark - self._lateness) + 1
         return Snapshot(values, logs={"state": self._panes})
 
     # --- rows
 
-    def _without_late(
-        self, rows: pa.RecordBatch, numbers: Numbers, gone: int, watermark: int, out: Out
-    ) -> tuple[pa.RecordBatch, Numbers]:
-        """Remove the rows of windows up to ``gone``, count how late they are, and emit them unless they are records."""
-        late = numbers <= gone
-        lost = rows.filter(to_array(late))
-        window, tally = self._window, self._context.tally
-        lateness = watermark - self._lateness - (numbers[late] * window.size + window.offset + window.size)
-        if is_partial(rows.schema):
-            counts = to_numbers(lost.column(ROWS))
-            tally.late += int(np.sum(counts))
-            tally.lateness.add(lateness, counts)
-        else:
-            tally.late += lost.num_rows
-            tally.lateness.add(lateness)
-            out.emit(lost, LATE)
-        return rows.filter(to_array(~late)), numbers[~late]
+    def _numbered(self, batch: pa.RecordBatch) -> Numbered | None:
+        """Return the numbers of a batch of rows or records, and count its rows."""
+        checked = self._context.tally.lateness
+        if is_partial(batch.schema):
+            checked.checked += int(np.sum(to_numbers(batch.column(ROWS))))
+            numbers = to_numbers(batch.column(WINDOW))
+            starts = [to_numbers(batch.column(field.name)) for field in self._numbering.key_fields]
+            return Numbered(numbers, int(numbers.min()), int(numbers.max()), *starts)
+        times = batch.column(self._time.column)
+        if times.null_count:
+            raise ValueError(
+                f"{self._context.name}: {times.null_count} event times are null in {self._time.column!r}; "
+                "filter such rows out, or give on_error= to with_watermark"
+            )
+        checked.checked += batch.num_rows
+        try:
+            return self._numbering.of(batch)
+        except OverflowError as error:
+            raise OverflowError(
+                f"{self._context.name}: event times in {self._time.column!r} are out of range for {self._window}: "
+                f"{error}; filter such rows out"
+            ) from error
 
-    def _fold(self, rows: pa.RecordBatch, numbers: Numbers, low: int, high: int) -> Iterator[Pane]:
-        for pane, part, windows in self._panes.deal(rows, numbers, low, high):
-            slots = pane.slots([part.column(key) for key in self._keys], windows)
+    def _fold(self, batch: pa.RecordBatch, entries: Numbered) -> list[Pane]:
+        """Fold rows or records; return the panes that hold them."""
+        panes = []
+        rows = self._with_state_keys(batch, entries)
+        names = self._key_schema.names
+        for pane, part, numbers in self._panes.deal(rows, entries.numbers, entries.low, entries.high):
+            slots = pane.slots([part.column(name) for name in names], numbers)
             try:
                 if is_partial(part.schema):
                     pane.records.merge(part.column(RECORD), slots)
@@ -165,46 +186,39 @@ class WindowAggregateOperator(Operator):
                     pane.records.fold(part, slots)
             except SumOverflow as error:
                 key, _ = pane.keys(slots[error.row : error.row + 1])
-                raise overflow_of(self._context.name, error, key, self._key_schema) from error
-            yield pane
+                raise self._overflow(error, key) from error
+            self._results.changed(pane, slots, numbers)
+            panes.append(pane)
+        return panes
+
+    def _with_state_keys(self, batch: pa.RecordBatch, entries: Numbered) -> pa.RecordBatch:
+        """Return a row for each entry: the columns that are folded, with all key columns of the state."""
+        partial = is_partial(batch.schema)
+        rows = batch.select([*self._keys, RECORD] if partial else self._rows.names)
+        if entries.rows is not None:
+            rows = rows.take(to_array(entries.rows))
+        if not self._keys:
+            rows = rows.append_column(self._user_keys.field(0), key_columns(rows, ())[0])
+        if entries.starts is not None:
+            rows = rows.append_column(self._numbering.key_fields[0], to_array(entries.starts))
+        return rows
+
+    def _overflow(self, error: SumOverflow, key: Sequence[pa.Array]) -> OverflowError:
+        """Return the error for a sum of ``key``, one row of the key columns of the state."""
+        return overflow_of(self._context.name, error, key[: len(self._user_keys)], self._user_keys)
 
     # --- emission
 
-    def _has_fired(self, pane: Pane) -> bool:
-        return self._watermark is not None and pane.first <= self._window.complete(self._watermark)
-
     def _fire(self, before: int | None, watermark: int, out: Out) -> Iterator[None]:
-        window = self._window
-        last = window.complete(watermark)
-        for pane in list(self._panes):
-            if pane.first > last:
-                break
-            first = pane.first if before is None else max(pane.first, window.complete(before) + 1)
-            if first < pane.stop:
-                yield from self._emit(pane, pane.within(first, last), out)
-                pane.forget_touched()
-        self._panes.drop(window.complete(watermark - self._lateness))
+        yield from self._emit(self._results.fire(before, watermark), out)
+        self._panes.drop(self._numbering.over(watermark - self._lateness))
 
-    def _emit_again(self, panes: Sequence[Pane], out: Out) -> Iterator[None]:
-        """Emit the results that the last batch changed in windows already emitted."""
-        assert self._watermark is not None, "nothing has fired without a watermark"
-        last = self._window.complete(self._watermark)
-        for pane in panes:
-            touched = pane.records.touched.copy()
-            pane.forget_touched()
-            _, numbers = pane.keys(touched)
-            yield from self._emit(pane, touched[numbers <= last], out)
-
-    def _emit(self, pane: Pane, slots: Slots | range, out: Out) -> Iterator[None]:
-        schema, window = self._context.output_schema, self._window
+    def _emit(self, parts: Iterator[Part], out: Out) -> Iterator[None]:
+        schema = self._context.output_schema
         kind = schema.field("window_start").type
-        for start in range(0, len(slots), CHUNK):
-            chosen = slots[start : start + CHUNK]
-            columns, numbers = pane.keys(chosen)
-            starts = numbers * window.size + window.offset
-            bounds = [edges(starts, kind), edges(starts + window.size, kind)]
-            read = pane.records.read(_as_slots(chosen))
-            out.emit(pa.RecordBatch.from_arrays([*columns, *bounds, *read], schema=schema))
+        for keys, starts, ends, values in parts:
+            bounds = [edges(starts, kind), edges(ends, kind)]
+            out.emit(pa.RecordBatch.from_arrays([*keys[: len(self._keys)], *bounds, *values], schema=schema))
             yield
 
     # --- restoring
@@ -230,17 +244,12 @@ class WindowAggregateOperator(Operator):
             self._panes.restore([self._part(part) for part in parts])
 
     def _part(self, part: pa.Table) -> pa.Table:
-        """Return the rows of a part that are of this subtask and of windows that are not complete."""
+        """Return the rows of a part that are of this subtask and of windows that are not over."""
         check_columns(part, self._panes.stored)
         keys = len(self._key_schema)
-        part = owned(part, keys, self._context.key_groups, self._context.max_key_groups)
+        part = owned(part, len(self._user_keys), self._context.key_groups, self._context.max_key_groups)
         numbers = part.column(keys)
-        check_windows(numbers, self._window.size, self._context.name)
+        self._numbering.check(numbers, self._context.name)
         if self._watermark is None:
             return part
-        return part.filter(to_array(to_numbers(numbers) > self._window.complete(self._watermark - self._lateness)))
-
-
-def _as_slots(slots: Slots | range) -> Slots:
-    """Return ``slots`` as an array; ``np.arange`` is faster than numpy's conversion, which iterates over the range."""
-    return np.arange(slots.start, slots.stop, dtype=np.int32) if isinstance(slots, range) else slots
+        return part.filter(to_array(to_numbers(numbers) > self._numbering.over(self._watermark - self._lateness)))

@@ -1,5 +1,7 @@
 """Panes: the state of windowed aggregates, a few windows each, created as rows come and dropped as a whole.
 
+Windows are numbered here by whatever ``operators.aggregation.window_numbers`` numbers: slices, or ends of windows.
+
 A pane covers a range of windows. If rows are dense, it covers one, and its index holds keys alone. If a batch spreads
 over many windows, near or far apart, or many panes are live, one pane covers many, and the window's number is part of
 the key. In both cases nothing is ever deleted from a hash table, and a batch's cost depends on its rows, not on its
@@ -36,6 +38,8 @@ _CROWD = 64
 """The number of live panes above which new ones cover more windows."""
 _GAP = 64
 """The most typical gaps between two windows of a pane: a window far away must not keep a pane alive for long."""
+_NOTHING = np.empty(0, np.int64)
+_LARGEST = 2**63 - 1
 
 
 class Pane:
@@ -57,6 +61,7 @@ class Pane:
         self.records = Records(aggregations, schema, where)
         keys = keys if self.single else keys.append(pa.field(WINDOW, pa.int64()))
         self.state = KeyedState(keys, self.records, expected=expected)
+        self._by_number = _NOTHING, _NOTHING  # the numbers of all slots in ascending order, and their slots
 
     def __len__(self) -> int:
         return self.state.live
@@ -71,6 +76,34 @@ class Pane:
         if self.single:
             return columns, np.full(len(slots), self.first, np.int64)
         return columns[:-1], to_numbers(columns[-1])
+
+    def numbers(self) -> Numbers:
+        """Return the windows that have rows, in ascending order."""
+        if self.single:
+            return np.array([self.first] if len(self) else [], np.int64)
+        return np.unique(self._sorted()[0])
+
+    def of(self, number: int) -> Slots:
+        """Return the slots of one window."""
+        if self.single:
+            return np.arange(len(self) if number == self.first else 0, dtype=np.int32)
+        numbers, slots = self._sorted()
+        start, stop = np.searchsorted(numbers, [number, number + 1]).tolist()
+        return slots[start:stop].astype(np.int32)
+
+    def find(self, keys: Sequence[pa.Array], number: int) -> Slots:
+        """Return the slot of each of ``keys`` in one window; -1: it has none."""
+        if self.single:
+            return self.state.find(list(keys))
+        return self.state.find([*keys, to_array(np.full(len(keys[0]), number, np.int64))])
+
+    def _sorted(self) -> tuple[Numbers, Numbers]:
+        """Return the windows of all slots in ascending order, and the slots. Slots are only ever added."""
+        if len(self._by_number[0]) != len(self):
+            numbers = self.keys(range(len(self)))[1]
+            order = np.argsort(numbers, kind="stable")
+            self._by_number = numbers[order], order
+        return self._by_number
 
     def forget_touched(self) -> None:
         """Begin a new list of touched slots."""
@@ -108,6 +141,35 @@ class Panes:
 
     def __len__(self) -> int:
         return len(self._panes)
+
+    def holding(self, number: int) -> Pane | None:
+        """Return the pane whose range has the window ``number``; None: there is none."""
+        place = self._panes.bisect_right(number) - 1
+        if place < 0:
+            return None
+        pane: Pane = self._panes.peekitem(place)[1]
+        return pane if number < pane.stop else None
+
+    def between(self, first: int, last: int) -> Iterator[Pane]:
+        """Yield the panes whose range has a window of ``first`` .. ``last``, in order of time."""
+        pane = self.holding(first)
+        if pane is not None and pane.first < first:
+            yield pane
+        for key in list(self._panes.irange(first, last)):
+            yield self._panes[key]
+
+    def present(self, first: int, last: int) -> list[int]:
+        """Return those of the windows ``first`` .. ``last`` that have rows, in ascending order."""
+        present: list[int] = []
+        last = min(last, _LARGEST)
+        for pane in self.between(first, last):
+            numbers = pane.numbers()
+            present += numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, last, "right")].tolist()
+        return present
+
+    def holds_after(self, number: int) -> bool:
+        """Return whether a pane's range has a window after ``number``."""
+        return bool(self._panes) and self._panes.peekitem(-1)[1].stop - 1 > number
 
     def drop(self, complete: int) -> None:
         """Drop the panes whose windows are all at or below ``complete``."""
@@ -161,7 +223,7 @@ class Panes:
 
         No window is below ``low`` or above ``high``.
         """
-        pane = self._holding(low)
+        pane = self.holding(low)
         if low == high and pane is None:
             (pane,) = self._all_of(np.array([low]))
         if pane is not None and high < pane.stop:
@@ -181,7 +243,7 @@ class Panes:
 
     def _all_of(self, present: Numbers) -> list[Pane]:
         """Return the panes of the windows ``present``, which are in ascending order; create missing panes."""
-        held = [self._holding(number) for number in present.tolist()]
+        held = [self.holding(number) for number in present.tolist()]
         missing = present[[pane is None for pane in held]]
         groups = self._groups(missing, len(present))
         new = [self._make(group) for group in reversed(groups)]  # reversed: each is limited by the next pane
@@ -197,13 +259,6 @@ class Panes:
         cuts = np.flatnonzero((np.diff(between) != 0) | (gaps > _GAP * _usual(gaps))) + 1
         size = max(1, spread // _SPREAD)
         return [part[at : at + size] for part in np.split(missing, cuts) for at in range(0, len(part), size)]
-
-    def _holding(self, number: int) -> Pane | None:
-        place = self._panes.bisect_right(number) - 1
-        if place < 0:
-            return None
-        pane: Pane = self._panes.peekitem(place)[1]
-        return pane if number < pane.stop else None
 
     def _expected(self, *, single: bool) -> int:
         """Return the expected number of keys of the next pane, that of the fullest recent pane: it then grows less."""

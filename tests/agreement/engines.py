@@ -44,16 +44,19 @@ def _agree(found: RunResult, expected: RunResult, sinks: Mapping[str, Rows]) -> 
     assert not wrong, "\n".join(wrong)
 
 
-def _counters(result: RunResult) -> Mapping[str, tuple[int, int]]:
-    """Rows late and left out at every operator of the pipeline."""
-    return {o.operator: (o.late, o.skipped) for o in result.operators if not o.operator.endswith("/combine")}
+def _counters(result: RunResult) -> Mapping[str, tuple[int, int, int]]:
+    """Rows late, partly late and left out at every operator of the pipeline."""
+    return {
+        o.operator: (o.late, o.partly_late, o.skipped) for o in result.operators if not o.operator.endswith("/combine")
+    }
 
 
 def _settled(table: pa.Table, rows: Rows) -> list[Row]:
     """In an order that is the same for the same rows."""
     every = list(zip(*(cells(column) for column in table.columns), strict=True))
     if rows.last is not None:
-        keys = zip(*(cells(table[name]) for name in rows.last), strict=True)
+        columns = [cells(table[name]) for name in rows.last]
+        keys = [tuple(column[i] for column in columns) for i in range(table.num_rows)]
         every = list(dict(zip(keys, every, strict=True)).values())
     return sorted(every, key=_exact if rows.near else repr)
 

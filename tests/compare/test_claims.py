@@ -13,7 +13,7 @@ from dataflow import col
 from dataflow.compare.claims import AnyRows, Claim, LastRows, Rows, Unsettled, claims
 from dataflow.compare.comparing import most_late
 from dataflow.contracts.operator import Operator
-from dataflow.contracts.windows import tumbling
+from dataflow.contracts.window_kinds import tumbling
 from operators.sinks.collect import collect
 from operators.sources.arrow import from_arrow
 

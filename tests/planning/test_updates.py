@@ -51,9 +51,9 @@ def total(stream: flow.Stream) -> flow.Stream:
 # --- the five ways in which updates were counted as rows
 
 
-def test_a_window_of_a_stream_without_keys_says_how_to_get_them() -> None:
-    with pytest.raises(GraphError, match=r"window: the stream has no key; call key_by first, as in stream\.key_by"):
-        flow.Pipeline().source(op.from_arrow(pa.table({"x": [1]}))).window(op.tumbling("1s"))
+def test_an_aggregate_over_all_rows_of_updates_is_refused() -> None:
+    with pytest.raises(GraphError, match=r"agg: it would count rows.*'counts' emits updates"):
+        counts().agg(n=op.count())
 
 
 def test_a_sum_over_the_counts_of_four_rows_is_refused_and_over_final_counts_it_is_four() -> None:

@@ -19,8 +19,8 @@ from dataflow.runners.spark.task_host import TaskReport
 
 __all__ = ["Counters", "MicroBatchTimes", "handles_of", "micro_batch", "read_report", "report_envelope"]
 
-_COUNTS: Final = 6
-"""The counts of an operator in a report: rows in, rows out, late, skipped, microseconds busy, rows pruned."""
+_COUNTS: Final = 7
+"""The counts of an operator in a report: rows in, rows out, late, skipped, microseconds busy, rows pruned, partly late."""
 
 
 def report_envelope(report: TaskReport, round_: int) -> Envelope:
@@ -74,10 +74,10 @@ class Counters:
 
     def of(self, name: str) -> OperatorMetrics:
         """Return the metrics of one operator."""
-        rows_in, rows_out, late, skipped, busy, pruned = self._rows.get(name, [0] * _COUNTS)
+        rows_in, rows_out, late, skipped, busy, pruned, partly_late = self._rows.get(name, [0] * _COUNTS)
         samples: Any = tuple(self._samples.get(name, ()))
         lateness = self._lateness.get(name, Lateness())
-        return OperatorMetrics(name, rows_in, rows_out, late, skipped, busy, samples, lateness, pruned)
+        return OperatorMetrics(name, rows_in, rows_out, late, skipped, busy, samples, lateness, pruned, partly_late)
 
 
 class MicroBatchTimes:

@@ -179,12 +179,15 @@ def plan_for_spark(
 
 
 def _widened(graph: Graph, parallelism: int, key_groups: int) -> Graph:
-    """Return the graph with the parallelism of every operator: one keyed task for each key group after a key_by."""
+    """Return the graph with the parallelism of every operator: one keyed task for each key group after a key_by.
+
+    Aggregates over all rows have no keys, and one keyed task.
+    """
     widened = Graph()
     for node in graph:
         above = [widened.nodes[edge.source].parallelism or parallelism for edge in node.inputs]
         if any(edge.partitioning is Partitioning.HASH for edge in node.inputs):
-            width = key_groups
+            width = key_groups if any(edge.keys for edge in node.inputs) else 1
         elif isinstance(node.spec, Read):
             width = node.parallelism or parallelism
         elif isinstance(node.spec, Write):

@@ -16,7 +16,8 @@ from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.kept_rows import Keep, KeepMany, KeepNone
 from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.row_errors import LATE
-from dataflow.contracts.windows import EventTime, Tumbling
+from dataflow.contracts.window_kinds import Tumbling
+from dataflow.contracts.windows import EventTime
 from dataflow.errors import CheckpointMismatch
 from dataflow.expressions import Aggregation, col, count
 from dataflow.planning.checks import edge_type

@@ -1,0 +1,145 @@
+"""Arguments of windows that are refused, and times and columns that do not fit, each with a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow import col
+from dataflow.errors import ConfigurationError, GraphError
+
+TABLE = pa.table({"k": ["a"], "x": [1], "window_start": [1], "at": pa.array([1], pa.timestamp("us"))})
+
+
+def timed(table: pa.Table = TABLE) -> flow.Stream:
+    return flow.Pipeline().source(op.from_arrow(table), name="rows").with_watermark("at")
+
+
+LENGTHS: dict[str, tuple[Callable[[], Any], str]] = {
+    "no period": (lambda: op.hopping("0s", every="1s"), r"hopping\(period\) must be above 0"),
+    "no step": (lambda: op.hopping("1s", every="0s"), r"hopping\(every=\) must be above 0"),
+    "steps too long": (
+        lambda: op.hopping("1s", every="2s"),
+        r"every=\) must be at most the period.*rows would be lost",
+    ),
+    "no growth": (lambda: op.cumulate("1h", every="0s"), r"cumulate\(every=\) must be above 0"),
+    "steps that do not divide": (lambda: op.cumulate("10s", every="3s"), r"must divide the period.*op.hopping takes"),
+    "a negative offset": (lambda: op.hopping("10s", every="3s", offset="-1s"), r"hopping\(offset=\)"),
+    "a bare number": (lambda: op.hopping(10, every="3s"), r"hopping\(period\) must be a timedelta or text"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("case", LENGTHS)
+def test_lengths_out_of_range_are_refused(case: str) -> None:
+    make, message = LENGTHS[case]
+    with pytest.raises(ConfigurationError, match=message):
+        make()
+
+
+@dataclass(frozen=True)
+class Merging(flow.Window):
+    """Windows that no operator merges."""
+
+    merges = True
+
+    def assign(self, times: Any, batch: Any) -> flow.Assigned:
+        return flow.Assigned(times, times + 1)
+
+
+@dataclass(frozen=True)
+class Backwards(flow.Window):
+    """Windows that end before they begin."""
+
+    def assign(self, times: Any, batch: Any) -> flow.Assigned:
+        return flow.Assigned(times, times - 1)
+
+
+GRAPHS: dict[str, tuple[Callable[[], Any], str]] = {
+    "no window": (lambda: timed().window("10s"), r"expected windows such as op.tumbling"),  # type: ignore[arg-type]
+    "no time": (lambda: timed().select("x").window(op.tumbling("1s")), r"the stream has no event time"),
+    "windows that merge": (lambda: timed().window(Merging()), r"Merging\(\) merges windows"),
+    "rows of no window": (lambda: timed().window(op.same_window()), r"rows that came out of a window.*'at'"),
+    "many tasks": (
+        lambda: timed().window(op.tumbling("1s")).agg(n=op.count(), parallelism=2),
+        r"must be 1 without keys, got 2.*key_by",
+    ),
+    "a key of that name": (
+        lambda: timed().key_by("window_start").window(op.tumbling("1s")).agg(n=op.count()),
+        r"duplicate column 'window_start'; rename",
+    ),
+    "an aggregate of that name": (
+        lambda: timed().window(op.hopping("2s", every="1s")).agg(window_end=op.count()),
+        r"duplicate column 'window_end'; rename",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GRAPHS)
+def test_what_cannot_be_a_window_is_refused_when_it_is_built(case: str) -> None:
+    build, message = GRAPHS[case]
+    with pytest.raises(GraphError, match=message):
+        build()
+
+
+@pytest.mark.parametrize("window", [op.hopping("10s", every="3s"), op.cumulate("10s", every="5s"), op.tumbling("10s")])
+@pytest.mark.parametrize("time", [-(2**63), 2**63 - 1])
+def test_times_at_the_ends_of_64_bits_name_operator_and_column(time: int, window: flow.Window) -> None:
+    table = pa.table({"at": pa.array([time], pa.timestamp("us"))})
+    with pytest.raises(OverflowError, match=r"ends: event times in 'at' are out of range.*filter such rows out"):
+        timed(table).window(window).agg(n=op.count(), name="ends").collect()
+
+
+def test_a_kind_whose_windows_end_before_they_begin_is_blamed() -> None:
+    with pytest.raises(TypeError, match=r"Backwards\(\): assign\(\) returned a window from 1 to 0"):
+        timed().window(Backwards()).agg(n=op.count()).collect()
+
+
+def test_a_kind_of_a_user_may_leave_rows_out() -> None:
+    @dataclass(frozen=True)
+    class Even(flow.Window):
+        """Windows of the even microseconds."""
+
+        def assign(self, times: Any, batch: Any) -> flow.Assigned:
+            rows = np.flatnonzero(times % 2 == 0)
+            return flow.Assigned(times[rows], times[rows] + 1, rows)
+
+    table = pa.table({"at": pa.array([1, 2, 3, 4], pa.timestamp("us"))})
+    counts = timed(table).window(Even()).agg(n=op.count()).collect()
+    assert counts["window_start"].cast(pa.int64()).to_pylist() == [2, 4]
+
+
+@pytest.mark.parametrize("emit", ["updates", "final"])
+def test_an_aggregate_over_no_rows_is_one_row(emit: str) -> None:
+    aggregates = {"n": op.count(), "x": col("x").count(), "s": col("x").sum(), "d": col("k").count_distinct()}
+    found = timed(TABLE.slice(0, 0)).agg(aggregates, emit=emit).collect(parallelism=2)
+    assert found.to_pylist() == [{"n": 0, "x": 0, "s": None, "d": 0}]
+
+
+def test_windows_over_no_rows_are_none() -> None:
+    assert timed(TABLE.slice(0, 0)).window(op.tumbling("1s")).agg(n=op.count()).collect().num_rows == 0
+
+
+def test_updates_over_all_rows_reach_several_sinks_in_order() -> None:
+    table = pa.table({"x": range(40)})
+    with flow.Pipeline() as p:
+        counts = p.source(op.from_arrow(table, batch_rows=2)).agg(n=op.count(), emit="updates")
+        counts.sink(op.collect(), name="out", parallelism=3)
+    assert p.run(parallelism=2).table("out")["n"].to_pylist()[-1] == 40
+
+
+def test_partly_late_rows_are_in_the_summary_and_warned_of() -> None:
+    times = pa.array([1, 12, 7], pa.timestamp("s"))
+    with flow.Pipeline() as p:
+        rows = p.source(op.from_arrow(pa.table({"at": times}), batch_rows=1)).with_watermark("at")
+        rows.window(op.hopping("10s", every="5s")).agg(n=op.count(), name="hops").sink(op.collect(), name="out")
+    with pytest.warns(flow.errors.LateRowsWarning, match=r"1 row came too late for some windows of 'hops'"):
+        result = p.run()
+    assert (result.late, result.partly_late, result.operator("hops").partly_late) == (0, 1, 1)
+    assert "partly late: 1 row" in str(result)

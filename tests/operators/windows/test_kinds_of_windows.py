@@ -1,0 +1,134 @@
+"""Every kind of windows against a model: late and partly late rows, restores, folding before the shuffle."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataflow.contracts.window_kinds import Cumulate, Hopping, Tumbling
+from dataflow.contracts.windows import Sliced, Window
+from tests.operators.operating import rows_of, stored
+from tests.operators.windows.windowed import END, MERGED, UNMERGED, Model, Windowed, windows_of
+from tests.seeds import part_of_the_examples
+
+KINDS = [
+    Hopping(10, 10),
+    Hopping(10, 5, 2),
+    Hopping(10, 4, 1),
+    Hopping(10, 7),
+    Hopping(50, 1),
+    Hopping(100, 3, 2),
+    Cumulate(12, 3, 5),
+    Cumulate(50, 1),
+    Tumbling(7, 3),
+]
+
+STEPS = st.lists(
+    st.one_of(
+        st.lists(st.tuples(st.sampled_from("abc"), st.integers(-9, 9), st.integers(-40, 120)), min_size=1, max_size=12),
+        st.lists(
+            st.tuples(st.sampled_from("abcdefgh"), st.integers(-9, 9), st.sampled_from([0, 1, 5_000, 10**12])),
+            min_size=1,
+            max_size=3,
+        ),
+        st.integers(-60, 140),
+        st.just("restore"),
+    ),
+    max_size=14,
+)
+
+
+@pytest.mark.parametrize("lateness", [0, 40])
+@pytest.mark.parametrize("window", KINDS, ids=str)
+def test_a_long_walk_gives_what_the_model_says(window: Window, lateness: int) -> None:
+    """Many keys, of which few rows at a time are late, and the watermark in small steps."""
+    draw = Random(f"{window} {lateness}")
+    w, model = Windowed(window, lateness=lateness), Model(window, lateness)
+    for step in range(40):
+        rows = [(f"k{draw.randrange(16)}", draw.randrange(99), step * 2 + draw.randrange(8)) for _ in range(8)]
+        rows += [(f"k{draw.randrange(16)}", 7, step * 2 - draw.randrange(60)) for _ in range(draw.randrange(4))]
+        assert sorted(w.feed(*rows)) == sorted(model.feed(*rows))
+        assert sorted(w.advance(step * 2)) == sorted(model.advance(step * 2))
+    assert sorted(w.advance(END)) == sorted(model.advance(END))
+    assert (w.context.tally.late, w.context.tally.partly_late) == (model.late, model.partly_late)
+
+
+@part_of_the_examples(1)
+@given(STEPS, st.sampled_from(KINDS), st.sampled_from([0, 0, 6, 60]), st.booleans(), st.sampled_from([0, 1, 2]))
+def test_whatever_comes_out_is_what_the_model_says(
+    steps: list[Any],
+    window: Window,
+    lateness: int,
+    keyed: bool,  # noqa: FBT001
+    way: int,
+) -> None:
+    options: dict[str, Any] = {
+        "lateness": lateness,
+        "keyed": keyed,
+        "fold_first": way == 1,
+        "aggregations": UNMERGED if way == 2 else MERGED,
+    }
+    w, model, late, partly = Windowed(window, **options), Model(window, lateness, keyed, way == 2), 0, 0
+    for step in [*steps, END]:
+        if step == "restore":
+            late, partly = late + w.context.tally.late, partly + w.context.tally.partly_late
+            w = Windowed(window, **options, restored=stored(w.operator.snapshot()))
+        elif isinstance(step, int):
+            if step > model.watermark:
+                assert sorted(w.advance(step)) == sorted(model.advance(step))
+        else:
+            assert sorted(w.feed(*step)) == sorted(model.feed(*step))
+    assert late + w.context.tally.late == model.late
+    assert partly + w.context.tally.partly_late == model.partly_late
+
+
+@pytest.mark.parametrize("window", KINDS, ids=str)
+def test_slices_and_windows_contain_each_other(window: Sliced) -> None:
+    for time in range(-120, 120):
+        first, last = window.containing(window.slices.number(time))
+        assert [(window.start(w), window.end(w)) for w in range(first, last + 1)] == windows_of(window, time)
+        assert window.end(window.last_ending(time)) <= time < window.end(window.last_ending(time) + 1)
+
+
+def test_a_row_is_partly_late_if_some_of_its_windows_are_over() -> None:
+    w = Windowed(Hopping(10, 5))
+    w.advance(10)
+    w.feed(("a", 1, 7), ("a", 1, 4), ("a", 1, 12))
+    assert (w.context.tally.late, w.context.tally.partly_late) == (1, 1)
+    assert [row[1:4] for row in w.advance(END)] == [(5, 15, 2), (10, 20, 1)]
+
+
+def test_a_late_row_changes_the_windows_that_come_after_it() -> None:
+    """Their slices were merged before the row came."""
+    w = Windowed(Hopping(30, 10), lateness=100)
+    w.feed(("a", 1, 5), ("b", 1, 15), ("a", 2, 25))
+    w.advance(30)
+    w.feed(("b", 7, 11), ("c", 3, 24))
+    assert [(row[0], row[3], row[4]) for row in sorted(w.advance(40))] == [("a", 1, 2), ("b", 2, 8), ("c", 1, 3)]
+
+
+def test_a_gap_of_years_costs_nothing() -> None:
+    w = Windowed(Hopping(10, 1))
+    w.feed(("a", 1, 0), ("a", 2, 10**15))
+    assert len(w.advance(END)) == 20
+
+
+def test_the_state_is_slices_and_is_dropped_with_the_last_window_of_each() -> None:
+    w = Windowed(Hopping(10, 5))
+    w.feed(("a", 1, 1), ("a", 1, 2), ("a", 1, 6), ("b", 1, 6))
+    assert len(rows_of(stored(w.operator.snapshot()))) == 3
+    w.advance(10)
+    assert len(rows_of(stored(w.operator.snapshot()))) == 2
+    w.advance(15)
+    assert not len(rows_of(stored(w.operator.snapshot())))
+
+
+def test_each_step_of_a_cumulating_window_has_all_keys_of_the_window() -> None:
+    w = Windowed(Cumulate(10, 5))
+    w.feed(("a", 1, 1), ("b", 1, 6))
+    assert [row[:4] for row in w.advance(5)] == [("a", 0, 5, 1)]
+    assert [row[:4] for row in w.advance(10)] == [("a", 0, 10, 1), ("b", 0, 10, 1)]
