@@ -17,8 +17,10 @@ from dataflow.errors import CheckpointDamaged, GraphError, SchemaMismatch
 from dataflow.expressions import Aggregation, col, count
 from dataflow.planning.specs import Emit
 from dataflow.state.hashing import hash_rows, key_group_range, key_groups
+from dataflow.state.keyed_state import KeyedState
 from operators.aggregation.layout import RecordLayout
 from operators.aggregation.records import Records
+from operators.steps.lists import ToList
 from operators.steps.quantile import Quantiles
 from tests.operators.aggregation.test_aggregate import Harness
 from tests.operators.operating import joined, records_table, restore_records
@@ -180,3 +182,20 @@ def test_two_aggregates_that_differ_by_their_predicate_need_two_names() -> None:
     rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": [1], "x": [1]}))).key_by("k")
     with pytest.raises(GraphError, match="'count'"):
         rows.agg(op.count(), op.count(where=col("x") > 0))
+
+
+@pytest.mark.parametrize("aggregation", [col("x").to_list(), col("x").quantile(0.5)], ids=str)
+def test_the_values_of_a_deleted_key_are_freed(aggregation: Aggregation) -> None:
+    records = Records([aggregation], SCHEMA, "test")
+    state = KeyedState(pa.schema({"k": pa.int64()}), records)
+    (step,) = records._layout.steps
+    values = step._values if isinstance(step, ToList) else step.values  # type: ignore[attr-defined]
+    for turn in range(50):
+        slots, _ = state.insert([pa.array([turn] * 100)])
+        records.fold(pa.RecordBatch.from_pylist([{"x": n} for n in range(100)], SCHEMA), slots)
+        readers = state.freeze(turn + 1)
+        state.delete(slots)
+        del readers
+    records.fold(pa.RecordBatch.from_pylist([], SCHEMA), slots[:0])
+    assert len(values) == 0
+    assert len(values._table.nodes) < 1_000
