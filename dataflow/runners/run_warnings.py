@@ -76,8 +76,8 @@ def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[Barrie
             rows = "1 row" if o.partly_late == 1 else f"{o.partly_late:,} rows"
             collected.append(
                 LateRowsWarning(
-                    f"{rows} came too late for some windows of {o.operator!r}, whose results lack them; wait longer with "
-                    "delay= or lateness="
+                    f"{rows} came too late for some windows of {o.operator!r}, whose results lack them; wait longer "
+                    "with delay= or lateness="
                 )
             )
         if not o.late or o.operator in read:

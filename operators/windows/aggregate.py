@@ -168,8 +168,8 @@ class WindowAggregateOperator(Operator):
             return self._numbering.of(batch)
         except OverflowError as error:
             raise OverflowError(
-                f"{self._context.name}: event times in {self._time.column!r} are out of range for {self._window}: "
-                f"{error}; filter such rows out"
+                f"{self._context.name}: event times in {self._time.column!r} are out of range for window edges of "
+                f"{self._window}: {error}; filter such rows out"
             ) from error
 
     def _fold(self, batch: pa.RecordBatch, entries: Numbered) -> list[Pane]:

@@ -168,7 +168,6 @@ REFUSED: dict[str, tuple[Callable[[flow.Stream], object], type[Exception], str]]
         SchemaMismatch,
         r"arg_min compares numbers, booleans, dates or times, but col\('note'\) is string",
     ),
-    "aggregates without a key": (lambda s: s.agg(op.count()), GraphError, r"key_by\('shop'\).agg"),
     "half a subtask": (lambda s: s.select("price", parallelism=2.5), GraphError, "whole number of at least 1"),  # type: ignore[arg-type]
     "a sum of text": (
         lambda s: s.key_by("price").agg(col("note").sum()),

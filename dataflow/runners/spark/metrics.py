@@ -20,7 +20,7 @@ from dataflow.runners.spark.task_host import TaskReport
 __all__ = ["Counters", "MicroBatchTimes", "handles_of", "micro_batch", "read_report", "report_envelope"]
 
 _COUNTS: Final = 7
-"""The counts of an operator in a report: rows in, rows out, late, skipped, microseconds busy, rows pruned, partly late."""
+"""The counts of an operator in a report: rows in, rows out, late, skipped, time busy, rows pruned, partly late."""
 
 
 def report_envelope(report: TaskReport, round_: int) -> Envelope:

@@ -17,7 +17,7 @@ from dataflow.state.parts import STAMP, resolved
 __all__ = ["state_tables"]
 
 _WINDOW = "barrierflow:window"
-_READABLE = {_WINDOW: "window", STAMP: "last_written"}
+_READABLE = {_WINDOW: "window", "barrierflow:start": "start", "barrierflow:all": "all", STAMP: "last_written"}
 """Names of columns for people, by their names in a checkpoint."""
 _SPLITS = pa.schema(
     {"subtask": pa.int64(), "split": pa.string(), "offset": pa.string(), "done": pa.bool_(), "rows": pa.int64()}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dataflow.contracts.window_kinds import Cumulate, Hopping, Tumbling
 from dataflow.contracts.windows import Sliced, Window
+from dataflow.state.hashing import key_group_range
 from tests.operators.operating import rows_of, stored
 from tests.operators.windows.windowed import END, MERGED, UNMERGED, Model, Windowed, windows_of
 from tests.seeds import part_of_the_examples
@@ -132,3 +133,15 @@ def test_each_step_of_a_cumulating_window_has_all_keys_of_the_window() -> None:
     w.feed(("a", 1, 1), ("b", 1, 6))
     assert [row[:4] for row in w.advance(5)] == [("a", 0, 5, 1)]
     assert [row[:4] for row in w.advance(10)] == [("a", 0, 10, 1), ("b", 0, 10, 1)]
+
+
+@pytest.mark.parametrize("aggregations", [MERGED, UNMERGED], ids=["by slice", "by window"])
+def test_the_state_of_overlapping_windows_can_be_divided_by_key(aggregations: Any) -> None:
+    options: dict[str, Any] = {"aggregations": aggregations}
+    whole = Windowed(Hopping(10, 4), **options)
+    whole.feed(*[(f"k{i}", i, i % 40) for i in range(200)])
+    whole.advance(20)
+    snapshot = stored(whole.operator.snapshot())
+    groups = [key_group_range(i, 3, 128) for i in range(3)]
+    parts = [Windowed(Hopping(10, 4), restored=snapshot, groups=each, **options) for each in groups]
+    assert sorted(row for part in parts for row in part.advance(END)) == sorted(whole.advance(END))
