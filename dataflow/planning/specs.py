@@ -359,9 +359,9 @@ class WindowAggregate(Grouped):
         return self.emit is Emit.UPDATES
 
     def arguments(self) -> tuple[Any, ...]:
-        """Return the arguments. Final results wait until no row can be late: lateness then delays the watermark."""
-        late, delay = (0, self.lateness) if self.emit is Emit.FINAL else (self.lateness, 0)
-        return self.keys, self.time, self.window, late, self.aggregations, delay
+        """Return the arguments. Final results wait until no row can be late: they lag by the lateness."""
+        late, lag = (0, self.lateness) if self.emit is Emit.FINAL else (self.lateness, 0)
+        return self.keys, self.time, self.window, late, self.aggregations, lag
 
     def detail(self) -> dict[str, Json]:
         """Return the settings. ``emit`` is included only for final results with lateness: older checkpoints lack it."""
@@ -399,6 +399,7 @@ class Union(Spec):
     """Emits the rows of all inputs."""
 
     is_users = False
+    times_broadcasts = True
     stateful = False
     row_wise = True
     sees_batches = False

@@ -17,8 +17,7 @@ from dataflow.contracts.source import Json
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import Link, Vertex, task_id
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
-from dataflow.protocol.events import Data, Element, EndOfInput, Watermark
-from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.protocol.events import Data, Element, EndOfInput, LastWatermark
 from dataflow.runners.spark.envelopes import UNROUTED, Content, Envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runners.spark.user_errors import SerializedError, serialized_errors, with_notes
@@ -139,13 +138,14 @@ class TaskHost:
     def _gate(self, spark_plan: SparkPlan, vertex: Vertex, subtask: int, state: TaskState | None) -> ChannelInput:
         numbers = spark_plan.channels(vertex.name, subtask)
         self._channels = {place: Channel(_PLENTY, f"{place}") for place in numbers}
-        gate = InputGate(
-            list(self._channels.values()), Aligner(len(numbers), end_of_input=EndOfInputPolicy.ALIGN), RoundRobin()
-        )
+        handler = Aligner(len(numbers), end_of_input=EndOfInputPolicy.ALIGN)
+        ports = [spark_plan.plan.links[number].port for number, _ in numbers]
+        untimed = spark_plan.plan.untimed_ports(vertex.name)
+        gate = InputGate(list(self._channels.values()), handler, RoundRobin(), ports, untimed)
+        task_input = ChannelInput(gate)
         if state is not None:
-            watermarks: Any = state.inlet["watermarks"]
-            gate.restore_watermarks(watermarks)
-        return ChannelInput(gate, [spark_plan.plan.links[number].port for number, _ in numbers])
+            task_input.restore(state.inlet)
+        return task_input
 
     def __enter__(self) -> TaskHost:
         try:
@@ -213,8 +213,8 @@ class TaskHost:
         """End the input. Later calls do nothing."""
         if not self.ended:
             self.ended = True
-            if self._task_input.is_source:  # channels have delivered the watermark already
-                self.push(0, Watermark(MAX_WATERMARK))
+            if self._task_input.is_source:  # a gate has returned it already
+                self.push(0, LastWatermark())
             self.push(0, EndOfInput())
 
     def call_due_timers(self) -> list[str]:
@@ -254,7 +254,8 @@ class TaskHost:
             operators, _ = LogChain().freeze(self.chain.snapshot(round_), round_, since=0)
         wall = int(self._clock.wall() * 1_000_000) - self._clock.now()
         timers: dict[str, Json] = {node.name: node.timers[0] + wall for node in self.chain.nodes if node.timers}
-        return TaskState(self.task, self.ended, {**self._task_input.snapshot(), "timers": timers}, operators)
+        inlet = {**self._task_input.snapshot(), "timers": timers}
+        return TaskState(self.task, self.ended, inlet, operators, passed=self.chain.passed)
 
     def _restore_timers(self, state: TaskState) -> None:
         timers: Any = state.inlet.get("timers", {})
