@@ -168,7 +168,7 @@ class ModelTask:
                 (list(c._queue), [(e, n - c._taken) for e, n in c._urgent]) for c in self.task_input.gate.channels
             ]
             gate_state = self.task_input.gate
-            gate = (queues, gate_state.watermarks, gate_state._ended, sorted(gate_state.ended_ports))
+            gate = (queues, gate_state.snapshot(), gate_state._ended)
         held = self.held if self.task_input is None else self.task_input._held
         return repr((self.phase, held, list(self.mailbox), sorted(self.taken), gate, _content(self.handler)))
 

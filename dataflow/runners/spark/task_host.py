@@ -96,6 +96,16 @@ class OutputRecorder:
                 yield Envelope(task, link, self._source, self._round, content.encode())
 
 
+def _for_channels(watermarks: Any, channels: int) -> list[int | None]:
+    """Return stored watermarks for ``channels`` channels.
+
+    Earlier releases had one channel for all subtasks of an operator of the user. Each of them starts from the lowest.
+    """
+    if len(watermarks) == channels:
+        return list(watermarks)
+    return [None if None in watermarks else min(watermarks)] * channels
+
+
 def _drain(channel: Channel) -> Iterator[Element]:
     while channel.head is not None:
         yield channel.take()
@@ -142,10 +152,9 @@ class TaskHost:
         ports = [spark_plan.plan.links[number].port for number, _ in numbers]
         untimed = spark_plan.plan.untimed_ports(vertex.name)
         gate = InputGate(list(self._channels.values()), handler, RoundRobin(), ports, untimed)
-        task_input = ChannelInput(gate)
         if state is not None:
-            task_input.restore(state.inlet)
-        return task_input
+            gate.restore({**state.inlet, "watermarks": _for_channels(state.inlet["watermarks"], len(numbers))})
+        return ChannelInput(gate)
 
     def __enter__(self) -> TaskHost:
         try:

@@ -322,10 +322,9 @@ class _Builder:
                         ports.append(link.port)
         untimed = self.plan.untimed_ports(vertex.name)
         gate = InputGate(channels, self._handler(channels), self.settings.choose(), ports, untimed)
-        task_input = ChannelInput(gate, self.settings.task_bytes)
         if state is not None:
-            task_input.restore(state.inlet)
-        return task_input
+            gate.restore(state.inlet)
+        return ChannelInput(gate, self.settings.task_bytes)
 
     @property
     def _sample(self) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from dataflow.clock import duration_text
 from dataflow.contracts.source import Json
@@ -132,8 +131,4 @@ class ChannelInput(TaskInput):
         return [*joined, *[room(self._task_bytes, channel.batches, channel.larger) for channel in channels]]
 
     def snapshot(self) -> Mapping[str, Json]:
-        return {"watermarks": list(self.gate.watermarks), "ended_ports": sorted(self.gate.ended_ports)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``snapshot`` returned; older ones have no ended ports. Called before the first poll."""
-        self.gate.restore(state["watermarks"], state.get("ended_ports", ()))
+        return self.gate.snapshot()

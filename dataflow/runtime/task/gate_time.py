@@ -5,8 +5,10 @@ A port that does not count for time is left out of the merged watermark and of i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
+from dataflow.contracts.source import Json
 from dataflow.protocol.events import Idle, PortEnded, Watermark
 from dataflow.protocol.watermarks import MAX_WATERMARK, WatermarkMerger
 
@@ -22,11 +24,20 @@ class GateTime:
     ``untimed`` are the ports that do not count for time; at least one port does.
 
     >>> time = GateTime([0, 1], untimed=[1])
-    >>> time.advance(0, 7), time.advance(1, 3), time.port_end(0, [False, False])
+    >>> time.advance(0, 7), time.advance(1, 3), time.port_end(0)
     (Watermark(time=7), None, PortEnded(port=0))
     """
 
-    __slots__ = ("_ended_before", "_ended_ports", "_merger", "_numbers", "_repeats_idle", "_said_idle", "ports")
+    __slots__ = (
+        "_ended",
+        "_ended_before",
+        "_ended_ports",
+        "_merger",
+        "_numbers",
+        "_repeats_idle",
+        "_said_idle",
+        "ports",
+    )
 
     def __init__(self, ports: Sequence[int], untimed: Collection[int] = ()) -> None:
         #: Never changes: the input port that each channel feeds.
@@ -40,20 +51,17 @@ class GateTime:
         #: True only if ``_said_idle``, and rows came from a channel that does not count. What the operator emits for
         #: them ends the idleness downstream, so ``Idle`` is returned again.
         self._repeats_idle = False
-        #: Ports of which ``PortEnded`` was returned, before the restore, too.
+        #: Channels that ended, before a restore, too: then their ends come once more.
+        self._ended: set[int] = set()
+        #: Ports of which ``PortEnded`` was returned, before a restore, too.
         self._ended_ports: set[int] = set()
-        #: Changes only with a restore; all are in ``_ended_ports``. The ends of their channels come once more.
-        self._ended_before: frozenset[int] = frozenset()
+        #: Changes only with a restore: the ports and channels above of the snapshot.
+        self._ended_before: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
 
     @property
     def merged(self) -> int | None:
         """The merged watermark; None: none yet."""
         return self._merger.merged
-
-    @property
-    def ended_ports(self) -> Set[int]:
-        """The ports of which ``port_end`` has returned the end, before a restore, too."""
-        return self._ended_ports
 
     def advance(self, channel: int, time: int) -> TimeChange:
         """Set a channel's watermark."""
@@ -66,7 +74,8 @@ class GateTime:
         return None if number is None else self._change(self._merger.idle(number))
 
     def end(self, channel: int) -> TimeChange:
-        """End a channel. A second call changes nothing."""
+        """End a channel, after ``port_end``. A second call changes nothing."""
+        self._ended.add(channel)
         return self.advance(channel, MAX_WATERMARK)
 
     def resume(self, channel: int) -> None:
@@ -88,13 +97,17 @@ class GateTime:
         repeats, self._repeats_idle = self._repeats_idle, False
         return Idle() if repeats else None
 
-    def port_end(self, channel: int, ended: Sequence[bool]) -> PortEnded | None:
-        """Return the end of a port, once, if ``channel`` is its last one to end; ``ended`` says which have ended."""
+    def has_ended(self, channel: int) -> bool:
+        """Return whether a channel has ended, also before a restore."""
+        return channel in self._ended
+
+    def port_end(self, channel: int) -> PortEnded | None:
+        """Return the end of a port, once, if ``channel`` is its last one to end."""
         port = self.ports[channel]
         if port in self._ended_ports:
             return None
-        for other, has_ended in enumerate(ended):
-            if self.ports[other] == port and other != channel and not has_ended:
+        for other, its_port in enumerate(self.ports):
+            if its_port == port and other != channel and other not in self._ended:
                 return None
         self._ended_ports.add(port)
         return PortEnded(port)
@@ -105,13 +118,24 @@ class GateTime:
         times = self._merger.snapshot()
         return tuple([None if number is None else times[number] for number in self._numbers])
 
-    def restore(self, watermarks: Sequence[int | None], ended_ports: Collection[int]) -> None:
-        """Restore ``watermarks`` and ``ended_ports`` of a snapshot, with no channel idle. Before any other event."""
+    def snapshot(self) -> Mapping[str, Json]:
+        """Return the state as JSON; idleness is not kept."""
+        ends: dict[str, Json] = {"ended": sorted(self._ended), "ended_ports": sorted(self._ended_ports)}
+        return {"watermarks": list(self.watermarks), **ends}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``snapshot`` returned, with no channel idle. Call this before any event.
+
+        Older states have no ends. Then the channels with the last watermark have ended, and no port has.
+        """
+        watermarks: Sequence[int | None] = state["watermarks"]
         assert len(watermarks) == len(self.ports), f"{len(watermarks)} watermarks for {len(self.ports)} channels"
         pairs = zip(self._numbers, watermarks, strict=True)
         self._merger.restore([time for number, time in pairs if number is not None])
-        self._ended_before = frozenset(ended_ports)
-        self._ended_ports = set(ended_ports)
+        last = [channel for channel, time in enumerate(watermarks) if time == MAX_WATERMARK]
+        self._ended = set(state.get("ended", last))
+        self._ended_ports = set(state.get("ended_ports", ()))
+        self._ended_before = frozenset(self._ended_ports), frozenset(self._ended)
 
     def _change(self, moved: int | None) -> TimeChange:
         was_idle, self._said_idle = self._said_idle, self._merger.all_idle
@@ -131,8 +155,10 @@ class GateTime:
         assert not all(polled) or self.merged == MAX_WATERMARK, f"ended with the watermark {self.merged}"
         for port in set(self.ports):
             channels = [channel for channel, of in enumerate(self.ports) if of == port]
-            if port in self._ended_ports - self._ended_before:
-                assert all([put[channel] for channel in channels]), f"reported the end of port {port}, which is open"
+            ports_before, before = self._ended_before
+            if port in self._ended_ports - ports_before:
+                still_open = [channel for channel in channels if not put[channel] and channel not in before]
+                assert not still_open, f"reported the end of port {port}, but channels {still_open} are open"
             if all([polled[channel] for channel in channels]):
                 assert port in self._ended_ports, f"did not report the end of port {port}"
 

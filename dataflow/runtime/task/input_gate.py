@@ -9,9 +9,10 @@ Invariant: only the handler decides which channels are blocked; the gate keeps o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence, Set
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
+from dataflow.contracts.source import Json
 from dataflow.protocol.actions import Abort, AbortReason, Action, Ignore, TakeSnapshot
 from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, PortEnded, Watermark
 from dataflow.protocol.handler import BarrierHandler
@@ -155,23 +156,18 @@ class InputGate:
         return self._time.watermarks
 
     @property
-    def ended_ports(self) -> Set[int]:
-        """The ports of which ``PortEnded`` was returned, for the task's snapshot."""
-        return self._time.ended_ports
-
-    @property
     def is_ending(self) -> bool:
-        """Whether every channel has ended, or its end is next."""
-        return all(
-            [
-                ended or isinstance(channel.head, EndOfInput)
-                for channel, ended in zip(self._channels, self._ended, strict=True)
-            ]
-        )
+        """Whether every channel has ended, also before a restore, or its end is next."""
+        ends = [isinstance(channel.head, EndOfInput) for channel in self._channels]
+        return all([is_next or self._time.has_ended(index) for index, is_next in enumerate(ends)])
 
-    def restore(self, watermarks: Sequence[int | None], ended_ports: Collection[int] = ()) -> None:
-        """Start from the ``watermarks`` and ``ended_ports`` of a snapshot. Called before the first poll."""
-        self._time.restore(watermarks, ended_ports)
+    def snapshot(self) -> Mapping[str, Json]:
+        """Return the state of time and ends as JSON, for the task's snapshot."""
+        return self._time.snapshot()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Start from the state that ``snapshot`` returned. Called before the first poll."""
+        self._time.restore(state)
 
     @property
     def alignment(self) -> int:
@@ -305,7 +301,7 @@ class InputGate:
     def _take(self, index: int, now: int, max_rows: int | None = None) -> Taken:
         channel = self._channels[index]
         if isinstance(channel.head, EndOfInput):
-            port_end = self._time.port_end(index, self._ended)
+            port_end = self._time.port_end(index)
             if port_end is not None:
                 return Taken(index, port_end, NO_ACTIONS)
             time_change = self._time.end(index)

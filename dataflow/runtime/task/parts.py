@@ -255,7 +255,8 @@ def _check_inlet(header: _Header) -> None:
     what = f"the input of task {excerpt(header.task)}"
     splits = parsed(list[_Split], header.inlet.get("splits", []), what)
     parsed(list[Time | None], header.inlet.get("watermarks", []), what)
-    parsed(list[Count], header.inlet.get("ended_ports", []), what)
+    for ends in ("ended", "ended_ports"):
+        parsed(list[Count], header.inlet.get(ends, []), what)
     if len({split.id for split in splits}) < len(splits):
         raise CheckpointDamaged(f"{what} lists a split twice")
     if header.ended and not all([split.done for split in splits]):

@@ -149,7 +149,7 @@ def test_restored_watermarks_are_not_said_again_and_do_not_go_back() -> None:
     before = Rig(2).feed((0, Watermark(9)), (1, Watermark(3)))
     before.elements()
     after = Rig(2)
-    after.gate.restore(before.gate.watermarks)
+    after.gate.restore(before.gate.snapshot())
     assert after.feed((0, Watermark(4))).elements() == [None]
     assert after.feed((1, Watermark(4))).elements() == [Watermark(4)]
 
