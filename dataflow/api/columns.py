@@ -135,6 +135,7 @@ class ColumnMethods(StreamBase):
         *,
         delay: Duration = "0s",
         idle_after: Duration | None = None,
+        close_after: Duration | None = None,
         max_drift: Duration | None = None,
         on_error: str | OnError = "fail",
         name: str | None = None,
@@ -151,6 +152,10 @@ class ColumnMethods(StreamBase):
             delay: how far rows may be out of order.
             idle_after: a split that gave no rows for this long, although it was polled, does not hold the others back.
                 None: it always does.
+            close_after: after a split gave no rows for this long, although it was polled, its watermark moves on with
+                the clock: the latest time, less ``delay``, plus the time polled in vain. Rows that come later are late
+                by the usual rule. It also does so if all splits are idle. A split that has had no row does not move:
+                give ``idle_after``, too. None: it never does.
             max_drift: a task of the source does not read on while its watermark is more than this ahead of another
                 task's. That bounds the state, because each window that only one task has reached is kept. Give at least
                 the time span of a file, or the tasks take turns. None: no limit. A split without rows makes the others
@@ -166,7 +171,8 @@ class ColumnMethods(StreamBase):
             SchemaMismatch: the column is no timestamp.
             GraphError: rows of several splits are already mixed, after ``key_by``, ``rebalance``, ``broadcast`` or
                 ``union``.
-            ConfigurationError: a duration is malformed, ``idle_after`` is zero, or ``on_error`` is unknown.
+            ConfigurationError: a duration is malformed, ``idle_after`` or ``close_after`` is zero, or ``on_error`` is
+                unknown.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> at = pa.array([1, 12, 2], pa.timestamp("s"))
@@ -199,8 +205,13 @@ class ColumnMethods(StreamBase):
             raise ConfigurationError(
                 "with_watermark(idle_after=) must be above zero; leave it out to wait for all splits"
             )
+        close = None if close_after is None else microseconds(close_after, "with_watermark(close_after=)")
+        if close == 0:
+            raise ConfigurationError(
+                "with_watermark(close_after=) must be above zero; leave it out to keep the watermark of silent splits"
+            )
         drift = None if max_drift is None else microseconds(max_drift, "with_watermark(max_drift=)")
-        spec = Watermarks(column, origin, microseconds(delay, "with_watermark(delay=)"), idle, policy, drift)
+        spec = Watermarks(column, origin, microseconds(delay, "with_watermark(delay=)"), idle, policy, drift, close)
         sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
         return self._then(
             spec, self.schema, "with_watermark", name, self._node.parallelism, sides=sides, time=EventTime(column)

@@ -197,6 +197,7 @@ class Watermarks(Spec):
     A split without rows for ``idle_after`` microseconds (None: never) holds nothing back. ``on_error`` is for
     rows whose time is null. ``origin`` is the source's column that ``column`` is, unchanged; None: it is computed.
     No task of the source reads while its watermark is more than ``max_drift`` ahead of another task's.
+    The watermark of a split without rows for ``close_after`` microseconds (None: never) moves on with the clock.
     """
 
     is_users = False
@@ -211,14 +212,17 @@ class Watermarks(Spec):
     idle_after: int | None
     on_error: OnError
     max_drift: int | None = None
+    close_after: int | None = None
 
     def detail(self) -> dict[str, Json]:
-        return {
+        """Return the settings. ``close_after`` is included only if it is set: older checkpoints lack it."""
+        detail: dict[str, Json] = {
             "column": self.column,
             "delay": self.delay,
             "idle_after": self.idle_after,
             "max_drift": self.max_drift,
         }
+        return detail if self.close_after is None else {**detail, "close_after": self.close_after}
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return {*used, self.column}

@@ -104,7 +104,7 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
         )
         attempt = ReadAttempt(_source(vertex), context, splits_of(state), None if after is None else after.inlet)
         task_input = attempt.task_input
-        task_input.restore_position(state.inlet, SystemClock().now())
+        task_input.restore_position(state.inlet)
     with (
         working_on(directory, vertex, subtask),
         TaskHost(spark_plan, vertex, subtask, state, assignment.run_id, recorder, task_input, notices) as host,
