@@ -1,4 +1,4 @@
-"""The methods of a stream that take columns and expressions: filter, select, with_columns and with_watermark."""
+"""The methods of a stream that take columns and expressions: filter, select, with_columns, with_watermark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dataflow.planning.checks import (
     column_expressions,
     timestamp_advice,
 )
-from dataflow.planning.specs import Filter, Project, Read, Watermarks
+from dataflow.planning.specs import Filter, ProcessingTime, Project, Read, Watermarks
 
 if TYPE_CHECKING:
     from dataflow.api.streams import Stream
@@ -216,3 +216,37 @@ class ColumnMethods(StreamBase):
         return self._then(
             spec, self.schema, "with_watermark", name, self._node.parallelism, sides=sides, time=EventTime(column)
         )
+
+    def with_processing_time(self, column: str, *, name: str | None = None) -> Stream:
+        """Return the same rows with the clock as event time: ``column`` holds the time at which a row is processed.
+
+        The watermark moves on with the clock, with and without rows, so windows come out when they are over. Times
+        never go back, and no row is late. After a restore, rows that are read again get new times. The simulated runner
+        uses its own clock. On Spark all rows of a micro-batch have one time per source task, and this method comes
+        before ``key_by``, ``rebalance``, ``broadcast`` and ``union``.
+
+        Args:
+            column: the name of the new column, a timestamp in microseconds and UTC.
+            name: the operator's name in summaries and checkpoints; None: an automatic one.
+
+        Returns: a stream with this column after the others, whose `time` is ``column``.
+
+        Raises: GraphError if the stream has such a column, or holds updates (see `changes`).
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a"]}))).with_processing_time("at")
+        >>> counts = rows.key_by("k").window(op.tumbling("1d")).agg(op.count().alias("n"))
+        >>> rows.time, sum(counts.collect()["n"].to_pylist())
+        ('at', 2)
+        """
+        import pyarrow as pa
+
+        if not isinstance(column, str) or not column:
+            raise GraphError(f"with_processing_time: expected the name of a new column, got {column!r}")
+        if column in self.schema.names:
+            raise GraphError(
+                f"with_processing_time: the stream has a column {column!r}; choose another name, or drop it with select"
+            )
+        schema = self.schema.append(pa.field(column, pa.timestamp("us", "UTC")))
+        spec, time = ProcessingTime(column), EventTime(column)
+        return self._then(spec, schema, "with_processing_time", name, self._node.parallelism, time=time)

@@ -34,6 +34,7 @@ __all__ = [
     "Grouped",
     "MapBatches",
     "MapRows",
+    "ProcessingTime",
     "Project",
     "Read",
     "Union",
@@ -235,6 +236,36 @@ class Watermarks(Spec):
 
     def origin_of(self, column: str) -> str:
         return column
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessingTime(Spec):
+    """Adds ``column``, the time at which a row is processed, and makes watermarks by the clock."""
+
+    is_users = False
+    stateful = False
+    row_wise = True
+    sees_batches = False
+    assigns_time = True
+
+    column: str
+
+    def detail(self) -> dict[str, Json]:
+        return {"column": self.column}
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str]:
+        return used - {self.column}
+
+    def takes_encoded(self, column: str) -> bool:
+        return True
+
+    def origin_of(self, column: str) -> str | None:
+        return None if column == self.column else column
+
+    def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
+        if inputs[0] is not None:
+            raise updates_error(word, inputs[0], "each update of a key would get a time of its own")
+        return None
 
 
 class Grouped(Spec, ABC):

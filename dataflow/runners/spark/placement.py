@@ -30,7 +30,7 @@ from dataflow.errors import UnsupportedOnRunner
 from dataflow.planning.graph import Graph, Node, Partitioning
 from dataflow.planning.operator_table import operator_class
 from dataflow.planning.physical_plan import Link, Plan, Vertex, make_plan
-from dataflow.planning.specs import Apply, Read, Write
+from dataflow.planning.specs import Apply, ProcessingTime, Read, Write
 from dataflow.runners.binding import LIBRARY
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.outputs import ForwardOutput, Output, output_for
@@ -169,7 +169,8 @@ def plan_for_spark(
 
     Spark reads in place of the sources named in ``readers``. The others recognise their input by ``input_identity``.
 
-    Raises: UnsupportedOnRunner for a sink that would write rows more than once; errors of planning itself.
+    Raises: UnsupportedOnRunner for a sink that would write rows more than once, and for time from the clock after a
+        shuffle; errors of planning itself.
     """
     widened = _widened(graph, parallelism, key_groups)
     apart = {node.name for node in widened if _runs_apart(widened, node)}
@@ -181,7 +182,23 @@ def plan_for_spark(
         apart=lambda node: node.name in apart,
         input_identity=input_identity,
     )
-    return SparkPlan(plan, {vertex.name: _placement_of(vertex, readers) for vertex in plan.vertices.values()})
+    placements = {vertex.name: _placement_of(vertex, readers) for vertex in plan.vertices.values()}
+    for vertex in plan.vertices.values():
+        if placements[vertex.name] is Placement.KEYED_TASK:
+            _refuse_processing_time(vertex)
+    return SparkPlan(plan, placements)
+
+
+def _refuse_processing_time(vertex: Vertex) -> None:
+    """Raise UnsupportedOnRunner for an operator that takes time from the clock: idle keyed tasks are not called."""
+    for node in vertex.nodes:
+        if isinstance(node.spec, ProcessingTime):
+            raise UnsupportedOnRunner(
+                f"operator {node.name!r}",
+                "spark",
+                "after a shuffle it would hold back time, because Spark calls only tasks that have rows",
+                "call with_processing_time before key_by, rebalance, broadcast and union",
+            )
 
 
 def _widened(graph: Graph, parallelism: int, key_groups: int) -> Graph:

@@ -111,11 +111,21 @@ def _drain(channel: Channel) -> Iterator[Element]:
         yield channel.take()
 
 
+class _MicroBatchClock(SystemClock):
+    """The machine's clock, with the wall-clock time at which the first attempt at a micro-batch began."""
+
+    def __init__(self, wall: float) -> None:
+        self._wall = wall
+
+    def wall(self) -> float:
+        return self._wall
+
+
 class TaskHost:
     """Runs one subtask of ``vertex`` from ``state`` on; a context manager that opens and closes its operators.
 
-    An error in ``close`` becomes a notice, as in a local run. If the block raises, the notices become notes of its
-    error.
+    ``wall`` is the wall-clock time for its operators; None: that of the machine. An error in ``close`` becomes a notice,
+    as in a local run. If the block raises, the notices become notes of its error.
     """
 
     def __init__(
@@ -128,6 +138,7 @@ class TaskHost:
         recorder: OutputRecorder,
         splits: SourceInput | None = None,
         notices: Notices | None = None,
+        wall: float | None = None,
     ) -> None:
         self.task = task_id(vertex.name, subtask)
         self.notices = notices or Notices()
@@ -138,7 +149,8 @@ class TaskHost:
         self._clock = SystemClock()
         self._started = self._clock.now()
         self._state = state
-        place = SubtaskSetup(spark_plan.plan, vertex, subtask, self._clock, run_id, state, splits)
+        clock = self._clock if wall is None else _MicroBatchClock(wall)
+        place = SubtaskSetup(spark_plan.plan, vertex, subtask, clock, run_id, state, splits)
         if spark_plan.placements[vertex.name] is Placement.PARTITION:  # rows of any key; Spark numbers the subtasks
             wide = Vertex(vertex.name, max(vertex.parallelism, subtask + 1), vertex.nodes)
             place = replace(place, vertex=wide, key_groups=range(spark_plan.plan.max_key_groups))
