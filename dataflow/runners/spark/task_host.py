@@ -124,8 +124,8 @@ class _MicroBatchClock(SystemClock):
 class TaskHost:
     """Runs one subtask of ``vertex`` from ``state`` on; a context manager that opens and closes its operators.
 
-    ``wall`` is the wall-clock time for its operators; None: that of the machine. An error in ``close`` becomes a notice,
-    as in a local run. If the block raises, the notices become notes of its error.
+    ``wall`` is the wall-clock time for its operators; None: that of the machine. An error in ``close`` becomes a
+    notice, as in a local run. If the block raises, the notices become notes of its error.
     """
 
     def __init__(
