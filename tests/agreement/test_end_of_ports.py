@@ -64,6 +64,23 @@ class UntilEnded(flow.Operator):
         return flow.Snapshot({"calls": list(self.calls), "reached": self.reached}, tables)
 
 
+class Rising(flow.Operator):
+    """Passes rows on, and knows after a restore, too, which watermark it was given last."""
+
+    def __init__(self, context: flow.OperatorContext) -> None:
+        self.reached: Any = context.restored.values["reached"] if context.restored else None
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        out.emit(batch)
+
+    def advance(self, watermark: int, out: Out) -> None:
+        assert self.reached is None or watermark > self.reached, f"{watermark} came after {self.reached}"
+        self.reached = watermark
+
+    def snapshot(self) -> flow.Snapshot:
+        return flow.Snapshot({"reached": self.reached})
+
+
 def timed(rows: int, every: int) -> pa.Table:
     """Rows of five keys in order of time, ``every`` seconds apart."""
     at = pa.array([number * every * SECOND for number in range(rows)], US)
@@ -88,7 +105,7 @@ def ends(splits: int = 2) -> flow.Pipeline:
         )
         rules = p.source(sources[2], name="rules").broadcast()
         joined = left.apply(UntilEnded, right, rules, schema=OUT, name="joined")
-        rows = joined.filter(flow.col("port") < 2)
+        rows = joined.apply(Rising, name="rising").filter(flow.col("port") < 2)
         windows = rows.key_by("k", "port", "calls").window(op.tumbling("20s")).agg(n=op.count(), name="counts")
         windows.sink(op.collect(), name="out")
     return p

@@ -35,10 +35,10 @@ def simulated(p: flow.Pipeline, seed: int, mode: str, faults: Faults) -> flow.Ru
     return flow.SimulatedRunner(seed, faults).start(p, parallelism=2, checkpoint=settings).wait()
 
 
-def silent(close_after: str | None, idle_after: str | None = None) -> flow.Pipeline:
+def silent(close_after: str | None, idle_after: str | None = None, pause: int = 2_000) -> flow.Pipeline:
     """A split that falls silent after 5 ms of event time, and then has a row that may be late."""
     with flow.Pipeline("silent") as p:
-        rows = p.source(ScriptedSource([row(1, 5), Pause(2_000), row(2)]), name="rows")
+        rows = p.source(ScriptedSource([row(1, 5), Pause(pause), row(2)]), name="rows")
         timed = rows.with_watermark("at", close_after=close_after, idle_after=idle_after)
         counts = timed.key_by("k").window(op.tumbling("10ms")).agg(n=op.count(), name="counts")
         counts.sink(op.collect(), name="on time")
@@ -57,6 +57,13 @@ def test_windows_of_a_silent_split_come_out_and_later_rows_are_late(
     seed: int, mode: str, idle_after: str | None
 ) -> None:
     assert found(simulated(silent("20ms", idle_after), seed, mode, FAULTS)) == ([2], 1)
+
+
+def test_the_time_polled_in_vain_before_a_crash_counts_after_it() -> None:
+    """The script begins its pause anew after each crash. One pause takes less than 140 ms of the simulated clock."""
+    crashes = Faults(crashes=4, crash_at=["step"], crash_after=(2,))
+    assert found(simulated(silent("140ms", pause=300), 1, "aligned", Faults())) == ([3], 0)
+    assert found(simulated(silent("140ms", pause=300), 1, "aligned", crashes)) == ([2], 1)
 
 
 def test_a_silent_split_that_is_not_closed_waits_for_its_rows() -> None:
