@@ -1,4 +1,4 @@
-"""The methods of a stream that take columns and expressions: filter, select, with_columns and with_watermark."""
+"""The methods of a stream that take columns and expressions: filter, select, with_columns, with_watermark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dataflow.planning.checks import (
     column_expressions,
     timestamp_advice,
 )
-from dataflow.planning.specs import AddRows, Filter, Project, Read, Watermarks
+from dataflow.planning.specs import AddRows, Filter, ProcessingTime, Project, Read, Watermarks
 
 if TYPE_CHECKING:
     from dataflow.api.streams import Stream
@@ -153,6 +153,7 @@ class ColumnMethods(StreamBase):
         *,
         delay: Duration = "0s",
         idle_after: Duration | None = None,
+        close_after: Duration | None = None,
         max_drift: Duration | None = None,
         on_error: str | OnError = "fail",
         name: str | None = None,
@@ -169,6 +170,10 @@ class ColumnMethods(StreamBase):
             delay: how far rows may be out of order.
             idle_after: a split that gave no rows for this long, although it was polled, does not hold the others back.
                 None: it always does.
+            close_after: after a split gave no rows for this long, although it was polled, its watermark moves on with
+                the clock: the latest time, less ``delay``, plus the time polled in vain. Rows that come later are late
+                by the usual rule. It also does so if all splits are idle. A split that has had no row does not move:
+                give ``idle_after``, too. None: it never does.
             max_drift: a task of the source does not read on while its watermark is more than this ahead of another
                 task's. That bounds the state, because each window that only one task has reached is kept. Give at least
                 the time span of a file, or the tasks take turns. None: no limit. A split without rows makes the others
@@ -184,7 +189,8 @@ class ColumnMethods(StreamBase):
             SchemaMismatch: the column is no timestamp.
             GraphError: rows of several splits are already mixed, after ``key_by``, ``rebalance``, ``broadcast`` or
                 ``union``.
-            ConfigurationError: a duration is malformed, ``idle_after`` is zero, or ``on_error`` is unknown.
+            ConfigurationError: a duration is malformed, ``idle_after`` or ``close_after`` is zero, or ``on_error`` is
+                unknown.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> at = pa.array([1, 12, 2], pa.timestamp("s"))
@@ -217,9 +223,48 @@ class ColumnMethods(StreamBase):
             raise ConfigurationError(
                 "with_watermark(idle_after=) must be above zero; leave it out to wait for all splits"
             )
+        close = None if close_after is None else microseconds(close_after, "with_watermark(close_after=)")
+        if close == 0:
+            raise ConfigurationError(
+                "with_watermark(close_after=) must be above zero; leave it out to keep the watermark of silent splits"
+            )
         drift = None if max_drift is None else microseconds(max_drift, "with_watermark(max_drift=)")
-        spec = Watermarks(column, origin, microseconds(delay, "with_watermark(delay=)"), idle, policy, drift)
+        spec = Watermarks(column, origin, microseconds(delay, "with_watermark(delay=)"), idle, policy, drift, close)
         sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
         return self._then(
             spec, self.schema, "with_watermark", name, self._node.parallelism, sides=sides, time=EventTime(column)
         )
+
+    def with_processing_time(self, column: str, *, name: str | None = None) -> Stream:
+        """Return the same rows with the clock as event time: ``column`` holds the time at which a row is processed.
+
+        The watermark moves on with the clock, with and without rows, so windows come out when they are over. Times
+        never go back, and no row is late. After a restore, rows that are read again get new times. The simulated runner
+        uses its own clock. On Spark all rows of a micro-batch have one time per source task, and this method comes
+        before ``key_by``, ``rebalance``, ``broadcast`` and ``union``.
+
+        Args:
+            column: the name of the new column, a timestamp in microseconds and UTC.
+            name: the operator's name in summaries and checkpoints; None: an automatic one.
+
+        Returns: a stream with this column after the others, whose `time` is ``column``.
+
+        Raises: GraphError if the stream has such a column, or holds updates (see `changes`).
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a"]}))).with_processing_time("at")
+        >>> counts = rows.key_by("k").window(op.tumbling("1d")).agg(op.count().alias("n"))
+        >>> rows.time, sum(counts.collect()["n"].to_pylist())
+        ('at', 2)
+        """
+        import pyarrow as pa
+
+        if not isinstance(column, str) or not column:
+            raise GraphError(f"with_processing_time: expected the name of a new column, got {column!r}")
+        if column in self.schema.names:
+            raise GraphError(
+                f"with_processing_time: the stream has a column {column!r}; choose another name, or drop it with select"
+            )
+        schema = self.schema.append(pa.field(column, pa.timestamp("us", "UTC")))
+        spec, time = ProcessingTime(column), EventTime(column)
+        return self._then(spec, schema, "with_processing_time", name, self._node.parallelism, time=time)

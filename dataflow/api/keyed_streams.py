@@ -198,7 +198,7 @@ class KeyedStream(Stream):
         for a in aggregations:
             if CHANGE in a.columns():
                 raise GraphError(f"agg: {a.name!r} reads {CHANGE!r}, which says how a row counts; leave it out")
-            if a.kind is AggregateKind.KERNEL:
+            if a.kind in (AggregateKind.KERNEL, AggregateKind.PYTHON):
                 raise GraphError(
                     f"agg: {a.name!r} is an aggregate of your own, and the input has signed changes, but only the "
                     "aggregates of the library can take rows back"

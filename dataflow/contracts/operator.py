@@ -6,10 +6,13 @@ needs in an ``OperatorContext``, including restored state: **restoring is constr
 
     operator = factory(context)          # context.restored holds its snapshot, or None on a fresh start
     operator.open()                      # once, before the first row
-    operator.process(port, batch, out)   # any number of these four, never two at a time,
+    operator.process(port, batch, out)   # any number of these six, never two at a time,
     operator.advance(watermark, out)     # and never between a barrier and the snapshot it asks for
+    operator.held(watermark)             # directly after the last batch of advance; not for the last watermark
     operator.timer(due, out)
     operator.snapshot()
+    operator.ended(port, out)            # once per port, when all its channels have ended
+    operator.advance(2**63 - 1, out)     # once: the last watermark, when all ports that count for time have ended
     operator.finish(out)                 # once, when every input ended; rows may still be emitted
     operator.snapshot()                  # the last checkpoint comes after finish
     operator.close()                     # always, also after an error
@@ -17,6 +20,12 @@ needs in an ``OperatorContext``, including restored state: **restoring is constr
 If ``process`` is slow, it gets batches in slices: a barrier waits for the step in progress, so the engine limits a step
 to a budget (10 ms by default). Keep rows that belong together in state, or under one key; never rely on where a batch
 is cut.
+
+The end of an input comes in this order: the rows that upstream operators emit in ``finish``, then ``ended``, then
+``advance`` with the watermark that counts without this port, if that is a higher one, and after the last port
+``finish``. If a port is broadcast and another one is not, the broadcast port does not count for time: ``advance`` gets
+the minimum of the others, and the last watermark while rows may still come on it. Rows of a broadcast port and of
+others have no order between them, and neither waits for the other.
 
 A call that emits more than one batch returns a generator and yields after each one, so that the engine can wait for
 room downstream between them; no barrier is taken while one is pending.
@@ -220,10 +229,7 @@ class Operator:
             may be too low, because rows may be held in the operator's state.
         blocking: whether a call may wait for something outside (a disk, a socket): its task gets a thread of its own.
         makes_time: whether it emits watermarks (``out.watermark``), which replace those of its inputs. The engine
-            passes on the last one, which is after every time.
-        watermark_delay: microseconds by which the operator's time lags its input's: the engine subtracts it from each
-            watermark before it calls ``advance`` and passes the watermark on. It is fixed before ``open``. The last
-            watermark, which is after every time, is not reduced.
+            passes on the last one, which is after every time, and does not ask ``held``.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> class Count(flow.Operator):
@@ -243,7 +249,6 @@ class Operator:
     stateless: ClassVar[bool] = False
     blocking: ClassVar[bool] = False
     makes_time: ClassVar[bool] = False
-    watermark_delay: int = 0
 
     context: OperatorContext
     """The context that the operator was built with. Set only by the constructor below."""
@@ -314,11 +319,11 @@ class Operator:
         raise NotImplementedError(f"{type(self).__name__} cannot take rows; define process(port, batch, out)")
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
-        """Handle a new watermark; the engine forwards it downstream after this call.
+        """Handle a new watermark. After this call the engine passes on what ``held`` returns for it.
 
         Args:
             watermark: the merged watermark of all inputs, microseconds since 1970: no earlier row is expected. The last
-                one, before ``finish``, is after every time: 2**63 - 1.
+                one, before ``finish``, is after every time: 2**63 - 1. Watermarks rise; none is given twice.
             out: takes the rows to emit.
 
         Returns: None, or a generator that yields after each emitted batch.
@@ -334,6 +339,64 @@ class Operator:
         rows [3, 9]
         7
         last
+        """
+
+    def held(self, watermark: int) -> int:
+        """Return the watermark to pass on instead of ``watermark``: by default, the same.
+
+        An operator that keeps rows, or will emit rows of earlier times, holds the watermark back, so that these rows
+        are not late downstream. It is asked after ``advance`` and all rows that this emitted. A value that is not above
+        the last one passed on changes nothing downstream, and a restored operator passes on nothing that it passed on
+        before its snapshot. It is not asked about the last watermark, 2**63 - 1, which is passed on unchanged, as
+        idleness is; nor if the operator sets ``makes_time``.
+
+        Args:
+            watermark: the one that ``advance`` was just given.
+
+        Returns: microseconds since 1970, at most ``watermark``; more is a ContractViolation.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> class Behind(flow.Operator):
+        ...     def process(self, port, batch, out):
+        ...         out.emit(batch)
+        ...     def held(self, watermark):
+        ...         return watermark - 5
+        >>> class Print(flow.Operator):
+        ...     def advance(self, watermark, out):
+        ...         print("last" if watermark == 2**63 - 1 else watermark)
+        ...     def process(self, port, batch, out): ...
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"at": pa.array([30], pa.timestamp("us"))})))
+        >>> printed = rows.with_watermark("at").apply(Behind).apply(Print).collect()
+        25
+        last
+        """
+        return watermark
+
+    def ended(self, port: int, out: Out) -> Iterator[None] | None:
+        """Handle the end of a port: no row comes from it any more. By default, nothing is done.
+
+        It is called once for each port, before a watermark that moves because the port does not hold it back any more.
+        After a restore it is not called again for a port that had ended before the snapshot. In mode "unaligned" a
+        restore may still repeat rows of such a port.
+
+        Args:
+            port: the number of the input, from 0.
+            out: takes the rows to emit.
+
+        Returns: None, or a generator that yields after each emitted batch.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> class Print(flow.Operator):
+        ...     def process(self, port, batch, out):
+        ...         print("rows of port", port)
+        ...     def ended(self, port, out):
+        ...         print("end of port", port)
+        ...     def finish(self, out):
+        ...         print("end of all")
+        >>> printed = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1]}))).apply(Print).collect()
+        rows of port 0
+        end of port 0
+        end of all
         """
 
     def timer(self, due: int, out: Out) -> Iterator[None] | None:

@@ -47,6 +47,7 @@ class Spec:
         blocking: whether a call may wait for something outside the engine. Such an operator has its own thread.
         row_wise: whether the output for a row depends on that row alone.
         assigns_time: whether the operator emits watermarks.
+        times_broadcasts: whether a broadcast input counts for the watermark although others are not broadcast.
         holds_rows: whether the state may hold rows that are emitted later, unchanged. Then, in mode "unaligned", the
             report of a restore says that counts of duplicates downstream may be too low. Must be a class attribute.
         sees_batches: whether its output, or the work of a user's function, depends on how its input is cut into
@@ -74,6 +75,7 @@ class Spec:
     blocking: bool = False
     row_wise: bool = False
     assigns_time: bool = False
+    times_broadcasts: bool = False
     holds_rows: bool = True
     sees_batches: bool = True
     keeps_batches: bool = True

@@ -25,6 +25,7 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     specs.MapRows: "operators.transforms.map_rows:MapRowsOperator",
     specs.FlatMapRows: "operators.transforms.map_rows:FlatMapRowsOperator",
     specs.Watermarks: "operators.transforms.watermarks:WatermarkOperator",
+    specs.ProcessingTime: "operators.transforms.processing_time:ProcessingTimeOperator",
     specs.Aggregate: "operators.aggregation.aggregate:AggregateOperator",
     specs.WindowAggregate: "operators.windows.aggregate:WindowAggregateOperator",
     specs.Combine: "operators.aggregation.combine:CombineOperator",

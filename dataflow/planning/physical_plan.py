@@ -121,6 +121,13 @@ class Plan:
         """Return the links into a vertex, by port."""
         return sorted((link for link in self.links if link.target == vertex), key=lambda link: link.port)
 
+    def untimed_ports(self, vertex: str) -> frozenset[int]:
+        """Return the input ports of a vertex that do not count for time: broadcast ones beside others."""
+        inputs = self.inputs(vertex)
+        broadcast = frozenset([link.port for link in inputs if link.partitioning is Partitioning.BROADCAST])
+        all_count = len(broadcast) == len(inputs) or self.vertices[vertex].head.spec.times_broadcasts
+        return frozenset() if all_count else broadcast
+
     def outputs(self, vertex: str) -> list[Link]:
         """Return the links out of a vertex."""
         return [link for link in self.links if link.source == vertex]

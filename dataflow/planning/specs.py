@@ -35,6 +35,7 @@ __all__ = [
     "Grouped",
     "MapBatches",
     "MapRows",
+    "ProcessingTime",
     "Project",
     "Read",
     "Union",
@@ -244,6 +245,7 @@ class Watermarks(Spec):
     A split without rows for ``idle_after`` microseconds (None: never) holds nothing back. ``on_error`` is for
     rows whose time is null. ``origin`` is the source's column that ``column`` is, unchanged; None: it is computed.
     No task of the source reads while its watermark is more than ``max_drift`` ahead of another task's.
+    The watermark of a split without rows for ``close_after`` microseconds (None: never) moves on with the clock.
     """
 
     is_users = False
@@ -258,14 +260,17 @@ class Watermarks(Spec):
     idle_after: int | None
     on_error: OnError
     max_drift: int | None = None
+    close_after: int | None = None
 
     def detail(self) -> dict[str, Json]:
-        return {
+        """Return the settings. ``close_after`` is included only if it is set: older checkpoints lack it."""
+        detail: dict[str, Json] = {
             "column": self.column,
             "delay": self.delay,
             "idle_after": self.idle_after,
             "max_drift": self.max_drift,
         }
+        return detail if self.close_after is None else {**detail, "close_after": self.close_after}
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return {*used, self.column}
@@ -278,6 +283,36 @@ class Watermarks(Spec):
 
     def origin_of(self, column: str) -> str:
         return column
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessingTime(Spec):
+    """Adds ``column``, the time at which a row is processed, and makes watermarks by the clock."""
+
+    is_users = False
+    stateful = False
+    row_wise = True
+    sees_batches = False
+    assigns_time = True
+
+    column: str
+
+    def detail(self) -> dict[str, Json]:
+        return {"column": self.column}
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str]:
+        return used - {self.column}
+
+    def takes_encoded(self, column: str) -> bool:
+        return True
+
+    def origin_of(self, column: str) -> str | None:
+        return None if column == self.column else column
+
+    def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
+        if inputs[0] is not None:
+            raise meaning_error(word, inputs[0], "rows that belong together would get times of their own")
+        return None
 
 
 class Grouped(Spec, ABC):
@@ -425,9 +460,9 @@ class WindowAggregate(Grouped):
         return self.emit is Emit.UPDATES
 
     def arguments(self) -> tuple[Any, ...]:
-        """Return the arguments. Final results wait until no row can be late: lateness then delays the watermark."""
-        late, delay = (0, self.lateness) if self.emit is Emit.FINAL else (self.lateness, 0)
-        return self.keys, self.time, self.window, late, self.aggregations, delay
+        """Return the arguments. Final results wait until no row can be late: they lag by the lateness."""
+        late, lag = (0, self.lateness) if self.emit is Emit.FINAL else (self.lateness, 0)
+        return self.keys, self.time, self.window, late, self.aggregations, lag
 
     def detail(self) -> dict[str, Json]:
         """Return the settings. ``emit`` is included only for final results with lateness: older checkpoints lack it."""
@@ -465,6 +500,7 @@ class Union(Spec):
     """Emits the rows of all inputs."""
 
     is_users = False
+    times_broadcasts = True
     stateful = False
     row_wise = True
     sees_batches = False

@@ -10,7 +10,18 @@ from collections.abc import Sized
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Barrier", "BarrierKind", "Cancel", "Data", "Element", "EndOfInput", "Idle", "Watermark"]
+__all__ = [
+    "Barrier",
+    "BarrierKind",
+    "Cancel",
+    "Data",
+    "Element",
+    "EndOfInput",
+    "Idle",
+    "LastWatermark",
+    "PortEnded",
+    "Watermark",
+]
 
 
 class BarrierKind(Enum):
@@ -86,6 +97,18 @@ class Idle:
 @dataclass(frozen=True, slots=True)
 class EndOfInput:
     """The last element of a channel."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortEnded:
+    """Every channel of input port ``port`` has ended. It is made by the gate, and travels on no channel."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastWatermark:
+    """The last watermark, when the end of the whole input follows, which passes it on. It travels on no channel."""
 
 
 Element = Data | Barrier | Cancel | Watermark | Idle | EndOfInput

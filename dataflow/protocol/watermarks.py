@@ -2,8 +2,9 @@
 
 Rules: a channel without a watermark yet holds the merged one back. An idle channel is left out until its next row or
 watermark; then it counts with its last watermark, but the merged watermark never goes back. While every live channel
-is idle the merged watermark stays. An ended channel is at ``MAX_WATERMARK``. A channel at ``MAX_WATERMARK`` is left
-out, and when all are, the merged watermark is ``MAX_WATERMARK``.
+is idle the merged watermark stays, unless ``move_idle`` moves an idle channel. An ended channel is at
+``MAX_WATERMARK``. A channel at ``MAX_WATERMARK`` is left out, and when all are, the merged watermark is
+``MAX_WATERMARK``.
 
 Invariant: the merged watermark never goes back, and never passes the watermark of a channel that counts, unless that
 channel was idle before.
@@ -63,6 +64,23 @@ class WatermarkMerger:
         if self._times[channel] != MAX_WATERMARK:
             self._idle.add(channel)
         return self._merge()
+
+    def is_idle(self, channel: int) -> bool:
+        """Return whether the channel is left out until its next row or watermark."""
+        return channel in self._idle
+
+    def move_idle(self, channel: int, time: int) -> int | None:
+        """Set the watermark of an idle channel, which stays idle; return the merged one if it moved.
+
+        It moves only if every live channel is idle: then none holds another back. A step back is ignored.
+        """
+        assert channel in self._idle, f"channel {channel} is not idle"
+        before = self._times[channel]
+        self._times[channel] = time = time if before is None else max(before, time)
+        if not self.all_idle or (self._merged is not None and time <= self._merged):
+            return None
+        self._merged = time
+        return time
 
     def end(self, channel: int) -> int | None:
         """End the channel; return the merged watermark if it moved. A second call changes nothing."""

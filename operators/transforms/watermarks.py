@@ -4,11 +4,15 @@ A split that has not been read yet holds the watermark back, to its first time i
 after the other make no row late, whatever their order in time. A split that has ended, or has had no rows for long
 enough, does not hold it back.
 
+A split that was asked in vain for ``close_after`` is *closed* until its next row: its watermark is the latest time
+minus delay, plus the time asked in vain, and moves on with the clock. If all splits are idle, the merged watermark is
+that of the closed split that is furthest, because none holds another back.
+
 A batch of the source may come in several pieces. The watermark moves after the last piece, or, if a filter dropped all
 of that piece, before the first piece of the next batch.
 
-State: per split the watermark, and the latest time of a batch that has begun. Losing it makes no row late: the
-watermark only starts later.
+State: per split the watermark, the latest time of a batch that has begun, and, for ``close_after``, the latest time at
+all. Losing it makes no row late: the watermark only starts later. The input of the task keeps the time asked in vain.
 """
 
 from __future__ import annotations
@@ -53,6 +57,7 @@ class WatermarkOperator(Operator):
         idle_after: int | None,
         on_error: OnError,
         max_drift: int | None = None,
+        close_after: int | None = None,
     ) -> None:
         if context.splits is None:
             raise ConfigurationError(
@@ -70,6 +75,8 @@ class WatermarkOperator(Operator):
         self._merger = WatermarkMerger(max(1, len(self._numbers)))
         self._begun: dict[str, tuple[int, int]] = {}  # number of the batch, latest time in it
         self._max_drift = max_drift
+        self._close_after = close_after
+        self._latest: dict[str, int] = {}  # by split, of the rows so far; only for ``close_after``
         self._said_idle = False
         if context.restored is not None:
             self._restore(context.restored.values)
@@ -96,6 +103,8 @@ class WatermarkOperator(Operator):
         self._said_idle = False
         self._end_splits(out)
         self._begun[split] = number, time if begun is None else max(begun[1], time)
+        if self._close_after is not None:
+            self._latest[split] = max(time, self._latest.get(split, time))
         if self._splits.next_batch(split) != number:
             self._end_batch(split, out)
         self._tell()
@@ -113,6 +122,8 @@ class WatermarkOperator(Operator):
             if self._merger.all_idle and not self._said_idle:
                 self._said_idle = True
                 out.idle()
+        if self._close_after is not None:
+            self._close_splits(self._close_after, out)
         self._tell()
         self._look_again()
 
@@ -120,12 +131,15 @@ class WatermarkOperator(Operator):
         times = dict(zip(self._numbers, self._merger.snapshot(), strict=False))
         going_on = {split: number == self._splits.next_batch(split) for split, (number, _) in self._begun.items()}
         begun = {split: [going_on[split], time] for split, (_, time) in self._begun.items()}
-        return Snapshot(values={"watermarks": times, "begun": begun})
+        return Snapshot(values={"watermarks": times, "begun": begun, "latest": dict(self._latest)})
 
     def _restore(self, values: Any) -> None:
         what = f"{self._context.name}: the watermarks of splits"
         times = parsed(dict[str, Time | None], values["watermarks"], what)
         begun = parsed(dict[str, tuple[bool, Time]], values["begun"], what)
+        if self._close_after is not None:  # older state has only the watermarks
+            known = {split: time + self._delay for split, time in times.items() if time not in (None, MAX_WATERMARK)}
+            self._latest = {**known, **parsed(dict[str, Time], values.get("latest", {}), what)}
         restored = [times.get(split) for split in self._numbers]
         if restored:
             self._merger.restore(restored)
@@ -136,6 +150,23 @@ class WatermarkOperator(Operator):
     def _end_batch(self, split: str, out: Out) -> None:
         _, time = self._begun.pop(split)
         self._say(self._merger.advance(self._numbers[split], time - self._delay), out)
+
+    def _close_splits(self, close_after: int, out: Out) -> None:
+        """Move the watermarks of the splits that were asked in vain for ``close_after``, by the whole time so far."""
+        moved_idle: list[int] = []
+        for split in self._splits.live():
+            quiet = self._splits.quiet(split)
+            if quiet < close_after or split not in self._latest:
+                continue
+            number, time = self._numbers[split], self._latest[split] - self._delay + quiet
+            if self._merger.is_idle(number):
+                moved = self._merger.move_idle(number, time)
+                moved_idle += [] if moved is None else [moved]
+            else:
+                self._say(self._merger.advance(number, time), out)
+        if moved_idle:
+            self._say(moved_idle[-1], out)
+            out.idle()  # the watermark ended it downstream
 
     def _begin_splits(self, origin: str) -> None:
         for split in self._splits.live():
@@ -160,7 +191,8 @@ class WatermarkOperator(Operator):
             self._splits.reached(self._context.name, self._merger.merged if counts else None, self._max_drift)
 
     def _look_again(self) -> None:
-        beat = _BEAT if self._idle_after is None else max(1, min(_BEAT, self._idle_after // 2))
+        limits = [limit // 2 for limit in (self._idle_after, self._close_after) if limit is not None]
+        beat = max(1, min([_BEAT, *limits]))
         self._context.schedule(self._context.clock.now() + beat)
 
     def _without_nulls(self, batch: pa.RecordBatch, out: Out) -> pa.RecordBatch:

@@ -4,14 +4,14 @@ A window is *over* when it is complete for the watermark less the allowed latene
 are over when its batch is processed, and partly late if some are: it is then folded for the others. If a window is
 complete but not over, each batch with rows for it emits the changed results again.
 
-Windows that emit updates have ``lateness``. Windows that emit final results with allowed lateness have it as
-``watermark_delay`` instead: their own time, and the time downstream of them, lags by that much. So a row is late at the
-same watermark as with updates, each window is emitted once, when it accepts no more rows, and its results are on time
-for a window downstream.
+Windows that emit updates have ``lateness``. Windows that emit final results with allowed lateness have it as ``lag``
+instead: they go by the watermark less ``lag``, and hold back the watermark downstream by that much. So a row is late at
+the same watermark as with updates, each window is emitted once, when it accepts no more rows, and its results are on
+time for a window downstream.
 
 State: panes (see ``panes``) of records by slice or by window (``operators.aggregation.window_numbers``), and the
-watermark. Without it, a window would fire twice after a restore, and late rows would count as on time. ``emission``
-makes results of the panes.
+watermark that they go by. Without it, a window would fire twice after a restore, and late rows would count as on time.
+``emission`` makes results of the panes.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from dataflow.contracts.source import Json
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.expressions import Aggregation
+from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.keyed import index_kernels
 from dataflow.state.keyed_state import KeyedState
@@ -73,13 +74,13 @@ class WindowAggregateOperator(Operator):
         window: Window,
         lateness: int,
         aggregations: Sequence[Aggregation],
-        watermark_delay: int = 0,
+        lag: int = 0,
     ) -> None:
         (schema,) = context.input_schemas
         self._context = context
         self._window = window
         self._lateness = lateness
-        self.watermark_delay = watermark_delay
+        self._lag = lag
         self._aggregations = list(aggregations)
         self._keys = list(keys)
         self._time = time
@@ -135,11 +136,16 @@ class WindowAggregateOperator(Operator):
         return self._emit(self._results.again(panes, self._watermark - self._lateness, self._watermark), out)
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
-        """Emit the windows that the watermark completes, in order of time."""
+        """Emit the windows that the watermark, less ``lag``, completes, in order of time."""
+        watermark = watermark if watermark == MAX_WATERMARK else self.held(watermark)
         before, self._watermark = self._watermark, watermark
         if not len(self._panes):
             return None
         return self._fire(before, watermark, out)
+
+    def held(self, watermark: int) -> int:
+        """Return the watermark below which no result comes any more."""
+        return watermark - self._lag
 
     def snapshot(self) -> Snapshot:
         values: dict[str, Json] = {"watermark": self._watermark, "aggregations": self._described()}

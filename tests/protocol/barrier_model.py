@@ -167,7 +167,8 @@ class ModelTask:
             queues = [
                 (list(c._queue), [(e, n - c._taken) for e, n in c._urgent]) for c in self.task_input.gate.channels
             ]
-            gate = (queues, self.task_input.gate.watermarks, self.task_input.gate._ended)
+            gate_state = self.task_input.gate
+            gate = (queues, gate_state.snapshot(), gate_state._ended)
         held = self.held if self.task_input is None else self.task_input._held
         return repr((self.phase, held, list(self.mailbox), sorted(self.taken), gate, _content(self.handler)))
 
@@ -197,7 +198,7 @@ class ModelJob:
             ]
             handler = _handler(setting.mode, len(before), edges)
             gate = InputGate(channels, handler, lambda ready: ready[choose(len(ready))])
-            self.tasks[name] = ModelTask(name, ChannelInput(gate, [0] * len(before)), handler, self)
+            self.tasks[name] = ModelTask(name, ChannelInput(gate), handler, self)
             for one, channel in zip(before, channels, strict=True):
                 self.tasks[one].outputs.append(channel)
 

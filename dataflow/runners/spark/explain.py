@@ -7,7 +7,7 @@ from typing import Final, assert_never
 
 from dataflow.planning.graph import Node, Partitioning
 from dataflow.planning.physical_plan import Vertex
-from dataflow.planning.specs import Watermarks
+from dataflow.planning.specs import ProcessingTime, Watermarks
 from dataflow.runners.explain_table import Explanation
 from dataflow.runners.spark.placement import Placement, SparkPlan
 
@@ -26,6 +26,7 @@ _DRIFT: Final = (
     "max_drift= is checked before each micro-batch: a source task too far ahead skips it, so source tasks differ by at "
     "most max_drift and the rows of one micro-batch"
 )
+_CLOCK: Final = "with_processing_time goes by micro-batch: all rows that a source task reads in one have the same time"
 
 _NOTES_ON_READERS: Final = (
     "a micro-batch is the barrier, exactly once: Checkpointing(every=) and its timeouts are ignored",
@@ -47,7 +48,9 @@ def explain_plan(pipeline: str, spark_plan: SparkPlan, readers: Mapping[str, str
     drift = [
         node for node in spark_plan.plan.graph if isinstance(node.spec, Watermarks) and node.spec.max_drift is not None
     ]
-    return Explanation(f"{pipeline} on Spark", _HEADS, tuple(rows), (*_NOTES, _DRIFT) if drift else _NOTES)
+    clock = [node for node in spark_plan.plan.graph if isinstance(node.spec, ProcessingTime)]
+    notes = (*_NOTES, *([_DRIFT] if drift else []), *([_CLOCK] if clock else []))
+    return Explanation(f"{pipeline} on Spark", _HEADS, tuple(rows), notes)
 
 
 def _place(spark_plan: SparkPlan, vertex: Vertex, node: Node, readers: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ Keyed tasks are in levels: each level is one shuffle, which runs all vertices of
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -27,8 +28,9 @@ from dataflow.contracts.source import InputIdentity, Json, Source, SourceContext
 from dataflow.contracts.spec import Spec
 from dataflow.errors import UnsupportedOnRunner
 from dataflow.planning.graph import Graph, Node, Partitioning
+from dataflow.planning.operator_table import operator_class
 from dataflow.planning.physical_plan import Link, Plan, Vertex, make_plan
-from dataflow.planning.specs import Read, Write
+from dataflow.planning.specs import Apply, ProcessingTime, Read, Write
 from dataflow.runners.binding import LIBRARY
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.outputs import ForwardOutput, Output, output_for
@@ -130,9 +132,13 @@ class SparkPlan:
         return 1 if self._same_watermarks(link.source) else self.plan.vertices[link.source].parallelism
 
     def _same_watermarks(self, vertex: str) -> bool:
-        """Return whether all subtasks have the same watermark: not source tasks, nor those with one input subtask."""
+        """Return whether all subtasks pass on the same watermark.
+
+        Source tasks do not, nor those with one input subtask, nor those in which an operator decides what it holds.
+        """
         forward = any(link.partitioning is Partitioning.FORWARD for link in self.plan.inputs(vertex))
-        return self.placements[vertex] is Placement.KEYED_TASK and not forward
+        own = any(_decides_time(node) for node in self.plan.vertices[vertex].nodes)
+        return self.placements[vertex] is Placement.KEYED_TASK and not forward and not own
 
     def channels(self, vertex: str, subtask: int) -> list[tuple[int, int]]:
         """Return the (link, source) pairs that a keyed task receives from, in the order of its watermarks."""
@@ -163,7 +169,8 @@ def plan_for_spark(
 
     Spark reads in place of the sources named in ``readers``. The others recognise their input by ``input_identity``.
 
-    Raises: UnsupportedOnRunner for a sink that would write rows more than once; errors of planning itself.
+    Raises: UnsupportedOnRunner for a sink that would write rows more than once, and for time from the clock after a
+        shuffle; errors of planning itself.
     """
     widened = _widened(graph, parallelism, key_groups)
     apart = {node.name for node in widened if _runs_apart(widened, node)}
@@ -175,7 +182,23 @@ def plan_for_spark(
         apart=lambda node: node.name in apart,
         input_identity=input_identity,
     )
-    return SparkPlan(plan, {vertex.name: _placement_of(vertex, readers) for vertex in plan.vertices.values()})
+    placements = {vertex.name: _placement_of(vertex, readers) for vertex in plan.vertices.values()}
+    for vertex in plan.vertices.values():
+        if placements[vertex.name] is Placement.KEYED_TASK:
+            _refuse_processing_time(vertex)
+    return SparkPlan(plan, placements)
+
+
+def _refuse_processing_time(vertex: Vertex) -> None:
+    """Raise UnsupportedOnRunner for an operator that takes time from the clock: idle keyed tasks are not called."""
+    for node in vertex.nodes:
+        if isinstance(node.spec, ProcessingTime):
+            raise UnsupportedOnRunner(
+                f"operator {node.name!r}",
+                "spark",
+                "after a shuffle it would hold back time, because Spark calls only tasks that have rows",
+                "call with_processing_time before key_by, rebalance, broadcast and union",
+            )
 
 
 def _widened(graph: Graph, parallelism: int, key_groups: int) -> Graph:
@@ -229,6 +252,19 @@ def _is_in_source_task(graph: Graph, node: Node) -> bool:
             return False
         node = before
     return isinstance(node.spec, Read)
+
+
+def _decides_time(node: Node) -> bool:
+    """Return whether subtasks may pass on different watermarks for the same one, as far as the operator's class tells.
+
+    The library's operators hold the same in every subtask.
+    """
+    if isinstance(node.spec, Read | Write) or not node.is_users:
+        return False
+    made = node.spec.factory if isinstance(node.spec, Apply) else operator_class(node.spec)
+    made = inspect.unwrap(getattr(made, "func", made))
+    known = isinstance(made, type) and issubclass(made, Operator)
+    return not known or made.makes_time or made.held is not Operator.held
 
 
 def _placement_of(vertex: Vertex, readers: Container[str]) -> Placement:

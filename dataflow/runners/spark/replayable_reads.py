@@ -179,8 +179,9 @@ class ReadAttempt:
     def call_timers(self, host: TaskHost) -> list[str]:
         """Call the timers that are due, or were due in the first attempt. Return the names of their operators."""
         if self._settled is None:
+            self.task_input.stop_clock(SystemClock().now())  # a later attempt repeats the times that are stored now
             return host.call_due_timers()
-        self.task_input.restore_position(self._settled, SystemClock().now())
+        self.task_input.restore_position(self._settled)
         host.call_timers_again(self._settled["rang"])
         return list(self._settled["rang"])
 

@@ -102,12 +102,14 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
             repeated=repeated,
             notify=notices.add,
         )
+        stored: Any = {} if after is None else after.inlet
+        wall = float(stored.get("wall", SystemClock().wall()))
         attempt = ReadAttempt(_source(vertex), context, splits_of(state), None if after is None else after.inlet)
         task_input = attempt.task_input
-        task_input.restore_position(state.inlet, SystemClock().now())
+        task_input.restore_position(state.inlet)
     with (
         working_on(directory, vertex, subtask),
-        TaskHost(spark_plan, vertex, subtask, state, assignment.run_id, recorder, task_input, notices) as host,
+        TaskHost(spark_plan, vertex, subtask, state, assignment.run_id, recorder, task_input, notices, wall) as host,
     ):
         batches = 0
         for batches in attempt.steps(host, 0 if waits else max(1, assignment.rows // len(spark_plan.source_tasks))):
@@ -125,7 +127,14 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
         with serialized_errors(task):
             turns = task_input.position(SystemClock().now())
             counted: Any = {"operators": report.operators, "busy": report.busy, "notices": report.notices}
-            read_state = {**snapshot.inlet, **turns, "rang": called, "takes": attempt.polls, "counted": counted}
+            read_state = {
+                **snapshot.inlet,
+                **turns,
+                "rang": called,
+                "takes": attempt.polls,
+                "counted": counted,
+                "wall": wall,
+            }
             directory.check_owner(assignment.run_id)
             directory.write_task_once(replace(snapshot, inlet=read_state), round_ + 1)
 

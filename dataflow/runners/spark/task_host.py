@@ -17,8 +17,7 @@ from dataflow.contracts.source import Json
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import Link, Vertex, task_id
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
-from dataflow.protocol.events import Data, Element, EndOfInput, Watermark
-from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.protocol.events import Data, Element, EndOfInput, LastWatermark
 from dataflow.runners.spark.envelopes import UNROUTED, Content, Envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runners.spark.user_errors import SerializedError, serialized_errors, with_notes
@@ -97,16 +96,36 @@ class OutputRecorder:
                 yield Envelope(task, link, self._source, self._round, content.encode())
 
 
+def _for_channels(watermarks: Any, channels: int) -> list[int | None]:
+    """Return stored watermarks for ``channels`` channels.
+
+    Earlier releases had one channel for all subtasks of an operator of the user. Each of them starts from the lowest.
+    """
+    if len(watermarks) == channels:
+        return list(watermarks)
+    return [None if None in watermarks else min(watermarks)] * channels
+
+
 def _drain(channel: Channel) -> Iterator[Element]:
     while channel.head is not None:
         yield channel.take()
 
 
+class _MicroBatchClock(SystemClock):
+    """The machine's clock, with the wall-clock time at which the first attempt at a micro-batch began."""
+
+    def __init__(self, wall: float) -> None:
+        self._wall = wall
+
+    def wall(self) -> float:
+        return self._wall
+
+
 class TaskHost:
     """Runs one subtask of ``vertex`` from ``state`` on; a context manager that opens and closes its operators.
 
-    An error in ``close`` becomes a notice, as in a local run. If the block raises, the notices become notes of its
-    error.
+    ``wall`` is the wall-clock time for its operators; None: that of the machine. An error in ``close`` becomes a
+    notice, as in a local run. If the block raises, the notices become notes of its error.
     """
 
     def __init__(
@@ -119,6 +138,7 @@ class TaskHost:
         recorder: OutputRecorder,
         splits: SourceInput | None = None,
         notices: Notices | None = None,
+        wall: float | None = None,
     ) -> None:
         self.task = task_id(vertex.name, subtask)
         self.notices = notices or Notices()
@@ -129,7 +149,8 @@ class TaskHost:
         self._clock = SystemClock()
         self._started = self._clock.now()
         self._state = state
-        place = SubtaskSetup(spark_plan.plan, vertex, subtask, self._clock, run_id, state, splits)
+        clock = self._clock if wall is None else _MicroBatchClock(wall)
+        place = SubtaskSetup(spark_plan.plan, vertex, subtask, clock, run_id, state, splits)
         if spark_plan.placements[vertex.name] is Placement.PARTITION:  # rows of any key; Spark numbers the subtasks
             wide = Vertex(vertex.name, max(vertex.parallelism, subtask + 1), vertex.nodes)
             place = replace(place, vertex=wide, key_groups=range(spark_plan.plan.max_key_groups))
@@ -139,13 +160,13 @@ class TaskHost:
     def _gate(self, spark_plan: SparkPlan, vertex: Vertex, subtask: int, state: TaskState | None) -> ChannelInput:
         numbers = spark_plan.channels(vertex.name, subtask)
         self._channels = {place: Channel(_PLENTY, f"{place}") for place in numbers}
-        gate = InputGate(
-            list(self._channels.values()), Aligner(len(numbers), end_of_input=EndOfInputPolicy.ALIGN), RoundRobin()
-        )
+        handler = Aligner(len(numbers), end_of_input=EndOfInputPolicy.ALIGN)
+        ports = [spark_plan.plan.links[number].port for number, _ in numbers]
+        untimed = spark_plan.plan.untimed_ports(vertex.name)
+        gate = InputGate(list(self._channels.values()), handler, RoundRobin(), ports, untimed)
         if state is not None:
-            watermarks: Any = state.inlet["watermarks"]
-            gate.restore_watermarks(watermarks)
-        return ChannelInput(gate, [spark_plan.plan.links[number].port for number, _ in numbers])
+            gate.restore({**state.inlet, "watermarks": _for_channels(state.inlet["watermarks"], len(numbers))})
+        return ChannelInput(gate)
 
     def __enter__(self) -> TaskHost:
         try:
@@ -213,8 +234,8 @@ class TaskHost:
         """End the input. Later calls do nothing."""
         if not self.ended:
             self.ended = True
-            if self._task_input.is_source:  # channels have delivered the watermark already
-                self.push(0, Watermark(MAX_WATERMARK))
+            if self._task_input.is_source:  # a gate has returned it already
+                self.push(0, LastWatermark())
             self.push(0, EndOfInput())
 
     def call_due_timers(self) -> list[str]:
@@ -254,7 +275,8 @@ class TaskHost:
             operators, _ = LogChain().freeze(self.chain.snapshot(round_), round_, since=0)
         wall = int(self._clock.wall() * 1_000_000) - self._clock.now()
         timers: dict[str, Json] = {node.name: node.timers[0] + wall for node in self.chain.nodes if node.timers}
-        return TaskState(self.task, self.ended, {**self._task_input.snapshot(), "timers": timers}, operators)
+        inlet = {**self._task_input.snapshot(), "timers": timers}
+        return TaskState(self.task, self.ended, inlet, operators, passed=self.chain.passed)
 
     def _restore_timers(self, state: TaskState) -> None:
         timers: Any = state.inlet.get("timers", {})

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, assert_never
+from typing import assert_never
 
 from dataflow.background import Submit
 from dataflow.clock import Clock
@@ -320,11 +320,11 @@ class _Builder:
                     if t == subtask:
                         channels.append(self.channels[i, s, t])
                         ports.append(link.port)
-        gate = InputGate(channels, self._handler(channels), self.settings.choose())
+        untimed = self.plan.untimed_ports(vertex.name)
+        gate = InputGate(channels, self._handler(channels), self.settings.choose(), ports, untimed)
         if state is not None:
-            watermarks: Any = state.inlet["watermarks"]
-            gate.restore_watermarks(watermarks)
-        return ChannelInput(gate, ports, self.settings.task_bytes)
+            gate.restore(state.inlet)
+        return ChannelInput(gate, self.settings.task_bytes)
 
     @property
     def _sample(self) -> int | None:

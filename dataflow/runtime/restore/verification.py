@@ -90,6 +90,8 @@ class Verification:
         splits = self._splits(states)
         self._load_kernels(splits)
         self.inputs = self._source_inputs(splits)
+        for task, task_input in self.inputs.items():
+            task_input.restore_quiet(states[task].inlet)
         for vertex, subtask, task in self._plan.tasks():
             setup = self._setup(vertex, subtask, states[task], self.inputs.get(task))
             self.operators[task] = restore_nodes(setup)

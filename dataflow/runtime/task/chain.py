@@ -4,6 +4,10 @@ Each operator has an inbox. One ``advance`` does one unit of work of the operato
 leave before more are made, and a long emission (a generator) is resumed only after its earlier rows have left. A
 barrier may be taken only if the chain is not ``busy``: then all elements that it was given have left it.
 
+The end of an input consists of three calls of each operator, in this order: ``ended``, ``advance`` with the last
+watermark, ``finish``. Between two operators it is one step: an operator passes on the last watermark with the end,
+after the rows of its own ``finish``.
+
 Colour (EWD 864a): an operator's rows carry the epoch of the batch they come from; a stateful operator's rows carry the
 highest epoch it ever absorbed, because its state contains those rows.
 """
@@ -25,7 +29,7 @@ from dataflow.contracts.operator import Operator, Snapshot
 from dataflow.contracts.row_errors import ERRORS, RowTally
 from dataflow.contracts.sink import Handle, TwoPhaseWriter
 from dataflow.errors import ContractViolation
-from dataflow.protocol.events import Barrier, Cancel, Data, EndOfInput, Idle, Watermark
+from dataflow.protocol.events import Barrier, Cancel, Data, EndOfInput, Idle, LastWatermark, PortEnded, Watermark
 from dataflow.protocol.red_log import RedLog
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.task.channel import Channel
@@ -35,7 +39,7 @@ from dataflow.runtime.task.outputs import Output
 
 __all__ = ["Chain", "ChainNode"]
 
-Flow = Data | Watermark | Idle | EndOfInput
+Flow = Data | Watermark | Idle | PortEnded | LastWatermark | EndOfInput
 """The elements of a chain. ``EndOfInput`` means here that *all* inputs of the task ended."""
 
 
@@ -48,6 +52,8 @@ class ChainNode:
     rows that come from ``parent``; None: a restore delivers none of them again (or, at the head, the gate counts them).
 
     Invariant: at most one generator is pending, and nothing is taken from the inbox while one is.
+    Invariant: the watermarks that an operator passes on rise, across restores, too, except that one may be repeated
+    after ``Idle``, which it ends.
     """
 
     operator: Operator
@@ -63,6 +69,10 @@ class ChainNode:
         self.inbox: deque[tuple[int, Flow]] = deque()
         self.pending: Iterator[None] | None = None
         self.forward: Flow | None = None
+        self.reached: int | None = None  # the last watermark that the operator was given
+        self.passed: int | None = None  # the last one that was passed on instead; part of the snapshot
+        self._restored: int | None = None  # ``passed`` of the snapshot that it starts from
+        self._idle = False  # idleness was passed on after the last watermark
         self.epoch = 0
         self.current: Data | None = None
         self.red = red
@@ -89,6 +99,10 @@ class ChainNode:
     def where(self) -> str:
         """The operator and its subtask, for messages."""
         return f"operator {self.name!r} ({type(self.operator).__name__}), subtask {self.task}"
+
+    def restore_time(self, passed: int | None) -> None:
+        """Start after watermark ``passed``, the last one that was passed on before the snapshot. Before any element."""
+        self.passed = self._restored = passed
 
     def open(self) -> None:
         """Open the operator."""
@@ -186,10 +200,16 @@ class ChainNode:
             self.current = None
             return
         self.emit_kept()
-        self.forward = element = self._delayed(element)
+        self.forward = element
         match element:
-            case Watermark(time):
+            case Watermark(time) if self.reached is None or time > self.reached:
+                self.reached = time
                 self._begin("advance", operator.advance(time, self))
+            case PortEnded(port):
+                self._begin("ended", operator.ended(port, self))
+            case LastWatermark():
+                self.reached = MAX_WATERMARK
+                self._begin("advance", operator.advance(MAX_WATERMARK, self))
             case EndOfInput():
                 self._begin("finish", operator.finish(self))
             case _:
@@ -217,24 +237,52 @@ class ChainNode:
     def _pass_on(self) -> None:
         """Forward the control element, after the rows that the operator emitted because of it."""
         control, self.forward = self.forward, None
-        if control is None:
-            return
-        if self.operator.makes_time and (isinstance(control, Idle) or self._is_replaced(control)):
-            return
-        self._send(control)
+        match control:
+            case Watermark(time):
+                self._pass_time(time)
+            case Idle() if not self.operator.makes_time:
+                self._idle = True
+                self._send(control)
+            case EndOfInput():
+                self._end()
+            case _:  # no element, or one that concerns this operator only
+                pass
 
-    def _delayed(self, control: Flow) -> Flow:
-        """Return the control element; a watermark is reduced by the operator's delay."""
-        delay = self.operator.watermark_delay
-        if delay and isinstance(control, Watermark) and control.time < MAX_WATERMARK:
-            return Watermark(control.time - delay)
-        return control
+    def _pass_time(self, watermark: int) -> None:
+        """Pass on what the operator holds of ``watermark``, if that is news downstream; the last one is not held."""
+        if watermark < MAX_WATERMARK:
+            if self.operator.makes_time:
+                return
+            watermark = self._held(watermark)
+        if self.passed is not None and watermark <= self.passed:
+            if not self._idle:
+                return
+            watermark = self.passed
+        self.passed, self._idle = watermark, False
+        self._send(Watermark(watermark))
 
-    @staticmethod
-    def _is_replaced(control: Flow) -> bool:
-        return isinstance(control, Watermark) and control.time < MAX_WATERMARK
+    def _held(self, watermark: int) -> int:
+        held = self.operator.held(watermark)
+        if not isinstance(held, Integral):
+            raise ContractViolation(f"{self.where}: held({watermark}) returns microseconds as an int, got {held!r}")
+        if held > watermark:
+            raise ContractViolation(
+                f"{self.where}: held({watermark}) returned {held}, which is beyond the input; return at most the "
+                "watermark that it is given"
+            )
+        return int(held)
 
-    def _send(self, control: Flow) -> None:
+    def _end(self) -> None:
+        """Send the end of the output. For consumers it includes the last watermark, unless they had that earlier."""
+        for outputs in self.outputs.values():
+            for output in outputs:
+                output.send(EndOfInput())
+        last = () if self.passed == MAX_WATERMARK else (LastWatermark(),)
+        for children in self.children.values():
+            for child in children:
+                child.inbox.extend((0, element) for element in (PortEnded(0), *last, EndOfInput()))
+
+    def _send(self, control: Watermark | Idle) -> None:
         for outputs in self.outputs.values():
             for output in outputs:
                 output.send(control)
@@ -262,6 +310,16 @@ class ChainNode:
         if self.declared is not None:
             check_snapshot(snapshot, self.where)
         return snapshot
+
+    def validate(self) -> None:
+        """Assert the invariants that hold between two steps of the task."""
+        passed, reached, restored = self.passed, self.reached, self._restored
+        assert restored is None or (passed is not None and passed >= restored), (
+            f"{self.where}: passed on the watermark {passed}, after {restored} before its restore"
+        )
+        assert passed == restored or (reached is not None and passed is not None and passed <= reached), (
+            f"{self.where}: passed on the watermark {passed}, but was given {reached}"
+        )
 
     def transactions(self) -> tuple[Handle, ...]:
         """Return every handle that may not be committed yet, oldest first."""
@@ -376,6 +434,11 @@ class Chain:
             node.emit_kept()
             node.busy_for += node.clock.now() - started
             self.working = None
+
+    @property
+    def passed(self) -> Mapping[str, int]:
+        """The last watermark that each operator passed on, by name; operators without one are left out."""
+        return {node.name: node.passed for node in self.nodes if node.passed is not None}
 
     def send(self, control: Barrier | Cancel) -> None:
         """Send a barrier or cancel on every output of every operator."""

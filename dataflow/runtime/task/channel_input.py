@@ -1,4 +1,4 @@
-"""The input of a task that reads from other tasks: an input gate and the operator ports that its channels feed."""
+"""The input of a task that reads from other tasks, through an input gate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataflow.clock import duration_text
 from dataflow.contracts.source import Json
 from dataflow.contracts.tuning import Choice
 from dataflow.protocol.actions import AbortReason, Action
-from dataflow.protocol.events import Data, Idle, Watermark
+from dataflow.protocol.events import Data, Idle, LastWatermark, PortEnded, Watermark
+from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.task.byte_credit import TASK_BYTES, room
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.input_gate import InputGate
@@ -18,15 +19,16 @@ from dataflow.runtime.task.task_input import ChannelMetrics, PollResult, TaskInp
 
 __all__ = ["ChannelInput"]
 
+_LAST = Watermark(MAX_WATERMARK)
+
 
 class ChannelInput(TaskInput):
-    """The input from other tasks. ``ports[i]`` is the input port that channel i of the gate feeds."""
+    """The input from other tasks, as ``gate`` returns it."""
 
-    def __init__(self, gate: InputGate, ports: Sequence[int], task_bytes: int = TASK_BYTES) -> None:
+    def __init__(self, gate: InputGate, task_bytes: int = TASK_BYTES) -> None:
         super().__init__()
         self._task_bytes = task_bytes
         self.gate = gate
-        self._ports = tuple(ports)
 
     @property
     def ended(self) -> bool:
@@ -58,13 +60,15 @@ class ChannelInput(TaskInput):
         taken = self.gate.poll(now, max_rows)
         if taken is None:
             return None
-        element = taken.element
-        flow = element if isinstance(element, Data | Watermark | Idle) else None
-        return PollResult(self._ports[taken.channel], flow, taken.actions)
+        element, port = taken.element, self.gate.ports[taken.channel]
+        if element == _LAST and self.gate.is_ending:
+            return PollResult(port, LastWatermark(), taken.actions)
+        flow = element if isinstance(element, Data | Watermark | Idle | PortEnded) else None
+        return PollResult(port, flow, taken.actions)
 
     def poll_control(self, now: int) -> PollResult | None:
         taken = self.gate.poll_control(now)
-        return None if taken is None else PollResult(self._ports[taken.channel], None, taken.actions)
+        return None if taken is None else PollResult(self.gate.ports[taken.channel], None, taken.actions)
 
     def rests(self, now: int) -> bool:
         return not self._held and self.gate.rests(now)
@@ -127,4 +131,4 @@ class ChannelInput(TaskInput):
         return [*joined, *[room(self._task_bytes, channel.batches, channel.larger) for channel in channels]]
 
     def snapshot(self) -> Mapping[str, Json]:
-        return {"watermarks": list(self.gate.watermarks)}
+        return self.gate.snapshot()

@@ -1,22 +1,23 @@
 """The gate of one task: it chooses the channel to poll next, and returns each element with the task's actions.
 
 Urgent elements come first (a queued barrier becomes urgent when the handler decides so), then a fair choice among the
-channels that have elements and are not blocked. Barriers, cancels and ends go to the barrier handler, watermarks and
-idleness to the merger; rows pass through.
+channels that have elements and are not blocked. Barriers, cancels and ends go to the barrier handler, watermarks,
+idleness and ends to ``GateTime``; rows pass through.
 
 Invariant: only the handler decides which channels are blocked; the gate keeps only since when.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
+from dataflow.contracts.source import Json
 from dataflow.protocol.actions import Abort, AbortReason, Action, Ignore, TakeSnapshot
-from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
+from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, PortEnded, Watermark
 from dataflow.protocol.handler import BarrierHandler
-from dataflow.protocol.watermarks import MAX_WATERMARK, WatermarkMerger
 from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.gate_time import GateTime
 
 __all__ = ["Choose", "InputGate", "RoundRobin", "Taken"]
 
@@ -50,11 +51,12 @@ class Taken(NamedTuple):
     """The result of a poll: process the ``element``, then carry out the ``actions`` in order.
 
     ``element`` is rows in the colour they have here; a ``Watermark`` or ``Idle`` of the whole gate; the ``Barrier`` or
-    ``Cancel`` that caused the actions; an ``EndOfInput`` of that channel; None if merged time did not move.
+    ``Cancel`` that caused the actions; a ``PortEnded``; an ``EndOfInput`` of that channel; None if merged time did not
+    move.
     """
 
     channel: int
-    element: Element | None
+    element: Element | PortEnded | None
     actions: Sequence[Action]
 
 
@@ -62,10 +64,11 @@ NO_ACTIONS: tuple[Action, ...] = ()
 
 
 class InputGate:
-    """Polls ``channels`` as ``handler`` allows. One thread calls it.
+    """Polls ``channels`` as ``handler`` allows. One thread calls it. ``ports[i]`` is the input port of channel i, and
+    ``untimed`` are the ports that do not count for time, at most all but one.
 
-    An end of input affects time first: if it moves the merged watermark, or leaves only idle channels, a poll returns
-    that ``Watermark`` or ``Idle``, and a later poll the ``EndOfInput`` itself.
+    An end of input is returned in up to three polls: first ``PortEnded``, if it is the last one of its port; then, if
+    it moves the merged watermark, or leaves only idle channels, that ``Watermark`` or ``Idle``; then ``EndOfInput``.
 
     >>> from dataflow.protocol.tracking import Tracker
     >>> a = Channel(credit=2, name="a")
@@ -77,18 +80,24 @@ class InputGate:
     True
     """
 
-    def __init__(self, channels: Sequence[Channel], handler: BarrierHandler, choose: Choose) -> None:
+    def __init__(
+        self,
+        channels: Sequence[Channel],
+        handler: BarrierHandler,
+        choose: Choose,
+        ports: Sequence[int] | None = None,
+        untimed: Collection[int] = (),
+    ) -> None:
         assert channels, "a gate has at least one channel"
-        #: Never empty, never changes. The place of a channel is its number here, in the handler and in the merger.
+        #: Never empty, never changes. The place of a channel is its number here, in the handler and in ``_time``.
         self._channels = tuple(channels)
         #: Keeps its own invariants. It alone knows which channels are blocked; the gate has no copy.
         self._handler = handler
         #: Never changes; returns one of the numbers that it is given.
         self._choose = choose
-        #: Has the largest watermark for every channel in ``_ended``; if all are there, it is the merged one.
-        self._merger = WatermarkMerger(len(self._channels))
-        #: True only if there are live channels and all are idle. (False does not mean the contrary.)
-        self._said_idle = False
+        #: Keeps its own invariants.
+        self._time = GateTime((0,) * len(channels) if ports is None else ports, untimed)
+        assert len(self.ports) == len(channels), f"{len(channels)} channels, but ports {self.ports}"
         #: By channel. Never unset. If True, the channel is empty, nothing can be put into it, and it is not blocked.
         self._ended = [False] * len(self._channels)
         #: By channel. A time if and only if the handler blocks the channel.
@@ -103,6 +112,11 @@ class InputGate:
         self._alignment = 0
         #: Never changes: the overtakable ones of ``_channels``. Only in these are barriers promoted.
         self._overtakable = tuple(channel for channel in self._channels if channel.overtakable)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The input port that each channel feeds."""
+        return self._time.ports
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -134,16 +148,26 @@ class InputGate:
     @property
     def watermark(self) -> int | None:
         """The merged watermark; None: none yet."""
-        return self._merger.merged
+        return self._time.merged
 
     @property
     def watermarks(self) -> tuple[int | None, ...]:
-        """The watermark of each channel, for the task's snapshot."""
-        return self._merger.snapshot()
+        """The watermark of each channel, for the task's snapshot; None if it does not count for time."""
+        return self._time.watermarks
 
-    def restore_watermarks(self, watermarks: Sequence[int | None]) -> None:
-        """Start from the ``watermarks`` of a snapshot. Called before the first poll."""
-        self._merger.restore(watermarks)
+    @property
+    def is_ending(self) -> bool:
+        """Whether every channel has ended, also before a restore, or its end is next."""
+        ends = [isinstance(channel.head, EndOfInput) for channel in self._channels]
+        return all([is_next or self._time.has_ended(index) for index, is_next in enumerate(ends)])
+
+    def snapshot(self) -> Mapping[str, Json]:
+        """Return the state of time and ends as JSON, for the task's snapshot."""
+        return self._time.snapshot()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Start from the state that ``snapshot`` returned. Called before the first poll."""
+        self._time.restore(state)
 
     @property
     def alignment(self) -> int:
@@ -173,6 +197,9 @@ class InputGate:
         urgent = self._poll_urgent(now)
         if urgent is not None:
             return urgent
+        settled = self._time.settle()
+        if settled is not None:
+            return Taken(0, settled, NO_ACTIONS)
         blocked = self._handler.blocked
         ready = [i for i, channel in enumerate(self._channels) if channel.head is not None and i not in blocked]
         if not ready:
@@ -192,6 +219,8 @@ class InputGate:
 
     def rests(self, now: int) -> bool:
         """Return whether nothing is queued, some channel has not ended, and time alone causes no action at ``now``."""
+        if not self._time.is_settled:
+            return False
         for channel in self._channels:
             if len(channel):
                 return False
@@ -205,25 +234,17 @@ class InputGate:
         metered = {channel for channel, since in enumerate(self._blocked_since) if since is not None}
         assert metered == blocked, f"{self}: the clock runs for channels {metered}, but {set(blocked)} are blocked"
         assert min(self._blocked_time) >= 0, f"{self}: channels were blocked for {self._blocked_time} us"
-        assert not self._said_idle or self._merger.all_idle, f"{self}: said to be idle, but not every channel is"
         if self._first_barrier:
             first, last, floor = min(self._first_barrier), max(self._first_barrier), self._handler.floor
             assert first >= floor, f"{self}: waits for the barriers of {first}, but takes none below {floor}"
             assert last <= self._newest, f"{self}: waits for the barriers of {last}, above the newest, {self._newest}"
         assert self._alignment >= 0, f"{self}: the last checkpoint aligned in {self._alignment} us"
-        if True in self._ended:
-            self._validate_ended(blocked)
-
-    def _validate_ended(self, blocked: Set[int]) -> None:
-        times = self._merger.snapshot()
+        self._time.validate([channel.ended for channel in self._channels], self._ended)
         for index, channel in enumerate(self._channels):
             if self._ended[index]:
                 assert channel.ended, f"{channel.name}: the end was polled and not put"
                 assert len(channel) == 0, f"{channel.name}: {len(channel)} elements after the end"
                 assert index not in blocked, f"{channel.name}: blocked after its end"
-                assert times[index] == MAX_WATERMARK, f"{channel.name}: the watermark {times[index]} after the end"
-        merged = self._merger.merged
-        assert not self.ended or merged == MAX_WATERMARK, f"{self}: ended with the watermark {merged}"
 
     def __repr__(self) -> str:
         return f"InputGate({', '.join(channel.name for channel in self._channels)})"
@@ -280,21 +301,23 @@ class InputGate:
     def _take(self, index: int, now: int, max_rows: int | None = None) -> Taken:
         channel = self._channels[index]
         if isinstance(channel.head, EndOfInput):
-            time_change = self._time(self._merger.end(index))
+            port_end = self._time.port_end(index)
+            if port_end is not None:
+                return Taken(index, port_end, NO_ACTIONS)
+            time_change = self._time.end(index)
             if time_change is not None:
                 return Taken(index, time_change, NO_ACTIONS)
         element = channel.take(max_rows)
         match element:
             case Data():
-                self._merger.resume(index)
-                self._said_idle = False
+                self._time.resume(index)
                 return Taken(index, self._handler.element(index, element), NO_ACTIONS)
             case Watermark(time=time):
                 self._handler.element(index, element)
-                return Taken(index, self._time(self._merger.advance(index, time)), NO_ACTIONS)
+                return Taken(index, self._time.advance(index, time), NO_ACTIONS)
             case Idle():
                 self._handler.element(index, element)
-                return Taken(index, self._time(self._merger.idle(index)), NO_ACTIONS)
+                return Taken(index, self._time.idle(index), NO_ACTIONS)
             case EndOfInput():
                 self._ended[index] = True
                 return Taken(index, element, self._meter(self._handler.end(index, now), now))
@@ -320,13 +343,6 @@ class InputGate:
             self._newest = barrier.checkpoint
             self._first_barrier[barrier.checkpoint] = now
         return self._meter(actions, now)
-
-    def _time(self, moved: int | None) -> Watermark | Idle | None:
-        """Return the change of time of the whole gate: a new watermark, idleness, or None."""
-        was_idle, self._said_idle = self._said_idle, self._merger.all_idle
-        if moved is not None:
-            return Watermark(moved)
-        return Idle() if self._said_idle and not was_idle else None
 
     def _meter(self, actions: list[Action], now: int) -> list[Action]:
         """Update the clocks of blocking and alignment after the handler's actions; return these."""

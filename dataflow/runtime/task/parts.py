@@ -94,8 +94,8 @@ class TaskState:
     """The state of one task at a barrier.
 
     ``ended``: its input had ended and ``finish`` had run. ``inlet`` is the state of its input, under the name that
-    stored parts use. ``log_before`` are the older objects on which the frozen logs of ``operators`` build; none: the
-    logs are whole.
+    stored parts use. ``passed`` has the last watermark that each operator passed on; older parts have none.
+    ``log_before`` are the older objects on which the frozen logs of ``operators`` build; none: the logs are whole.
     """
 
     task: str
@@ -105,6 +105,7 @@ class TaskState:
     duplicates: Sequence[Duplicates] = ()
     in_flight: Sequence[ChannelState] = ()
     transactions: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict)
+    passed: Mapping[str, int] = field(default_factory=dict)
     log_before: Sequence[PartHandle] = ()
 
     def encode(self, keep: Literal["sample", "rows"]) -> Any:
@@ -163,6 +164,7 @@ class TaskState:
             "ended": self.ended,
             "inlet": self.inlet,
             "operators": operators,
+            "passed": dict(self.passed),
             "duplicates": duplicates,
             "in_flight": in_flight,
             "logs": entries_of(self.operators, stored=False),
@@ -202,7 +204,9 @@ class TaskState:
             for i, c in enumerate(header.in_flight)
         ]
         _check_inlet(header)
-        return TaskState(header.task, header.ended, header.inlet, operators, duplicates, in_flight)
+        return TaskState(
+            header.task, header.ended, header.inlet, operators, duplicates, in_flight, passed=header.passed
+        )
 
 
 class _Operator(msgspec.Struct):
@@ -232,6 +236,7 @@ class _Header(msgspec.Struct):
     operators: dict[str, _Operator]
     duplicates: list[_Duplicates]
     in_flight: list[_InFlight] = []
+    passed: dict[str, Time] = {}
     logs: list[LogEntry] = []
 
 
@@ -250,6 +255,8 @@ def _check_inlet(header: _Header) -> None:
     what = f"the input of task {excerpt(header.task)}"
     splits = parsed(list[_Split], header.inlet.get("splits", []), what)
     parsed(list[Time | None], header.inlet.get("watermarks", []), what)
+    for ends in ("ended", "ended_ports"):
+        parsed(list[Count], header.inlet.get(ends, []), what)
     if len({split.id for split in splits}) < len(splits):
         raise CheckpointDamaged(f"{what} lists a split twice")
     if header.ended and not all([split.done for split in splits]):

@@ -72,6 +72,7 @@ class SourceInput(TaskInput):
         self._declared: dict[str | None, DeclaredSchema] = {}
         self._current = 0
         self._quiet: dict[str, tuple[int, int]] = {}  # first and last poll without rows, since the last rows
+        self._quiet_before: dict[str, int] = {}  # how long splits were quiet before the restore, and still are
         self._batches: dict[str, int] = {}
         self.tally = context.tally
         self.epoch = 0
@@ -206,6 +207,7 @@ class SourceInput(TaskInput):
         self._given += 1
         self.current = self.splits[index].split.id
         self._quiet.pop(self.current, None)
+        self._quiet_before.pop(self.current, None)
         self.current_batch = self.next_batch(self.current)
         self._batches[self.current] = self.current_batch + whole
         return PollResult(0, Data(batch, self.epoch), rejected=rejected)
@@ -254,11 +256,12 @@ class SourceInput(TaskInput):
         return self._source.earliest(named, column)
 
     def quiet(self, split: str) -> int:
+        before = self._quiet_before.get(split, 0)
         if split not in self._quiet:
-            return 0
+            return before
         first, last = self._quiet[split]
         silent = min(self._context.clock.now(), self._times.next)  # a reader may have said when it has rows again
-        return max(last, silent) - first
+        return before + max(last, silent) - first
 
     def reached(self, clock: str, time: int | None, drift: int) -> None:
         self._peers.reached(clock, self._context.subtask, time, drift)
@@ -290,6 +293,7 @@ class SourceInput(TaskInput):
         state.done = True
         self._unfinished -= 1
         self._quiet.pop(state.split.id, None)
+        self._quiet_before.pop(state.split.id, None)
         reader = self._readers.pop(index, None)
         if reader is not None:
             self._keep_offset(index, reader)
@@ -321,19 +325,35 @@ class SourceInput(TaskInput):
 
     def position(self, now: int) -> Mapping[str, Json]:
         """Return the position to resume from: the current split, idle times, and clocks of the drift limit."""
-        quiet: Json = {split: now - first for split, (first, _) in self._quiet.items()}
         clocks: Json = {name: list(clock) for name, clock in self._peers.clocks_of(self._context.subtask).items()}
+        quiet: Json = dict(self._quiet_until(now))
         return {"turn": self._current, "quiet": quiet, "clocks": clocks}
 
-    def restore_position(self, position: Mapping[str, Json], now: int) -> None:
+    def stop_clock(self, now: int) -> None:
+        """End the idle times at ``now``, until the next poll, so that they do not depend on when they are read."""
+        self._quiet_before, self._quiet = self._quiet_until(now), {}
+
+    def _quiet_until(self, now: int) -> dict[str, int]:
+        since = {split: now - first for split, (first, _) in self._quiet.items()}
+        before = self._quiet_before
+        return {split: before.get(split, 0) + since.get(split, 0) for split in {**before, **since}}
+
+    def restore_position(self, position: Mapping[str, Json]) -> None:
         """Restore a position that ``position()`` returned; entries may be missing. Raises: CheckpointDamaged."""
         what = f"the read position of source {self._context.name!r}"
         turn = parsed(Count, position.get("turn", 0), what)
         if turn and turn >= len(self.splits):
             raise CheckpointDamaged(f"{what}: the current split is number {turn}, but there are {len(self.splits)}")
         self._current = turn
-        quiet = parsed(dict[str, Count], position.get("quiet", {}), what)
-        self._quiet = {split: (now - time, now) for split, time in quiet.items()}
+        self.restore_quiet(position)
+
+    def restore_quiet(self, state: Mapping[str, Json]) -> None:
+        """Restore for how long splits were quiet, from ``snapshot()`` or ``position()``; older ones may lack it.
+
+        Raises: CheckpointDamaged.
+        """
+        what = f"the idle times of source {self._context.name!r}"
+        self._quiet, self._quiet_before = {}, dict(parsed(dict[str, Count], state.get("quiet", {}), what))
 
     def poll_control(self, now: int) -> PollResult | None:
         return self._pass_on() if self._held else None  # else an overtaking barrier would wait for room
@@ -355,7 +375,8 @@ class SourceInput(TaskInput):
             except Exception as error:
                 self._blame(error, index)
                 raise
-        return {"splits": [state.to_json() for state in self.splits]}
+        quiet: Json = {split: self.quiet(split) for split in {**self._quiet_before, **self._quiet}}
+        return {"splits": [state.to_json() for state in self.splits], "quiet": quiet}
 
     def close(self) -> list[Exception]:
         """Close the open readers, and what they left open. Returns: the errors they raised."""

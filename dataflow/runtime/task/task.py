@@ -24,8 +24,7 @@ from dataflow.errors import StoreError
 from dataflow.protocol.actions import Abort, Action, Complete, Ignore, PassOver, TakeSnapshot
 from dataflow.protocol.barrier_ledger import BarrierLedger
 from dataflow.protocol.coordinator_actions import FailureReason
-from dataflow.protocol.events import Barrier, Cancel, Data, EndOfInput, Watermark
-from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.protocol.events import Barrier, Cancel, Data, EndOfInput, LastWatermark
 from dataflow.runtime.task.chain import Chain
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.crash_points import Point
@@ -225,8 +224,8 @@ class Task:
                 if worked:
                     return True  # a trigger that waited for this end comes first
                 self._phase = _Phase.FINISHING
-                if self.task_input.is_source:  # channels have carried it already
-                    chain.push(0, Watermark(MAX_WATERMARK))
+                if self.task_input.is_source:  # a gate has returned it already
+                    chain.push(0, LastWatermark())
                 chain.push(0, EndOfInput())
                 self._carry()
                 return True
@@ -384,6 +383,7 @@ class Task:
             ended=self._phase is _Phase.ENDED,
             inlet=self.task_input.snapshot(),
             operators=states,
+            passed=self.chain.passed,
             log_before=before,
             transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
         )
@@ -435,6 +435,8 @@ class Task:
         if state is Progress.DONE and not self._released:
             return
         self.task_input.validate()
+        for node in chain.nodes:
+            node.validate()
         assert state is Progress.DONE or not self._released, f"{name}: released, but {state.value}"
         assert chain.working is None, f"{name}: {chain.working and chain.working.where} is at work between two steps"
         assert not self._rows or chain.busy, f"{name}: counts {self._rows} rows in a chain that is not busy"

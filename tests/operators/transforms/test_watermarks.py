@@ -28,12 +28,13 @@ class Clocks:
         restored: Snapshot | None = None,
         begins: dict[str, int] | None = None,
         max_drift: int | None = None,
+        close_after: int | None = None,
     ) -> None:
         self.splits, self.out, self.due = ManualSplits(*splits), Emitted(), list[int]()
         self.clock = ManualClock()
         self.context = context_of(SCHEMA, SCHEMA, splits=self.splits, clock=self.clock, due=self.due, restored=restored)
         self.splits.begins = begins or {}
-        self.operator = WatermarkOperator(self.context, "t", "t", delay, idle_after, on_error, max_drift)
+        self.operator = WatermarkOperator(self.context, "t", "t", delay, idle_after, on_error, max_drift, close_after)
         self.operator.open()
 
     def feed(self, split: str, *times: int | None, cut: bool = False) -> list[int | str]:
@@ -196,3 +197,66 @@ def test_without_a_limit_nothing_is_told() -> None:
     c = Clocks("a")
     c.feed("a", 5)
     assert c.splits.told == []
+
+
+# --- splits that are closed
+
+
+def silent(c: Clocks, **silence: int) -> list[int | str]:
+    """What a timer says once the splits were polled in vain for so long."""
+    c.splits.silence.update(silence)
+    return c.ring()
+
+
+def test_the_watermark_of_a_silent_split_moves_on_with_the_time_it_was_asked_in_vain() -> None:
+    c = Clocks("a", "b", delay=3, close_after=100)
+    c.feed("a", 9_000)
+    c.feed("b", 50)
+    assert [silent(c, b=99), silent(c, b=100), silent(c, b=130)] == [[], [147], [177]]
+    assert silent(c, a=8, b=0) == [], "rows of b came, and were filtered away"
+
+
+def test_a_closed_split_moves_from_its_latest_time_and_never_back() -> None:
+    c = Clocks("a", close_after=100)
+    c.feed("a", 50)
+    assert silent(c, a=200) == [250]
+    assert c.feed("a", 20) == []
+    assert [silent(c, a=150), silent(c, a=201)] == [[], [251]]
+
+
+def test_a_closed_split_that_is_idle_holds_no_other_back_but_moves_itself() -> None:
+    c = Clocks("a", "b", idle_after=10, close_after=100)
+    c.feed("a", 900)
+    assert c.feed("b", 50) == [50]
+    assert silent(c, b=100) == [900]
+    assert c.feed("b", 60) == []
+    assert c.feed("a", 1_000) == []
+    assert c.feed("b", 950) == [950]
+
+
+def test_time_moves_while_all_splits_are_idle_by_the_one_that_is_furthest() -> None:
+    c = Clocks("a", "b", idle_after=10, close_after=100)
+    c.feed("a", 900)
+    c.feed("b", 50)
+    assert silent(c, a=20, b=20) == ["idle"]
+    assert silent(c, a=90, b=99) == []
+    assert [silent(c, a=100, b=109), silent(c, a=130, b=139)] == [[1_000, "idle"], [1_030, "idle"]]
+
+
+def test_a_split_without_any_row_has_no_time_to_move_on_from() -> None:
+    c = Clocks("a", "b", close_after=100)
+    c.feed("a", 900)
+    assert silent(c, b=500) == []
+
+
+def test_a_restored_split_is_closed_from_where_it_was() -> None:
+    c = Clocks("a", close_after=100)
+    c.feed("a", 50)
+    silent(c, a=120)
+    restored = Clocks("a", close_after=100, restored=stored(c.operator.snapshot()))
+    assert [silent(restored, a=110), silent(restored, a=130)] == [[], [180]]
+
+
+def test_state_without_latest_times_is_restored() -> None:
+    older = Snapshot({"watermarks": {"a": 47}, "begun": {}})
+    assert silent(Clocks("a", delay=3, close_after=100, restored=older), a=100) == [147]

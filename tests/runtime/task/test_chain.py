@@ -159,8 +159,15 @@ def test_time_goes_to_all_children() -> None:
     assert carried(Watermark(5)) == {"a": ["W5"], "b": ["W5"], "c": ["W5"]}
 
 
-def test_the_rows_of_an_end_come_before_the_end() -> None:
-    assert carried(EndOfInput()) == {"a": ["[9]", "end"], "b": ["[9]", "end"], "c": ["end"]}
+def test_the_rows_of_an_end_come_before_the_last_watermark_and_the_end() -> None:
+    last = [f"W{MAX_WATERMARK}", "end"]
+    assert carried(EndOfInput()) == {"a": ["[9]", *last], "b": ["[9]", *last], "c": last}
+
+
+def test_the_last_watermark_is_passed_on_once_though_it_came_before_the_end() -> None:
+    last = f"W{MAX_WATERMARK}"
+    seen = carried(Watermark(MAX_WATERMARK), EndOfInput())
+    assert seen == {"a": [last, "[9]", "end"], "b": [last, "[9]", "end"], "c": [last, "end"]}
 
 
 def test_a_snapshot_has_every_operator_parents_first() -> None:
@@ -181,16 +188,28 @@ def test_what_could_only_be_red_for_lower_checkpoints_is_forgotten_by_every_oper
     assert [log.red("root", 1) for log in logs] == [0, 0]
 
 
-def test_an_operator_with_a_watermark_delay_has_its_time_and_that_downstream_behind_but_for_the_last() -> None:
+class Behind(Notes):
+    """Holds the watermark back by 7."""
+
+    def held(self, watermark: int) -> int:
+        self._note(f"held{watermark}")
+        return watermark - 7
+
+
+def test_an_operator_that_holds_the_watermark_gets_it_and_those_downstream_get_less_but_for_the_last() -> None:
     chain, log = tree()
-    chain.head.operator.watermark_delay = 7
+    chain.head.operator = Behind(chain.head, log)
     for flow in (Watermark(10), Idle(), Watermark(MAX_WATERMARK)):
         chain.push(0, flow)
     downstream = Channel(10, "out")
     chain.nodes[1].outputs = {None: [ForwardOutput([downstream])]}
     while chain.advance():
         pass
-    assert [entry for entry in log if entry.startswith("root:")] == ["root:W3", f"root:W{MAX_WATERMARK}"]
+    assert [entry for entry in log if entry.startswith("root:")] == [
+        "root:W10",
+        "root:held10",
+        f"root:W{MAX_WATERMARK}",
+    ]
     assert [downstream.take() for _ in range(3)] == [Watermark(3), Idle(), Watermark(MAX_WATERMARK)]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dataflow.protocol.actions import Abort, AbortReason, Complete, TakeSnapshot
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
-from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
+from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, PortEnded, Watermark
 from dataflow.protocol.handler import BarrierHandler
 from dataflow.protocol.tracking import Tracker
 from dataflow.protocol.watermarks import MAX_WATERMARK
@@ -135,7 +135,7 @@ def test_an_end_that_leaves_only_idle_channels_says_so_first() -> None:
 def test_an_end_moves_time_before_it_is_taken() -> None:
     rig = Rig(2).feed((0, Watermark(9)), (1, Watermark(3)), (1, EndOfInput()))
     assert rig.elements() == [None, Watermark(3), Watermark(9), EndOfInput()]
-    assert rig.feed((0, EndOfInput())).elements() == [Watermark(MAX_WATERMARK), EndOfInput()]
+    assert rig.feed((0, EndOfInput())).elements() == [PortEnded(0), Watermark(MAX_WATERMARK), EndOfInput()]
     assert rig.gate.ended
 
 
@@ -149,7 +149,7 @@ def test_restored_watermarks_are_not_said_again_and_do_not_go_back() -> None:
     before = Rig(2).feed((0, Watermark(9)), (1, Watermark(3)))
     before.elements()
     after = Rig(2)
-    after.gate.restore_watermarks(before.gate.watermarks)
+    after.gate.restore(before.gate.snapshot())
     assert after.feed((0, Watermark(4))).elements() == [None]
     assert after.feed((1, Watermark(4))).elements() == [Watermark(4)]
 

@@ -120,8 +120,21 @@ def test_an_inlet_that_continues_knows_for_how_long_its_splits_were_quiet() -> N
     script = [Pause(3), batch(1)]
     before, after = inlet(script), inlet(script)
     before.poll(10)
-    after.restore_position(before.position(70), now=1_000)
+    after.restore_position(before.position(70))
     assert after.quiet("script-0") == 60
+    after.poll(1_000)
+    after.poll(1_005)
+    assert after.quiet("script-0") == 65, "time in which it was not polled counts"
+
+
+def test_a_snapshot_holds_for_how_long_splits_were_polled_in_vain() -> None:
+    script = [Pause(9), batch(1)]
+    before, after = inlet(script), inlet(script)
+    before.poll(10)
+    before.poll(35)
+    after.restore_quiet(before.snapshot())
+    assert (before.quiet("script-0"), after.quiet("script-0")) == (25, 25)
+    assert inlet(script).restore_quiet({"splits": []}) is None, "older ones lack it"
 
 
 class Rejecting(ScriptedSource):

@@ -80,7 +80,7 @@ class Bench:
         gate = InputGate(self.inputs, handler or aligner(2), RoundRobin())
         self.task = Task(
             "op[0]",
-            ChannelInput(gate, [0, 0]),
+            ChannelInput(gate),
             Chain([self.node]),
             Services(self.store, submit, self.clock, self.reports, LIBRARY),
         )
