@@ -25,7 +25,7 @@ from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.sink import Guarantee, Sink, TwoPhaseSink, TwoPhaseWriter
 from dataflow.contracts.source import END, Condition, Source, Split, SplitReader
 from dataflow.contracts.spec import Spec
-from dataflow.expressions import Expr, col, concat_str, from_epoch, lit, when
+from dataflow.expressions import Expr, coalesce, col, concat_str, from_epoch, lit, when
 from dataflow.planning.operator_table import register
 from dataflow.registry import offered as _offered
 from dataflow.registry import register as _register
@@ -57,6 +57,7 @@ __all__ = [
     "col",
     "lit",
     "when",
+    "coalesce",
     "concat_str",
     "from_epoch",
     "Expr",
