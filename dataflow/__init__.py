@@ -26,7 +26,7 @@ from dataflow.contracts.sink import Guarantee, Sink, TwoPhaseSink, TwoPhaseWrite
 from dataflow.contracts.source import END, Condition, Source, Split, SplitReader
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.windows import Assigned, Window
-from dataflow.expressions import Expr, col, concat_str, from_epoch, lit, when
+from dataflow.expressions import Expr, coalesce, col, concat_str, from_epoch, lit, when
 from dataflow.planning.operator_table import register
 from dataflow.registry import offered as _offered
 from dataflow.registry import register as _register
@@ -58,6 +58,7 @@ __all__ = [
     "col",
     "lit",
     "when",
+    "coalesce",
     "concat_str",
     "from_epoch",
     "Expr",

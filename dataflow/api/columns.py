@@ -1,4 +1,4 @@
-"""The methods of a stream that take columns and expressions: filter, select, with_columns, with_watermark."""
+"""The methods of a stream that take columns and expressions: filter, select, drop, with_watermark and others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataflow.clock import Duration, microseconds
 from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
 from dataflow.contracts.updates import CHANGE
 from dataflow.contracts.windows import EventTime
-from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Expr, col, lit
 from dataflow.planning.checks import (
     as_expression,
@@ -117,6 +117,68 @@ class ColumnMethods(StreamBase):
         present = [new.pop(n) if n in new else col(n) for n in self._columns.names]
         return self._project([*present, *new.values()], "with_columns", name, parallelism)
 
+    def drop(self, *columns: str, name: str | None = None, parallelism: int | None = None) -> Stream:
+        """Return all columns but the given ones.
+
+        Args:
+            columns: names of columns.
+            name: the operator's name in summaries and checkpoints; None: an automatic one.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
+
+        Returns: a stream that keeps its event time if that column is not dropped.
+
+        Raises:
+            UnknownColumn: the stream has no such column.
+            TypeError: a name is no text.
+            GraphError: no column is given, or none would be left, or an update key is dropped (see `changes`).
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> stream = flow.Pipeline().source(op.from_arrow(pa.table({"a": [1], "b": [2], "c": [3]})))
+        >>> stream.drop("a", "c").collect().to_pylist()
+        [{'b': 2}]
+        """
+        self._check_names(columns, "drop")
+        left = [col(each) for each in self._columns.names if each not in columns]
+        if not left:
+            raise GraphError(f"drop: no column would be left of [{', '.join(self._columns.names)}]; keep at least one")
+        return self._project(left, "drop", name, parallelism)
+
+    def rename(self, columns: Mapping[str, str], *, name: str | None = None, parallelism: int | None = None) -> Stream:
+        """Return the same columns in the same order, some of them under new names. Two may exchange their names.
+
+        Args:
+            columns: new names by old names.
+            name: the operator's name in summaries and checkpoints; None: an automatic one.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
+
+        Returns: a stream whose event time and update keys are the same columns, under their new names.
+
+        Raises:
+            UnknownColumn: the stream has no column of an old name.
+            TypeError: ``columns`` is no mapping, or a name is no text.
+            GraphError: no column is given, or two columns would have one name.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> stream = flow.Pipeline().source(op.from_arrow(pa.table({"a": [1], "b": [2]})))
+        >>> stream.rename({"a": "b", "b": "c"}).collect().to_pylist()
+        [{'b': 1, 'c': 2}]
+        """
+        if not isinstance(columns, Mapping):
+            raise TypeError(f"rename takes a mapping of old to new names, such as {{'a': 'b'}}, got {columns!r}")
+        self._check_names(tuple(columns), "rename")
+        named = [col(each).alias(columns[each]) if each in columns else col(each) for each in self._columns.names]
+        return self._project(named, "rename", name, parallelism)
+
+    def _check_names(self, columns: tuple[str, ...], method: str) -> None:
+        """Raise unless ``columns`` are names of at least one column, and of this stream."""
+        if not columns:
+            raise GraphError(f"{method}: no column is given; give at least one")
+        for each in columns:
+            if not isinstance(each, str):
+                raise TypeError(f"{method} takes names of columns, got {each!r}")
+            if each not in self._columns.names:
+                raise UnknownColumn(each, self._columns.names, method)
+
     def _project(self, columns: list[Expr], label: str, name: str | None, parallelism: int | None) -> Stream:
         """Add an operator that computes exactly ``columns``."""
         import pyarrow as pa
@@ -139,11 +201,11 @@ class ColumnMethods(StreamBase):
         """Return the rows as signed changes: each is added."""
         import pyarrow as pa
 
-        if CHANGE in self.schema.names:
+        if CHANGE in self._columns.names:
             raise GraphError(
                 f"union: {self.name!r} has a column {CHANGE!r} that is none of a signed stream; rename or drop it"
             )
-        columns = [*map(col, self.schema.names), lit(1).cast("int8").alias(CHANGE)]
+        columns = [*map(col, self._columns.names), lit(1).cast("int8").alias(CHANGE)]
         schema = self.schema.append(pa.field(CHANGE, pa.int8()))
         return self._then(AddRows(tuple(columns)), schema, "add", None, None, time=self._time, method="union")
 

@@ -43,6 +43,11 @@ comparisons            exact between ints of any width; floats by IEEE: NaN is u
 ``cast, not strict``   the same values, and null where ``cast`` would raise
 ``hash``               64 bits as int64, equal on every engine and release; -0.0 hashes as 0.0, int8 as int64, all NaNs
                        as one
+``round``              halves away from zero. Ints and floats become 64 bits wide; ints that do not fit raise. Floats:
+                       ``x * 10**digits``, rounded, ``/ 10**digits`` (negative digits: first ``/``, then ``*``), and x
+                       itself if the product is so large that it is whole. Decimals keep their scale, and get one more
+                       digit in front if some are cut off
+``coalesce``           ``a.fill_null(b).fill_null(c)``
 narrow types           results of ``+ - * // %`` are 64 bits wide: ``.cast("int32")`` narrows, checked
 dictionaries           operations see the values; comparisons and functions look at each dictionary entry once
 filters                keep a row where the predicate is true: false and null drop it
@@ -62,6 +67,9 @@ when the expression is built:
                        empty text is refused
 ``str.extract``        a group of the first match; null without a match, "" for a group that took no part in it
 ``str.split``          at plain text; empty pieces stay, and "" becomes [""]
+``str.slice``          ``length`` positions from ``offset`` on, which counts from the end if it is negative; there are
+                       no characters outside the text
+``str.count``          occurrences of plain text, left to right, none overlapping
 ``concat_str``         null where one of the texts is null
 =====================  =================================================================================================
 
@@ -78,11 +86,20 @@ Timestamps with a zone are read on its clock; the calendar is the Gregorian, als
 ``dt.truncate``        down to a multiple of a length of time since 1970-01-01 00:00 + ``offset``. With a zone: the
                        latest instant, not after the time, at which its clock shows the result; if the clock skips it,
                        the end of that gap
+``dt.strftime``        text in a format of Python's codes, zeros in front; years before 1 and after 9999 raise
+                       ``OverflowError``
+=====================  =================================================================================================
+
+Nested values:
+
+=====================  =================================================================================================
+``list.get``           the element at a position from 0, or from the end if it is negative; null outside the list
+``struct.field``       the values of one field, under its name; null where the struct is null
 =====================  =================================================================================================
 """
 
 from dataflow.expressions.aggregates import AggregateKind, Aggregation, count
-from dataflow.expressions.calls import concat_str, from_epoch
+from dataflow.expressions.calls import coalesce, concat_str, from_epoch
 from dataflow.expressions.conditionals import when
 from dataflow.expressions.evaluation import compile_expression, compile_value
 from dataflow.expressions.last_row import Latest, latest
@@ -94,6 +111,7 @@ __all__ = [
     "Aggregation",
     "Expr",
     "Latest",
+    "coalesce",
     "col",
     "compile_expression",
     "compile_value",

@@ -9,9 +9,9 @@ from __future__ import annotations
 from enum import Enum
 
 from dataflow.errors import GraphError
-from dataflow.expressions.nodes import Column, Expr, _node, _operand
+from dataflow.expressions.nodes import Column, Expr, FillNull, _node, _operand
 
-__all__ = ["Call", "Function", "concat_str", "from_epoch"]
+__all__ = ["Call", "Function", "coalesce", "concat_str", "from_epoch"]
 
 
 class Function(Enum):
@@ -20,6 +20,7 @@ class Function(Enum):
     IS_NAN = "is_nan"
     IS_FINITE = "is_finite"
     HASH = "hash"
+    ROUND = "round"  # [digits]
 
     CONCAT = "concat_str"  # [separator]
     LENGTH = "str.length"
@@ -34,6 +35,11 @@ class Function(Enum):
     REPLACE_ALL_LITERAL = "str.replace_all, literal"  # [text, plain text]
     EXTRACT = "str.extract"  # [pattern, group]
     SPLIT = "str.split"  # [separator]
+    SLICE = "str.slice"  # [offset] or [offset, length]
+    COUNT = "str.count"  # [text]
+
+    LIST_GET = "list.get"  # [index]
+    STRUCT_FIELD = "struct.field"  # [name]
 
     YEAR = "dt.year"
     MONTH = "dt.month"
@@ -47,6 +53,7 @@ class Function(Enum):
     ORDINAL_DAY = "dt.ordinal_day"
     DATE = "dt.date"
     TRUNCATE = "dt.truncate"  # [every, offset], both in microseconds
+    STRFTIME = "dt.strftime"  # [format]
     FROM_EPOCH = "from_epoch"  # [unit]
 
 
@@ -64,6 +71,9 @@ class Call(Expr):
     def kernels(self) -> tuple[str, ...]:
         own = ("dataflow.state.kernels.hashing",) if self.function is Function.HASH else ()
         return *own, *Expr.kernels(self)
+
+    def _output_name(self) -> str | None:
+        return str(self.parameters[0]) if self.function is Function.STRUCT_FIELD else Expr._output_name(self)
 
 
 def concat_str(columns: list[object] | tuple[object, ...], separator: str = "") -> Expr:
@@ -93,6 +103,35 @@ def concat_str(columns: list[object] | tuple[object, ...], separator: str = "") 
     if not isinstance(separator, str):
         raise TypeError(f"concat_str: separator must be text, got {separator!r}")
     return Call(Function.CONCAT, tuple(_operand(column) for column in columns), (separator,))
+
+
+def coalesce(*columns: object) -> Expr:
+    """Return the first value of each row that is not null; null if all of them are.
+
+    ``coalesce(a, b, c)`` is ``a.fill_null(b).fill_null(c)``.
+
+    Args:
+        columns: expressions and plain values. A plain str is a constant, not a column's name.
+
+    Raises: TypeError if no column is given, or plain text alone, which was probably meant as column names.
+
+    >>> import pyarrow as pa
+    >>> from dataflow.expressions import col
+    >>> batch = pa.record_batch({"a": [None, 1, None], "b": [2, 3, None]})
+    >>> coalesce(col("a"), col("b"), 0).evaluate(batch).to_pylist()
+    [2, 1, 0]
+    """
+    if not columns:
+        raise TypeError("coalesce takes at least one column")
+    if all([isinstance(column, str) for column in columns]):
+        raise TypeError(
+            f"coalesce: {columns!r} has no column, only plain text: write col({columns[0]!r}) for a column, "
+            "or lit(...) if the same text is meant for all rows"
+        )
+    first, *others = (_operand(column) for column in columns)
+    for other in others:
+        first = FillNull(first, other)
+    return first
 
 
 def from_epoch(column: str | Expr, unit: str) -> Expr:

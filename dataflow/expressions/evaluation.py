@@ -135,7 +135,7 @@ def _choice(typed: Typed, schema: pa.Schema, where: str) -> Lowered:
 def _sees_entries(node: Expr) -> bool:
     """Return whether the operation never raises, so that it may run on every dictionary entry, used or not."""
     if isinstance(node, Call):
-        return node.function is not Function.TRUNCATE
+        return node.function not in (Function.TRUNCATE, Function.STRFTIME, Function.ROUND)
     return isinstance(node, IsIn) or (isinstance(node, Binary) and node.operator in COMPARISONS)
 
 

@@ -11,7 +11,10 @@ import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_array, to_numbers, to_scalar
 from dataflow.expressions.calls import Call, Function
+from dataflow.expressions.nested_values import list_get, struct_field
 from dataflow.expressions.patterns import GROUP, Pattern
+from dataflow.expressions.rounding import round_half_away
+from dataflow.expressions.time_formats import format_times, parse_format
 from dataflow.expressions.truncation import truncate
 from dataflow.registry import resolve
 
@@ -44,6 +47,9 @@ def _kernel(call: Call) -> _Kernel:
             return pc.is_finite
         case _F.HASH:
             return _hash
+        case _F.ROUND:
+            digits = int(call.parameters[0])
+            return lambda value: round_half_away(value, digits)
         case _F.CONCAT:
             return lambda *values: pc.binary_join_element_wise(*values, to_scalar(text, values[0].type))
         case _F.LENGTH:
@@ -73,6 +79,16 @@ def _kernel(call: Call) -> _Kernel:
             return lambda value: pc.struct_field(pc.extract_regex(value, pattern=pattern), GROUP)
         case _F.SPLIT:
             return lambda value: pc.split_pattern(value, pattern=text)
+        case _F.SLICE:
+            start, stop = _window(*(int(number) for number in call.parameters))
+            return lambda value: pc.utf8_slice_codeunits(value, start=start, stop=stop)
+        case _F.COUNT:
+            return lambda value: pc.count_substring(value, pattern=text).cast(pa.int64())
+        case _F.LIST_GET:
+            index = int(call.parameters[0])
+            return lambda value: list_get(value, index)
+        case _F.STRUCT_FIELD:
+            return lambda value: struct_field(value, text)
         case _F.YEAR:
             return pc.year
         case _F.MONTH:
@@ -98,9 +114,19 @@ def _kernel(call: Call) -> _Kernel:
         case _F.TRUNCATE:
             every, offset = (int(length) for length in call.parameters)
             return lambda value: truncate(value, every, offset)
+        case _F.STRFTIME:
+            parts = parse_format(text)
+            return lambda value: format_times(value, parts)
         case _F.FROM_EPOCH:
             return lambda value: value.cast(pa.timestamp(text, "UTC"))
     assert_never(call.function)
+
+
+def _window(offset: int, length: int | None = None) -> tuple[int, int | None]:
+    """Return start and stop of a Python slice with the characters of ``str.slice``."""
+    if length is None or (offset < 0 <= offset + length):
+        return offset, None
+    return offset, offset + length
 
 
 def _second(value: pa.Array) -> pa.Array:

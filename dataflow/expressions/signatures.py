@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from dataflow.arrow_values import to_array
-from dataflow.errors import SchemaMismatch
+from dataflow.errors import SchemaMismatch, did_you_mean
 from dataflow.expressions.calls import Call, Function
 from dataflow.expressions.coercion import family, value_type
 
@@ -38,6 +38,12 @@ def signature(call: Call, arguments: tuple[Typed, ...], where: str) -> _Signatur
         return _temporal(call, given[0], families, where)
     if call.function.value.startswith("str.") or call.function is _F.CONCAT:
         return _textual(call, given) if families <= {"string"} else None
+    if call.function is _F.ROUND:
+        return _rounded(given[0], int(call.parameters[0]))
+    if call.function is _F.LIST_GET:
+        return _element(given[0])
+    if call.function is _F.STRUCT_FIELD:
+        return _field(call, given[0], where)
     if call.function is _F.HASH:
         hashed = "other" not in families or types.is_fixed_size_binary(given[0])
         return (pa.int64(), (given[0],)) if hashed else None
@@ -47,11 +53,52 @@ def signature(call: Call, arguments: tuple[Typed, ...], where: str) -> _Signatur
     return (pa.bool_(), (pa.float64(),)) if families <= {"int", "float"} else None
 
 
+def _rounded(own: pa.DataType, digits: int) -> _Signature | None:
+    match family(own):
+        case "int" | "null":
+            wide = pa.uint64() if types.is_uint64(own) else pa.int64()
+            return wide, (wide,)
+        case "float":
+            return pa.float64(), (pa.float64(),)
+        case "decimal":
+            wide = own if digits >= own.scale else _with_one_more_digit(own)
+            return wide, (wide,)
+    return None
+
+
+def _with_one_more_digit(own: pa.DataType) -> pa.DataType:
+    """Return a decimal type that holds rounded values such as 10.00 of 9.99, unless all its digits are in use."""
+    if types.is_decimal256(own):
+        return pa.decimal256(min(own.precision + 1, 76), own.scale)
+    return pa.decimal128(min(own.precision + 1, 38), own.scale)  # narrower decimals have few kernels
+
+
+def _element(own: pa.DataType) -> _Signature | None:
+    if types.is_null(own):
+        return own, (own,)
+    if not (types.is_list(own) or types.is_large_list(own) or types.is_fixed_size_list(own)):
+        return None
+    element = own.value_type
+    return element if types.is_dictionary(element) else value_type(element), (own,)
+
+
+def _field(call: Call, own: pa.DataType, where: str) -> _Signature | None:
+    if types.is_null(own):
+        return own, (own,)
+    if not types.is_struct(own):
+        return None
+    name, names = str(call.parameters[0]), [field.name for field in own]
+    if names.count(name) != 1:
+        found = f"has {names.count(name)} fields {name!r}" if name in names else f"has no field {name!r}"
+        raise SchemaMismatch(f"{where}: {call}: the struct {found}{did_you_mean(name, names)}; its fields are {names}")
+    return own.field(name).type, (own,)
+
+
 def _textual(call: Call, given: list[pa.DataType]) -> _Signature:
     text = pa.large_string() if pa.large_string() in given else pa.string()
     compute = (text,) * len(given)
     match call.function:
-        case _F.LENGTH:
+        case _F.LENGTH | _F.COUNT:
             return pa.int64(), compute
         case _F.STARTS_WITH | _F.ENDS_WITH | _F.CONTAINS | _F.CONTAINS_LITERAL:
             return pa.bool_(), compute
@@ -74,6 +121,8 @@ def _temporal(call: Call, own: pa.DataType, families: set[str], where: str) -> _
         case _F.TRUNCATE:
             _check_lengths(call, own, where)
             return own, (own,)
+        case _F.STRFTIME:
+            return pa.string(), (own,)
     return pa.int64(), (own,)
 
 

@@ -166,6 +166,46 @@ class StringMethods:
             raise GraphError("split: the separator is empty; give at least one character")
         return Call(Function.SPLIT, (self._text,), (separator,))
 
+    def slice(self, offset: int, length: int | None = None) -> Expr:
+        """Return the ``length`` characters from position ``offset`` on, without those outside the text.
+
+        Args:
+            offset: the first position, from 0; a negative one counts from the end, -1 being the last character. Before
+                the beginning there are no characters: ``"ab".slice(-3, 2)`` is ``"a"``.
+            length: how many positions; None: all to the end.
+
+        Raises: TypeError if one of them is no int; GraphError if ``length`` is negative, or one does not fit 32 bits.
+
+        >>> import pyarrow as pa
+        >>> from dataflow.expressions import col
+        >>> batch = pa.record_batch({"s": ["né😀x", "a", None]})
+        >>> col("s").str.slice(1, 2).evaluate(batch).to_pylist(), col("s").str.slice(-2).evaluate(batch).to_pylist()
+        (['é😀', '', None], ['😀x', 'a', None])
+        """
+        numbers = (offset,) if length is None else (offset, length)
+        for number in numbers:
+            if type(number) is not int:
+                raise TypeError(f"slice takes whole numbers, the same for every row, got {number!r}")
+            if not -(2**31) < number < 2**31 - 1:
+                raise GraphError(f"slice: {number} does not fit 32 bits")
+        if length is not None and length < 0:
+            raise GraphError(f"slice: length must not be negative, got {length}")
+        return Call(Function.SLICE, (self._text,), numbers)
+
+    def count(self, text: str) -> Expr:
+        """Return how often ``text`` occurs, from left to right and without overlaps, as int64.
+
+        Raises: TypeError if it is no text; GraphError if it is empty.
+
+        >>> import pyarrow as pa
+        >>> from dataflow.expressions import col
+        >>> col("s").str.count("aa").evaluate(pa.record_batch({"s": ["aaaaa", "b", None]})).to_pylist()
+        [2, 0, None]
+        """
+        if not _text(text, "count"):
+            raise GraphError("count: the text to count is empty; give at least one character")
+        return Call(Function.COUNT, (self._text,), (text,))
+
 
 def _text(value: object, word: str) -> str:
     if isinstance(value, str):

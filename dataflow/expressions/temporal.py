@@ -25,6 +25,7 @@ from dataflow.clock import Duration, microseconds
 from dataflow.errors import GraphError
 from dataflow.expressions.calls import Call, Function
 from dataflow.expressions.nodes import Expr
+from dataflow.expressions.time_formats import parse_format
 
 __all__ = ["TemporalMethods"]
 
@@ -91,6 +92,32 @@ class TemporalMethods:
     def date(self) -> Expr:
         """Return the day of timestamps and dates, as date32."""
         return Call(Function.DATE, (self._time,))
+
+    def strftime(self, format: str) -> Expr:
+        """Return timestamps and dates as text in ``format``, with Python's codes.
+
+        The codes are ``%Y %y %m %d %j %H %I %M %S %f %u %w %G %V %U %W %%``, with zeros in front as Python documents
+        them: ``%Y`` has 4 digits, ``%f`` the 6 of microseconds. Times are read on the clock of their zone; the clock of
+        a date shows midnight.
+
+        Args:
+            format: plain text with codes.
+
+        Raises: TypeError if ``format`` is no text; GraphError, naming the code, for codes that depend on the language,
+        the zone database or the platform, and for unknown ones; OverflowError, during evaluation, for years before 1
+        and after 9999.
+
+        >>> import datetime as dt, pyarrow as pa
+        >>> from dataflow.expressions import col
+        >>> batch = pa.record_batch({"t": [dt.datetime(2024, 2, 9, 7, 5), None]})
+        >>> col("t").dt.strftime("%d.%m.%Y, %H:%M").evaluate(batch).to_pylist()
+        ['09.02.2024, 07:05', None]
+        >>> col("t").dt.strftime("%B")
+        Traceback (most recent call last):
+        dataflow.errors.GraphError: strftime: '%B' depends on the language of the process; use numbers ...
+        """
+        parse_format(format)
+        return Call(Function.STRFTIME, (self._time,), (format,))
 
     def truncate(self, every: Duration, *, offset: Duration = timedelta(0)) -> Expr:
         """Return the start of the interval that contains each time, for timestamps and dates; the type stays.

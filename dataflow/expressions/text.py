@@ -88,13 +88,16 @@ def _call(call: Call) -> str:
     parameters = [repr(parameter) for parameter in call.parameters]
     match call.function:
         case Function.CONCAT:
-            columns = ", ".join(_argument(column, _COMPARISON) for column in call.arguments)
+            only_text = all([isinstance(each, Literal) and isinstance(each.value, str) for each in call.arguments])
+            columns = ", ".join(map(render if only_text else _bare, call.arguments))
             separator = f", separator={parameters[0]}" if call.parameters[0] else ""
             return f"concat_str([{columns}]{separator})"
         case Function.FROM_EPOCH:
             return f"from_epoch({render(call.arguments[0])}, {parameters[0]})"
         case Function.STRIP:
             parameters = [] if call.parameters[0] == WHITESPACE else parameters
+        case Function.ROUND:
+            parameters = parameters if call.parameters[0] else []
         case Function.EXTRACT:
             parameters = parameters[:1] if call.parameters[1] == 1 else parameters
         case Function.TRUNCATE:

@@ -256,9 +256,13 @@ def _hint(expr: Expr, operands: Sequence[Typed]) -> str:
 _TAKES: Final = {
     "is_nan": "; it takes integers and floats",
     "is_finite": "; it takes integers and floats",
+    "round": "; it takes integers, floats and decimals",
+    "list": "; it takes lists",
+    "struct": "; it takes structs",
     "hash": "; it takes numbers, text, bytes and times",
     "from_epoch": "; it takes integers: .cast() decimals, floats and text to int64, and use times without it",
     "concat_str": '; it takes text: .cast("string") other types',
     "str": '; it takes text: .cast("string") other types',
-    "dt": "; years to days are parts of timestamps and dates, hours and smaller of timestamps and times of day",
+    "dt": "; years to days are parts of timestamps and dates, hours and smaller of timestamps and times of day; "
+    "strftime takes timestamps and dates",
 }

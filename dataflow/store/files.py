@@ -230,8 +230,13 @@ def is_directory(path: Path) -> bool:
 
 def is_entry_of(file: io.FileIO, path: Path) -> bool:
     """Return whether ``path`` names the open ``file``, and not another one that replaced it."""
+    return is_same_file(os.fstat(file.fileno()), path)
+
+
+def is_same_file(status: os.stat_result, path: Path) -> bool:
+    """Return whether ``path`` names the file that had ``status``."""
     try:
-        return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
+        return os.path.samestat(status, os.lstat(path))
     except (FileNotFoundError, NotADirectoryError):
         return False
 

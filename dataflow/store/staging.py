@@ -13,6 +13,7 @@ is lost, call ``sync`` again. SinkBroken: bytes are lost.
 from __future__ import annotations
 
 import io
+import os
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Final
 import xxhash
 
 from dataflow.errors import SinkBroken, StoreError
-from dataflow.store.files import DISK, Buffer, FileSystem, is_entry_of, storing
+from dataflow.store.files import DISK, Buffer, FileSystem, is_entry_of, is_same_file, storing
 
 __all__ = ["StagedFile"]
 
@@ -55,6 +56,7 @@ class StagedFile:
         self._checksum = xxhash.xxh3_64()
         self._suspect = False
         self._discarded = False
+        self._released: os.stat_result | None = None
 
     @property
     def size(self) -> int:
@@ -98,6 +100,8 @@ class StagedFile:
     def sync(self) -> None:
         """Make all bytes and the directory entry durable. Raises: StoreError, SinkBroken. May be repeated."""
         assert not self._discarded, f"{self.path} was discarded"
+        if self._released is not None:
+            return
         with storing("stage", self.path):
             self._drain()
             if self._suspect:
@@ -113,7 +117,15 @@ class StagedFile:
     @property
     def in_place(self) -> bool:
         """Whether ``path`` names the open file, and not another one that replaced it."""
+        if self._released is not None:
+            return is_same_file(self._released, self.path)
         return self._file is not None and not self._file.closed and is_entry_of(self._file, self.path)
+
+    def release(self) -> None:
+        """Close the synced file, so that it needs no descriptor any more. Nothing may be written after it."""
+        assert self._file is not None, "a synced file is open"
+        self._released = os.fstat(self._file.fileno())
+        self._file.close()
 
     def check_in_place(self) -> None:
         """Check that the synced file still has its name.

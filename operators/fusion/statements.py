@@ -21,8 +21,10 @@ from pyarrow import types
 
 from dataflow.arrow_values import to_scalar
 from dataflow.expressions import nodes
+from dataflow.expressions.calls import Call, Function
 from dataflow.expressions.coercion import literal_type
 from dataflow.expressions.nodes import BinaryOperator, UnaryOperator
+from dataflow.expressions.rounding import WHOLE, power_of_ten
 from dataflow.expressions.typing import ARITHMETIC, COMPARISONS, LOGIC, Typed
 
 __all__ = ["Kind", "Statements", "Unfusable", "Value", "kind_of"]
@@ -97,6 +99,8 @@ class Statements:
                 return self._is_in(node, typed, self._operand(typed, 0, column))
             case nodes.Unary(operator):
                 return self._unary(operator, typed, self._operand(typed, 0, column))
+            case Call(Function.ROUND, _, (int(digits),)):
+                return self._round(typed, self._operand(typed, 0, column), digits)
             case nodes.FillNull():
                 return self._fill_null(self._operand(typed, 0, column), self._operand(typed, 1, column))
             case nodes.Binary(operator):
@@ -175,6 +179,21 @@ class Statements:
             return Value(self.name(minus), value.valid, kind)
         absolute = f"np.abs({a})" if kind == "float" else f"({minus}) if {a} < {zero} else {a}"
         return Value(self.name(absolute), value.valid, kind)
+
+    def _round(self, typed: Typed, value: Value, digits: int) -> Value:
+        """Return the value with halves rounded away from zero, step by step as ``expressions.rounding`` does."""
+        if value.kind in ("int", "uint") and digits >= 0:
+            return value
+        if value.kind != "float":
+            raise Unfusable(f"{typed.node}: no loop rounds {typed.dtype} to {digits} digits")
+        forth, back = "*/" if digits >= 0 else "/*"
+        power = repr(power_of_ten(digits))
+        scaled = self.name(f"{value.code} {forth} {power}")
+        whole = self.name(f"np.trunc({scaled})")
+        farther = f"{whole} + np.copysign(1.0, {scaled})"
+        away = self.name(f"({farther}) if np.abs({scaled} - {whole}) >= 0.5 else {whole}")
+        code = f"({away} {back} {power}) if np.abs({scaled}) < {WHOLE!r} else {value.code}"
+        return Value(self.name(code), value.valid, "float")
 
     def _binary(self, operator: BinaryOperator, typed: Typed, left: Value, right: Value) -> Value:
         if operator in LOGIC:

@@ -16,7 +16,7 @@ from dataflow.contracts.sink import Handle
 from dataflow.errors import CheckpointDamaged, StoreError
 from dataflow.store.files import TEMPORARY, FileSystem, storing
 from dataflow.untrusted import Count, excerpt, parsed, plain_name
-from operators.sinks.formats import SUFFIXES, Form
+from operators.sinks.formats import SUFFIXES, Form, is_folder
 
 __all__ = ["FINAL", "STAGED", "CommitLists", "CommittedFile", "Transaction"]
 
@@ -27,7 +27,10 @@ FINAL: Final = re.compile(rf"part-([0-9]{{8,18}})-[0-9]{{5,18}}-[0-9]{{4,18}}(?:
 
 
 class CommittedFile(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
-    """A final file: name, size, checksum (xxh3-64 as 16 hex digits), the run that wrote it, and how to read it."""
+    """A final file: name, size, checksum (xxh3-64 as 16 hex digits), the run that wrote it, and how to read it.
+
+    The name may begin with partition folders.
+    """
 
     file: str
     rows: Count
@@ -42,12 +45,15 @@ class CommittedFile(msgspec.Struct, frozen=True, order=True, omit_defaults=True)
         return "parquet" if self.form is None else self.form.format
 
     def check(self, where: str) -> None:
-        """Check that the file has a name that the library's sinks use, without a directory.
+        """Check that the file has a name that the library's sinks use, in as many partition folders as its form has.
 
         Raises: CheckpointDamaged, naming ``where`` the name was read.
         """
         endings = SUFFIXES.get(self.format)  # a format of a later version raises an error by name where it is used
-        if FINAL.fullmatch(self.file) is None or (endings is not None and not self.file.endswith(endings)):
+        *folders, name = self.file.split("/")
+        levels = 0 if self.form is None else self.form.levels
+        misplaced = len(folders) != levels or not all([is_folder(folder) for folder in folders])
+        if misplaced or FINAL.fullmatch(name) is None or (endings is not None and not name.endswith(endings)):
             raise CheckpointDamaged(
                 f"{where}: expected the name of a file of format {excerpt(self.format)} such as "
                 f"part-00000007-00000-0000, found {excerpt(self.file)}"

@@ -1,6 +1,7 @@
 """The files of a file sink: where they are, how a transaction becomes visible, and who may delete them.
 
     out/part-00000007-00000-0000.parquet     committed rows: checkpoint, subtask, and a number
+    out/k=a/part-00000007-00000-0000.parquet   the same, of one partition (see ``partitions``)
     out/_staging/3f0c-00000-000003.staged    rows of an open or prepared transaction; no glob for .parquet finds it
     out/_staging/LOCK FENCE                  which job may write here (see ``dataflow.store.lock``)
     out/_commits/7.json                      the files of checkpoint 7, written once all of them are in place
@@ -24,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import xxhash
@@ -32,10 +33,10 @@ import xxhash
 from dataflow.clock import Clock, SystemClock
 from dataflow.contracts.sink import Handle, TakenBack
 from dataflow.errors import OutputExists, StoreError
-from dataflow.store.files import FileSystem, NotAFile, storing
+from dataflow.store.files import FileSystem, NotAFile, is_directory, storing
 from dataflow.store.lock import DirectoryLock
 from operators.sinks.commits import FINAL, STAGED, CommitLists, CommittedFile, Transaction
-from operators.sinks.formats import SUFFIXES, FileFormat
+from operators.sinks.formats import SUFFIXES, FileFormat, is_folder
 
 __all__ = ["OutputDirectory", "staged_name"]
 
@@ -164,16 +165,13 @@ class OutputDirectory:
         if not self.commits.path.is_dir():
             return  # nothing was ever committed here
         commits = self.commits.all()
-        with storing("remove the old output of", self.path):
-            for files in commits.values():
-                for committed in files:
-                    self._files.remove(self.path / committed.file)
-            self._files.sync_directory(self.path)
+        self._remove({committed.file for files in commits.values() for committed in files}, "remove the old output of")
         self.commits.remove(commits)
 
-    def free_name(self, checkpoint: int, subtask: int, taken: Collection[str]) -> str:
-        """Return the first free name of this checkpoint and subtask, not in ``taken`` either. Raises: StoreError."""
-        names = (f"part-{checkpoint:08d}-{subtask:05d}-{number:04d}{self._format.suffix}" for number in count())
+    def free_name(self, checkpoint: int, subtask: int, taken: Collection[str], folder: str = "") -> str:
+        """Return the first free name in ``folder``, not in ``taken`` either. Raises: StoreError."""
+        start = f"{folder}/" if folder else ""
+        names = (f"{start}part-{checkpoint:08d}-{subtask:05d}-{number:04d}{self._format.suffix}" for number in count())
         with storing("look at", self.path):
             return next(name for name in names if name not in taken and self._files.size(self.path / name) is None)
 
@@ -190,11 +188,14 @@ class OutputDirectory:
         transactions = self.transactions(handles)
         listed = self.commits.of(checkpoint)
         new = [transaction for transaction in transactions if transaction.committed() not in listed]
+        folders = self._folders(transaction.file for transaction in new)
         missing = [transaction for transaction in new if not self._is_final(transaction)]
         with storing("commit to", self.path):
+            for folder in folders:
+                self._files.make_directory(self.path / folder)
             for transaction in missing:
                 self._files.rename(self.staging / transaction.staged, self.path / transaction.file)
-            self._files.sync_directory(self.path)  # a power failure may restore old names, which are cleaned up later
+            self._sync(folders)  # a power failure may restore old names, which are cleaned up later
         if new:
             self.commits.write(checkpoint, [*listed, *(transaction.committed() for transaction in new)])
 
@@ -225,15 +226,13 @@ class OutputDirectory:
         kept = {committed.file for id, files in commits.items() if id <= checkpoint for committed in files}
         later = {id: files for id, files in commits.items() if id > checkpoint}
         with storing("take back the output of later checkpoints in", self.path):
-            names = [name for name in self._files.names(self.path) if (_number(name) or 0) > checkpoint]
+            names = [name for name in self._names() if (_number(name) or 0) > checkpoint]
         doomed = {*names, *(committed.file for files in later.values() for committed in files)} - kept
         if not doomed and not later:
             return None
+        self._folders(doomed)
         self.commits.remove(later)
-        with storing("take back the output of later checkpoints in", self.path):
-            for name in sorted(doomed):
-                self._files.remove(self.path / name)
-            self._files.sync_directory(self.path)
+        self._remove(doomed, "take back the output of later checkpoints in")
         return TakenBack(sum(committed.rows for files in later.values() for committed in files), len(doomed))
 
     def sweep(self) -> None:
@@ -258,6 +257,45 @@ class OutputDirectory:
         Raises: CheckpointDamaged for a handle that leads out of this directory, or is not a handle.
         """
         return [Transaction.of(handle, f"a transaction of {self.path}") for handle in handles]
+
+    def _names(self, folder: str = "") -> Iterator[str]:
+        """Yield the files of the directory and of its partition folders; links to folders are left out."""
+        for name in self._files.names(self.path / folder):
+            below = f"{folder}/{name}" if folder else name
+            if is_folder(name) and is_directory(self.path / below):
+                yield from self._names(below)
+            else:
+                yield below
+
+    def _folders(self, files: Iterable[str]) -> list[str]:
+        """Return the partition folders of ``files``, outer ones first.
+
+        Raises: StoreError if one of them is a link, which would lead out of the directory.
+        """
+        parents = {str(parent) for file in files for parent in PurePosixPath(file).parents} - {"."}
+        for folder in sorted(parents):
+            if (self.path / folder).is_symlink():
+                raise StoreError(
+                    f"{self.path / folder} is a symbolic link, which is not followed: replace it by the directory"
+                )
+        return sorted(parents)
+
+    def _remove(self, files: Collection[str], doing: str) -> None:
+        """Remove committed files, durably, and partition folders that are empty then."""
+        folders = self._folders(files)
+        with storing(doing, self.path):
+            for file in sorted(files):
+                self._files.remove(self.path / file)
+            present = [folder for folder in folders if is_directory(self.path / folder)]
+            self._sync(present)
+            for folder in reversed(present):
+                self._files.remove_directory(self.path / folder)
+
+    def _sync(self, folders: Sequence[str]) -> None:
+        """Make the entries of the partition ``folders``, and of the directory, durable, inner ones first."""
+        for folder in reversed(folders):
+            self._files.sync_directory(self.path / folder)
+        self._files.sync_directory(self.path)
 
     def _check_holder(self) -> None:
         if self._holder is not None:
@@ -304,5 +342,6 @@ class OutputDirectory:
 
 def _number(name: str) -> int | None:
     """Return the checkpoint in the name of a final file; None: the name is not one of ours."""
-    match = FINAL.fullmatch(name)
+    *folders, file = name.split("/")
+    match = FINAL.fullmatch(file) if all([is_folder(folder) for folder in folders]) else None
     return int(match[1]) if match else None

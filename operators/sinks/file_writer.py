@@ -1,4 +1,4 @@
-"""The writer of one subtask: rows fill a row group, row groups are written to a staged file, a barrier closes the file.
+"""The writer of one subtask: rows fill a row group, row groups are written to staged files, a barrier closes these.
 
 Guarantees: a transaction is durable on disk before its handle exists. If the disk fails, no rows are lost while the
 waiting bytes fit in memory (``StagedFile``): the checkpoint fails, and the closed file becomes part of the next one.
@@ -7,20 +7,23 @@ waiting bytes fit in memory (``StagedFile``): the checkpoint fails, and the clos
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
+from typing import Final
 
 import pyarrow as pa
 
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.sink import Handle, TwoPhaseWriter
-from dataflow.errors import SchemaMismatch, SinkBroken
+from dataflow.errors import SchemaMismatch, SinkBroken, StoreError
 from dataflow.state.dictionaries import wide_schema, widened
 from dataflow.store.files import FileSystem
 from dataflow.store.staging import StagedFile
 from operators.sinks.commits import Transaction
 from operators.sinks.directory import OutputDirectory, staged_name
 from operators.sinks.formats import FileFormat, TableWriter
+from operators.sinks.partitions import Layout
 
 __all__ = ["FileWriter", "RowBuffer"]
 
@@ -84,8 +87,13 @@ class _Open:
 
 @dataclass(slots=True)
 class _Closed:
+    folder: str
     staged: StagedFile
     rows: int
+
+
+_MOST_OPEN: Final = 32
+"""The most files that a writer has open. A file of another partition replaces the one that was written longest ago."""
 
 
 class FileWriter(TwoPhaseWriter):
@@ -101,6 +109,7 @@ class FileWriter(TwoPhaseWriter):
         row_group_rows: int,
         row_group_bytes: int,
         format_: FileFormat,
+        layout: Layout,
         files: FileSystem,
     ) -> None:
         self._input = context.input_schemas[0]
@@ -110,11 +119,14 @@ class FileWriter(TwoPhaseWriter):
         self._run = context.run_id
         self._directory = directory
         self._format = format_
+        self._layout = layout
+        self._file_schema = layout.file_schema(self._schema)
+        self._form = layout.form(format_, self._schema)
         self._files = files
         self._numbers = count()
         self._buffer = RowBuffer(self._schema, rows=row_group_rows, size=row_group_bytes)
-        self._open: _Open | None = None
-        self._closed: list[_Closed] = []  # complete, but not yet durable, because the disk failed
+        self._open: dict[str, _Open] = {}  # by folder; the one that was written last comes last
+        self._closed: list[_Closed] = []  # complete, for the next transaction; durable unless the disk failed
         self._broken: str | None = None
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
@@ -131,7 +143,8 @@ class FileWriter(TwoPhaseWriter):
         self._refuse_if_broken()
         if self._buffer.rows:
             self._write(self._buffer.take())
-        self._close_file()
+        for folder in [*self._open]:
+            self._close_file(folder)
         for closed in self._closed:
             try:
                 closed.staged.sync()
@@ -139,14 +152,14 @@ class FileWriter(TwoPhaseWriter):
             except SinkBroken as error:
                 self._broken = str(error)
                 raise
-        names: list[str] = []
+        names: set[str] = set()
         handles: list[Handle] = []
         for closed in self._closed:
-            names.append(self._directory.free_name(checkpoint, self._subtask, names))
+            name = self._directory.free_name(checkpoint, self._subtask, names, closed.folder)
+            names.add(name)
             staged = closed.staged
-            form = self._format.form(self._schema)
             transaction = Transaction(
-                names[-1], closed.rows, staged.size, staged.xxh3, self._run, form, staged=staged.path.name
+                name, closed.rows, staged.size, staged.xxh3, self._run, self._form, staged=staged.path.name
             )
             handles.append(transaction.handle())
         for closed in self._closed:  # nothing can fail any more
@@ -156,44 +169,61 @@ class FileWriter(TwoPhaseWriter):
 
     def close(self) -> None:
         """Drop all rows that were not prepared: the restart replays them."""
-        staged = [closed.staged for closed in self._closed]
-        if self._open is not None:
-            staged.append(self._open.staged)
-        for file in staged:
+        for file in self._staged():
             file.discard()
         self._closed.clear()
-        self._open = None
+        self._open.clear()
 
     def _write(self, table: pa.Table) -> None:
-        try:
-            opened = self._open or self._begin()
-            if (rest := opened.writer.write(table)) is not None:
-                self._close_file()
-                opened = self._begin()
-                rest = opened.writer.write(rest)
-                assert rest is None, f"{self._format.title} refused the first table of a file"
-            opened.rows += table.num_rows
-        except (SinkBroken, pa.ArrowException, OSError) as error:
-            self._break(error, table.num_rows)
+        unwritten = table.num_rows
+        for folder, rows in self._layout.split(table):
+            try:
+                self._append(folder, rows)
+            except (SinkBroken, pa.ArrowException, OSError) as error:
+                self._break(error, unwritten)
+            unwritten -= rows.num_rows
+
+    def _append(self, folder: str, table: pa.Table) -> None:
+        opened = self._open.pop(folder, None) or self._begin()
+        self._open[folder] = opened
+        if (rest := opened.writer.write(table)) is not None:
+            self._close_file(folder)
+            opened = self._open[folder] = self._begin()
+            rest = opened.writer.write(rest)
+            assert rest is None, f"{self._format.title} refused the first table of a file"
+        opened.rows += table.num_rows
 
     def _begin(self) -> _Open:
+        if len(self._open) == _MOST_OPEN:
+            self._settle_oldest()
         name = staged_name(self._run, self._subtask, next(self._numbers))
         staged = StagedFile(self._directory.staging / name, files=self._files)
-        self._open = _Open(staged, self._format.open(staged, self._schema))
-        return self._open
+        return _Open(staged, self._format.open(staged, self._file_schema))
 
-    def _close_file(self) -> None:
-        if self._open is None:
-            return
+    def _settle_oldest(self) -> None:
+        """Complete the file that was written longest ago, and make it durable, so that it can be closed."""
+        self._close_file(next(iter(self._open)))
+        staged = self._closed[-1].staged
+        with suppress(StoreError):  # the next prepare() tries again
+            staged.sync()
+            staged.release()
+
+    def _close_file(self, folder: str) -> None:
+        opened = self._open[folder]
         try:
-            self._open.writer.close()
+            opened.writer.close()
         except (SinkBroken, pa.ArrowException, OSError) as error:
             self._break(error, 0)
-        self._closed.append(_Closed(self._open.staged, self._open.rows))
-        self._open = None
+        self._closed.append(_Closed(folder, opened.staged, opened.rows))
+        del self._open[folder]
+
+    def _staged(self) -> list[StagedFile]:
+        """Return the files of the next transaction."""
+        return [closed.staged for closed in self._closed] + [opened.staged for opened in self._open.values()]
 
     def _break(self, error: BaseException, rows: int) -> None:
-        lost = rows + (self._open.rows if self._open else 0)
+        files: list[_Open | _Closed] = [*self._closed, *self._open.values()]
+        lost = rows + sum([file.rows for file in files])
         self._broken = f"sink {self._name!r}, subtask {self._subtask}: {lost} staged rows are lost ({error})"
         self.close()
         raise SinkBroken(self._broken) from error

@@ -22,6 +22,7 @@ from operators.sinks.commits import CommitLists, CommittedFile
 from operators.sinks.directory import OutputDirectory
 from operators.sinks.file_writer import FileWriter
 from operators.sinks.formats import FileFormat, format_named
+from operators.sinks.partitions import ByColumns, OneFolder, with_partitions
 
 __all__ = ["ROW_GROUP_BYTES", "ROW_GROUP_ROWS", "FileSink", "IfExists", "chosen", "committed_files", "read_committed"]
 
@@ -45,6 +46,7 @@ class FileSink(TwoPhaseSink):
         if_exists: IfExists = "error",
         rows: int = ROW_GROUP_ROWS,
         size: int = ROW_GROUP_BYTES,
+        partition_by: tuple[str, ...] = (),
         files: FileSystem = DISK,
     ) -> None:
         self._name = f"write_{format_.name}"
@@ -63,6 +65,7 @@ class FileSink(TwoPhaseSink):
         self._if_exists = if_exists
         self._rows = rows
         self._size = size
+        self._by = ByColumns(partition_by) if partition_by else None
         self._files = files
 
     def __repr__(self) -> str:
@@ -75,9 +78,13 @@ class FileSink(TwoPhaseSink):
     @property
     def readable(self) -> str:
         """A pattern, because most readers would also take the files in ``_commits`` and ``_staging``."""
-        return str(self._directory.path / f"*{self._format.suffix}")
+        folders = ["*"] * len(self._by.columns) if self._by else []
+        return str(self._directory.path.joinpath(*folders, f"*{self._format.suffix}"))
 
     def check(self, schema: pa.Schema) -> None:
+        if self._by is not None:
+            self._by.check(schema, self)
+            schema = self._by.file_schema(schema)
         self._format.check(schema, self)
 
     def writer(self, context: OperatorContext) -> FileWriter:
@@ -87,6 +94,7 @@ class FileSink(TwoPhaseSink):
             row_group_rows=self._rows,
             row_group_bytes=self._size,
             format_=self._format,
+            layout=self._by or OneFolder(),
             files=self._files,
         )
 
@@ -178,13 +186,24 @@ def read_committed(directory: str | os.PathLike[str]) -> pa.Table:
     return pa.concat_tables([_read(path, committed, checkpoint) for committed, checkpoint in owners.values()])
 
 
+def _rows(path: Path, committed: CommittedFile) -> pa.Table:
+    form = committed.form
+    table = format_named(committed.format).read(path, form)
+    if form is None or not form.levels:
+        return table
+    try:
+        return with_partitions(table, committed.file.split("/")[:-1], form)
+    except (ValueError, IndexError) as error:  # of the folders' text, or of forged places; Arrow's are ValueErrors, too
+        raise pa.ArrowInvalid(f"its folders do not hold the columns {form.options}: {error}") from error
+
+
 def _read(directory: Path, committed: CommittedFile, checkpoint: int) -> pa.Table:
     path = directory / committed.file
     owner = f"checkpoint {checkpoint}" if checkpoint else "an earlier job"
     listed = f"a file of {owner}, named in _commits/{checkpoint}.json"
     try:
         with storing("read", path):
-            return format_named(committed.format).read(path, committed.form)
+            return _rows(path, committed)
     except StoreError as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise

@@ -7,6 +7,7 @@ Everything else (staging, names, commits, recovery) is the same for all formats:
 from __future__ import annotations
 
 import base64
+import re
 from abc import ABC, abstractmethod
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +19,7 @@ import pyarrow as pa
 from dataflow.errors import SchemaMismatch, StoreError
 from dataflow.state.dictionaries import wide_schema
 
-__all__ = ["SUFFIXES", "FileFormat", "Form", "TableWriter", "encoded", "format_named"]
+__all__ = ["MAX_FOLDER", "SUFFIXES", "FileFormat", "Form", "TableWriter", "encoded", "format_named", "is_folder"]
 
 SUFFIXES: Final = {
     "parquet": (".parquet",),
@@ -28,6 +29,9 @@ SUFFIXES: Final = {
 }
 """The suffixes that files of each format may have."""
 
+MAX_FOLDER: Final = 255
+"""Bytes of a folder's name: the limit of the usual file systems."""
+
 _HOMES: Final = {
     "parquet": ("operators.sinks.parquet", "ParquetFormat"),
     "csv": ("operators.sinks.csv", "CsvFormat"),
@@ -36,15 +40,33 @@ _HOMES: Final = {
 }
 
 
+_FOLDER: Final = re.compile(r"(?:[A-Za-z0-9_.~-]|%[0-9A-F]{2})+=(?:[A-Za-z0-9_.~-]|%[0-9A-F]{2})*")
+
+
+def is_folder(name: str) -> bool:
+    """Return whether ``name`` may be a partition folder; none of these is ``..``, because each has an equals sign.
+
+    >>> is_folder("day=2024-02-29"), is_folder("s=a%2Fb"), is_folder("s=a/b"), is_folder("..")
+    (True, True, False, False)
+    """
+    return _FOLDER.fullmatch(name) is not None and len(name) <= MAX_FOLDER
+
+
 class Form(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     """How to read a file: its format, and the facts that the file itself does not have.
 
-    ``schema`` (base64 of an Arrow schema message) is for formats without types of their own.
+    ``schema`` (base64 of an Arrow schema message) is for formats without types of their own, and for the columns that
+    partition folders hold; each of these has an option ``partition`` with its place among all columns.
     """
 
     format: str
     schema: str = ""
     options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def levels(self) -> int:
+        """The number of partition folders above the file."""
+        return [name for name, _ in self.options].count("partition")
 
     def arrow_schema(self) -> pa.Schema:
         """Return the schema that was written."""

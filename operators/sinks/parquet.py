@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -20,6 +21,7 @@ from operators.sinks.files import (
     read_committed,
 )
 from operators.sinks.formats import FileFormat, Form, TableWriter
+from operators.sinks.partitions import column_names
 
 __all__ = [
     "Compression",
@@ -78,6 +80,7 @@ def write_parquet(
     row_group_rows: int = ROW_GROUP_ROWS,
     row_group_bytes: int = ROW_GROUP_BYTES,
     compression: Compression = "zstd",
+    partition_by: str | Sequence[str] | None = None,
     files: FileSystem = DISK,
 ) -> ParquetSink:
     """Write rows to Parquet files in ``directory``, exactly once.
@@ -96,11 +99,17 @@ def write_parquet(
         row_group_rows: rows wait in memory until a row group has this many ...
         row_group_bytes: ... or this many bytes; a barrier writes all that are waiting.
         compression: of the columns' pages.
+        partition_by: names of columns of text, integers, booleans or dates. Rows are divided into folders
+            ``name=value``, the first column outermost, and files do not hold these columns. Values are escaped as in
+            URLs, and a null is ``__HIVE_DEFAULT_PARTITION__``, as DuckDB, polars, pyarrow and Spark read it;
+            ``read_committed`` returns all columns with their types. ``row_group_rows`` and ``row_group_bytes`` count
+            the rows of all partitions together, and each writer holds at most 32 files open.
         files: the file system, for tests.
 
     Returns: a sink.
 
-    Raises: ConfigurationError for settings out of range.
+    Raises: ConfigurationError for settings out of range; ValueError, while the job runs, for a value that needs a
+    longer name than a folder can have.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory:
@@ -117,5 +126,6 @@ def write_parquet(
         if_exists=if_exists,
         rows=row_group_rows,
         size=row_group_bytes,
+        partition_by=column_names(partition_by),
         files=files,
     )

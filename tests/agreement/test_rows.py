@@ -17,7 +17,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.expressions import when
+from dataflow.expressions import coalesce, when
 from tests.agreement.data import NESTED, POOLS, rows_of
 from tests.agreement.running import queried, quoted
 
@@ -31,6 +31,14 @@ COMPUTED = {
         """case when "double" > 0 and not isnan("double") then 'up' else 'down' end""",
     ),
     "filled": (col("int8").fill_null(0), "coalesce(int8, 0)"),
+    "tenths": (col("price").round(-1), "round(price, -1)"),
+    "cents": (col("price").cast("float64").round(2), "round(price::double, 2)"),
+    "whole": (coalesce(col("int8"), col("price"), 0), "coalesce(int8, price, 0)"),
+    "middle": (col("string").str.slice(1, 2), "substring(string, 2, 2)"),
+    "stamp": (
+        col("timestamp[us]").dt.strftime("%Y/%m/%d %H:%M:%S.%f"),
+        """strftime("timestamp[us]", '%Y/%m/%d %H:%M:%S.%f')""",
+    ),
     "loud": (col("string").str.upper(), 'upper("string")'),
     "letters": (col("large_string").str.length(), "length(large_string)"),
     "day": (col("timestamp[ms]").dt.truncate("1d"), """date_trunc('day', "timestamp[ms]")"""),

@@ -44,6 +44,55 @@ def test_agg_takes_a_mapping() -> None:
     ]
 
 
+def test_drop_and_rename_keep_the_other_columns_in_their_places() -> None:
+    stream = rows().rename({"seller": "id", "id": "seller"}).drop("price")
+    assert stream.collect().slice(0, 1).to_pylist() == [{"seller": 1, "id": "Ann"}]
+    assert rows().drop("id", "seller", name="one").name == "one"
+
+
+REFUSED: dict[str, tuple[Callable[[Stream], Any], type[Exception], str]] = {
+    "drop unknown": (
+        lambda s: s.drop("prize"),
+        UnknownColumn,
+        "drop: there is no column 'prize' .did you mean 'price'",
+    ),
+    "drop nothing": (lambda s: s.drop(), GraphError, "drop: no column is given"),
+    "drop all": (lambda s: s.drop("id", "seller", "price"), GraphError, "drop: no column would be left"),
+    "drop an expression": (lambda s: s.drop(col("id")), TypeError, "drop takes names of columns"),  # type: ignore[arg-type]
+    "rename unknown": (lambda s: s.rename({"prize": "p"}), UnknownColumn, "rename: there is no column 'prize'"),
+    "rename nothing": (lambda s: s.rename({}), GraphError, "rename: no column is given"),
+    "rename to a name in use": (lambda s: s.rename({"id": "price"}), GraphError, "rename: .*'price'"),
+    "rename two to one": (lambda s: s.rename({"id": "x", "seller": "x"}), GraphError, "rename: .*'x'"),
+    "rename to no text": (lambda s: s.rename({"id": 1}), TypeError, "alias takes a name"),  # type: ignore[dict-item]
+    "rename by text": (lambda s: s.rename("id"), TypeError, "rename takes a mapping"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_columns_that_cannot_be_dropped_or_renamed_are_named(case: str) -> None:
+    build, error, said = REFUSED[case]
+    with pytest.raises(error, match=f"^{said}"):
+        build(rows())
+
+
+def test_event_time_follows_a_rename_and_goes_with_a_drop() -> None:
+    at = pa.array([1, 12, 2], pa.timestamp("s"))
+    timed = rows(pa.table({"k": ["a"] * 3, "at": at})).with_watermark("at", delay="15s")
+    renamed = timed.rename({"at": "time"})
+    assert (renamed.time, timed.rename({"k": "key"}).time, timed.drop("at").time) == ("time", "at", None)
+    counts = renamed.key_by("k").window(op.tumbling("10s")).agg(op.count().alias("n"))
+    assert counts.collect()["n"].to_pylist() == [2, 1]
+
+
+def test_update_keys_follow_a_rename_and_cannot_be_dropped() -> None:
+    updates = rows().key_by("id", "seller").agg(op.count().alias("n"), emit="updates", name="counts")
+    renamed = updates.rename({"id": "who", "n": "id"})
+    assert renamed.changes == "updates"
+    assert renamed.drop("id").changes == "updates"
+    with pytest.raises(GraphError, match="drop: it drops or changes the update key 'who'"):
+        renamed.drop("who")
+
+
 Lost = Callable[[Stream], Any]
 LOST: dict[str, tuple[Lost, str]] = {
     "a column in select": (lambda s: s.select("id", name="seller"), r"select\(\{'name': col\('seller'\)\}\)"),

@@ -217,6 +217,64 @@ ARITHMETIC = [
         ("col('s').hash() == lit('é').hash()", {"s": texts("é", "e")}, [True, False]),
     ),
     *of(
+        "round",
+        (
+            "col('a').round()",
+            {
+                "a": floats(
+                    0.5, 1.5, 2.5, -0.5, -2.5, 0.49999999999999994, -0.2, -0.0, NAN, INF, -INF, 2.0**53 - 1, None
+                )
+            },
+            [1.0, 2.0, 3.0, -1.0, -3.0, 0.0, -0.0, -0.0, NAN, INF, -INF, 2.0**53 - 1, None],
+        ),
+        (
+            "col('a').round(2)",
+            {"a": floats(1.245, -1.245, 0.285, 1.005, 1e300, -0.001, 0.1 + 0.2, 4503599627370496.5)},
+            [1.25, -1.25, 0.28, 1.0, 1e300, -0.0, 0.3, 4503599627370496.5],
+        ),
+        (
+            "col('a').round(-2)",
+            {"a": floats(150.0, 149.9, -150.0, 1.7e308, -49.0)},
+            [200.0, 100.0, -200.0, 1.7e308, -0.0],
+        ),
+        ("col('a').round(-308)", {"a": floats(1.7e308, 1e307)}, [INF, 0.0]),
+        ("col('a').round(308)", {"a": floats(1.5, 5e-324)}, [1.5, 0.0]),
+        ("col('a').round(1)", {"a": ("float32", [0.25, None])}, [0.3, None]),
+        ("col('a').round(3)", {"a": ("int8", [-7, None])}, [-7, None]),
+        ("col('a').round(-1)", {"a": ints(15, -15, 14, -14, MIN + 4, None)}, [20, -20, 10, -10, MIN + 8, None]),
+        ("col('a').round(-1)", {"a": ints(MAX)}, OverflowError),
+        ("col('a').round(-18)", {"a": ints(MAX, MIN, 499999999999999999)}, [9 * 10**18, -9 * 10**18, 0]),
+        ("col('a').round(-19)", {"a": ints(4999999999999999999, None)}, [0, None]),
+        ("col('a').round(-19)", {"a": ints(-5 * 10**18)}, OverflowError),
+        ("col('a').round(-20)", {"a": ints(MAX, None)}, [0, None]),
+        ("col('a').round(-19)", {"a": ("uint64", [10**19, 5 * 10**18, 1, None])}, [10**19, 10**19, 0, None]),
+        ("col('a').round(-19)", {"a": ("uint64", [2**64 - 1])}, OverflowError),
+        ("col('a').round(-1)", {"a": ("uint64", [2**64 - 1])}, OverflowError),
+        (
+            "col('a').round(1)",
+            {"a": (pa.decimal128(3, 2), [Decimal("9.95"), Decimal("-0.25"), Decimal("0.24"), None])},
+            [Decimal("10.00"), Decimal("-0.30"), Decimal("0.20"), None],
+        ),
+        ("col('a').round(1)", {"a": (pa.decimal32(9, 2), [Decimal("9999999.95")])}, [Decimal("10000000.00")]),
+        ("col('a').round(1)", {"a": (pa.decimal256(40, 2), [Decimal("0.15"), None])}, [Decimal("0.20"), None]),
+        ("col('a').round(5)", {"a": (pa.decimal128(3, 2), [Decimal("9.95")])}, [Decimal("9.95")]),
+        (
+            "col('a').round(-1)",
+            {"a": (pa.decimal128(3, 2), [Decimal("5.00"), Decimal("4.99")])},
+            [Decimal("10.00"), Decimal("0.00")],
+        ),
+        ("col('a').round(-2)", {"a": (pa.decimal128(3, 2), [Decimal("9.99"), None])}, [Decimal("0.00"), None]),
+        ("col('a').round(-3)", {"a": (pa.decimal128(3, 2), [Decimal("9.99"), None])}, [Decimal("0.00"), None]),
+        ("col('a').round(-1)", {"a": (pa.decimal128(38, 0), [Decimal(10**38 - 1)])}, OverflowError),
+        ("col('a').round()", {"a": (pa.decimal128(38, 1), [Decimal("-2.5")])}, [Decimal("-3.0")]),
+    ),
+    *of(
+        "coalesce",
+        ("coalesce(col('a'), col('b'), 0)", {"a": ints(None, 1, None), "b": ints(2, 3, None)}, [2, 1, 0]),
+        ("coalesce(col('a'), col('b'))", {"a": ints(1, None, None), "b": floats(0.5, NAN, None)}, [1.0, NAN, None]),
+        ("coalesce(None, col('s'), '-')", {"s": texts("a", None)}, ["a", "-"]),
+    ),
+    *of(
         "narrow types",
         ("col('a') * 100", {"a": ("int8", [100])}, [10_000]),
         ("(col('a') * 100).cast('int8')", {"a": ("int8", [100])}, OverflowError),

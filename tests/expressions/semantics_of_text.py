@@ -1,6 +1,8 @@
-"""Examples of the functions of text."""
+"""Examples of the functions of text, lists and structs."""
 
 from __future__ import annotations
+
+import pyarrow as pa
 
 from tests.expressions.cases import ints, of, texts
 
@@ -77,6 +79,59 @@ TEXT = [
         "str.split",
         ("col('s').str.split(',')", {"s": texts("a,,b,", "", "a", None)}, [["a", "", "b", ""], [""], ["a"], None]),
         ("col('s').str.split('.*')", {"s": texts("a.*b", "ab")}, [["a", "b"], ["ab"]]),
+    ),
+    *of(
+        "str.slice",
+        ("col('s').str.slice(1, 2)", {"s": texts("né😀x", "ab", "a", "", None)}, ["é😀", "b", "", "", None]),
+        ("col('s').str.slice(2)", {"s": texts("né😀x", "ab")}, ["😀x", ""]),
+        ("col('s').str.slice(-2)", {"s": texts("né😀x", "a", "")}, ["😀x", "a", ""]),
+        ("col('s').str.slice(-3, 2)", {"s": texts("né😀x", "abc", "ab", "a", "")}, ["é😀", "ab", "a", "", ""]),
+        ("col('s').str.slice(-3, 9)", {"s": texts("né😀x", "ab")}, ["é😀x", "ab"]),
+        ("col('s').str.slice(0, 0)", {"s": texts("ab", None)}, ["", None]),
+        ("col('s').str.slice(-2147483647, 2147483646)", {"s": texts("ab")}, ["a"]),
+        ("col('s').str.slice(2147483646, 2147483646)", {"s": texts("ab")}, [""]),
+        ("col('k').str.slice(0, 1)", {"k": (pa.dictionary(pa.int32(), pa.string()), ["éa", None])}, ["é", None]),
+    ),
+    *of(
+        "str.count",
+        ("col('s').str.count('aa')", {"s": texts("aaaaa", "aba", "", None)}, [2, 0, 0, None]),
+        ("col('s').str.count('.')", {"s": texts("1.2.", "12")}, [2, 0]),
+        ("col('s').str.count('😀é')", {"s": texts("😀é😀é", "😀", "é😀")}, [2, 0, 0]),
+    ),
+    *of(
+        "list.get",
+        (
+            "col('l').list.get(0)",
+            {"l": (pa.list_(pa.int64()), [[1, 2], [], [None], None, [3]])},
+            [1, None, None, None, 3],
+        ),
+        ("col('l').list.get(-2)", {"l": (pa.list_(pa.string()), [["a", "b", "c"], ["d"], None])}, ["b", None, None]),
+        ("col('l').list.get(5)", {"l": (pa.large_list(pa.float64()), [[1.5], None])}, [None, None]),
+        ("col('l').list.get(1)", {"l": (pa.list_(pa.int8(), 2), [[1, 2], None, [3, None]])}, [2, None, None]),
+        (
+            "col('l').list.get(-1).list.get(0)",
+            {"l": (pa.list_(pa.list_(pa.string())), [[["a"], ["b", "c"]], [[]], [None], []])},
+            ["b", None, None, None],
+        ),
+        ("col('s').str.split(',').list.get(1)", {"s": texts("a,b,c", "a", None)}, ["b", None, None]),
+    ),
+    *of(
+        "struct.field",
+        (
+            "col('s').struct.field('a')",
+            {"s": (pa.struct({"a": pa.int64(), "b.c": pa.string()}), [{"a": 1, "b.c": "x"}, {"b.c": "y"}, None])},
+            [1, None, None],
+        ),
+        (
+            "col('s').struct.field('b.c').str.upper()",
+            {"s": (pa.struct({"a": pa.int64(), "b.c": pa.string()}), [{"a": 1, "b.c": "x"}, None])},
+            ["X", None],
+        ),
+        (
+            "col('s').struct.field('l').list.get(0).struct.field('x')",
+            {"s": (pa.struct({"l": pa.list_(pa.struct({"x": pa.int8()}))}), [{"l": [{"x": 7}]}, {"l": []}, None])},
+            [7, None, None],
+        ),
     ),
     *of(
         "concat_str",

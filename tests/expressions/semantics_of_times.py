@@ -83,6 +83,50 @@ TIME = [
         ("from_epoch('a', 'us')", {"a": ("uint64", [2**63])}, OverflowError),
     ),
     *of(
+        "dt.strftime",
+        (
+            "col('t').dt.strftime('%Y-%m-%d %H:%M:%S.%f')",
+            {"t": times(BEFORE, LEAP, EARLY, None, datetime(9999, 12, 31, 23))},
+            [
+                "1969-12-31 23:59:59.999999",
+                "2024-02-29 12:30:45.123456",
+                "0001-01-01 00:00:00.000000",
+                None,
+                "9999-12-31 23:00:00.000000",
+            ],
+        ),
+        (
+            "col('t').dt.strftime('%y %j %I %u %w %G-%V %U %W')",
+            {"t": times(datetime(2021, 1, 3), datetime(2008, 12, 29, 13), datetime(2000, 1, 1, 12))},
+            ["21 003 12 7 0 2020-53 01 00", "08 364 01 1 1 2009-01 52 52", "00 001 12 6 6 1999-52 00 00"],
+        ),
+        ("col('t').dt.strftime('100%% %d/%m, né\\n')", {"t": times(LEAP, None)}, ["100% 29/02, né\n", None]),
+        ("col('t').dt.strftime('plain')", {"t": times(LEAP, None)}, ["plain", None]),
+        (
+            "col('d').dt.strftime('%d.%m.%Y %H:%M')",
+            {"d": ("date32", [date(1969, 12, 31), None])},
+            ["31.12.1969 00:00", None],
+        ),
+        ("col('d').dt.strftime('%Y%j')", {"d": ("date64", [date(1582, 10, 10)])}, ["1582283"]),
+        (
+            "col('t').dt.strftime('%d %H:%M')",
+            {"t": times(*clock("2024-11-03 01:30", "2024-11-03 01:30*", "2024-03-10 03:00"), zone="America/New_York")},
+            ["03 01:30", "03 01:30", "10 03:00"],
+        ),
+        (
+            "col('t').dt.strftime('%H:%M:%S')",
+            {"t": times(*IN_MONROVIA, zone="Africa/Monrovia")},
+            ["23:15:30", "23:16:29", None],
+        ),
+        ("col('t').dt.strftime('%Y')", {"t": (pa.timestamp("us"), [253_402_300_800_000_000])}, OverflowError),
+        ("col('t').dt.strftime('%Y')", {"t": (pa.timestamp("s"), [-62_135_596_801])}, OverflowError),
+        (
+            "when(col('a') < 10**9).then(col('a').cast('timestamp[s]').dt.strftime('%Y'))",
+            {"a": ints(0, 10**12)},
+            ["1970", None],
+        ),
+    ),
+    *of(
         "dt.truncate",
         (
             "col('t').dt.truncate('1h')",

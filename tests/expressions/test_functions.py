@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -13,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dataflow.errors import GraphError, SchemaMismatch
-from dataflow.expressions import Expr, col, concat_str, from_epoch
+from dataflow.expressions import Expr, coalesce, col, concat_str, from_epoch
 from dataflow.expressions.strings import WHITESPACE
 from dataflow.expressions.type_names import named_type
 
@@ -59,6 +60,14 @@ x = col("x")
         (x.str.contains(".a", literal=True), lambda text: ".a" in text),
         (x.str.replace_all("a", "$\\1", literal=True), lambda text: text.replace("a", "$\\1")),
         (x.str.split(","), lambda text: text.split(",")),
+        (x.str.split(",").list.get(-2), lambda text: (["", *text.split(",")] if "," in text else [None, None])[-2]),
+        (x.str.slice(2), lambda text: text[2:]),
+        (x.str.slice(1, 2), lambda text: text[1:3]),
+        (x.str.slice(-3), lambda text: text[-3:]),
+        (x.str.slice(-3, 2), lambda text: text[max(len(text) - 3, 0) : max(len(text) - 1, 0)]),
+        (x.str.slice(-3, 3), lambda text: text[-3:]),
+        (x.str.count("a"), lambda text: text.count("a")),
+        (x.str.count("é😀"), lambda text: text.count("é😀")),
         (concat_str([x, "-", x], separator="+"), lambda text: f"{text}+-+{text}"),
     ],
     ids=lambda value: None if callable(value) else str(value),
@@ -196,6 +205,13 @@ def test_a_dictionary_entry_that_nobody_uses_does_not_overflow() -> None:
     assert evaluated(x.dt.truncate("1d"), times) == [datetime(1970, 1, 1)] * 3
 
 
+def test_a_dictionary_entry_that_nobody_uses_is_neither_written_nor_rounded() -> None:
+    times = pa.array([2**62, 0, 0, 0], pa.int64()).cast(pa.timestamp("us")).dictionary_encode().slice(1)
+    assert evaluated(x.dt.strftime("%Y"), times) == ["1970"] * 3
+    ints = pa.array([2**63 - 1, 15, 15, 15], pa.int64()).dictionary_encode().slice(1)
+    assert evaluated(x.round(-1), ints) == [20] * 3
+
+
 @pytest.mark.parametrize("dtype", [pa.float64(), pa.string(), pa.bool_(), pa.timestamp("us"), pa.decimal128(9, 0)])
 def test_from_epoch_takes_integers_only(dtype: pa.DataType) -> None:
     with pytest.raises(SchemaMismatch, match=r"from_epoch\(col\('x'\), 's'\) cannot be computed.*takes integers"):
@@ -243,3 +259,134 @@ def test_a_type_is_known_by_the_name_it_is_printed_with(name: str) -> None:
 def test_a_type_name_with_two_meanings_or_none_is_refused(name: str, said: str) -> None:
     with pytest.raises(GraphError, match=f"^cast: .*{said}"):
         x.cast(name)
+
+
+CODES = "%Y %y %m %d %j %H %I %M %S %f %u %w %G %V %U %W %% é"
+
+
+@pytest.mark.parametrize("zone", [None, "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata"])
+@given(unit=st.sampled_from(list(UNITS)), drawn=st.lists(moments, max_size=8))
+@settings(max_examples=30)
+def test_times_are_written_as_python_writes_them(zone: str | None, unit: str, drawn: list[Any]) -> None:
+    values = each(lambda moment: moment.replace(microsecond=moment.microsecond // UNITS[unit] * UNITS[unit]), drawn)
+    column = pa.array([None, *values], pa.timestamp(unit)).cast(pa.timestamp(unit, zone)).slice(1)
+    assert evaluated(x.dt.strftime(CODES), column) == each(lambda moment: shown(moment, zone).strftime(CODES), values)
+
+
+@given(st.lists(st.none() | st.dates(date(1000, 1, 1), date(9999, 12, 31)), max_size=8))
+def test_dates_are_written_as_python_writes_them(values: list[date | None]) -> None:
+    assert evaluated(x.dt.strftime(CODES), pa.array(values, pa.date32())) == each(
+        lambda day: day.strftime(CODES), values
+    )
+
+
+def test_nanoseconds_are_cut_off_as_python_would() -> None:
+    times = pa.array([-1, 1_999], pa.timestamp("ns"))
+    assert evaluated(x.dt.strftime("%S.%f"), times) == ["59.999999", "00.000001"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("%B", "'%B' depends on the language"),
+        ("at %p", "'%p' depends on the language"),
+        ("%H%z", "'%z' differs between engines"),
+        ("%Z", "'%Z' depends on the zone database"),
+        ("%F", "'%F' is not one of %Y %y"),
+        ("%-d", "'%-' is not one of"),
+        ("100%", "'%' is not one of"),
+    ],
+)
+def test_a_code_that_is_not_the_same_everywhere_is_refused_by_name(text: str, said: str) -> None:
+    with pytest.raises(GraphError, match=f"^strftime: {said}"):
+        x.dt.strftime(text)
+
+
+LISTS = [pa.list_(pa.string()), pa.large_list(pa.string()), pa.list_(pa.string_view()), pa.list_(pa.string(), 3)]
+
+
+@pytest.mark.parametrize("layout", LISTS, ids=str)
+@pytest.mark.parametrize("index", [0, 2, 3, -1, -3, -4, 2**31 - 2, -(2**31) + 1])
+@given(drawn=st.lists(st.none() | st.lists(words, min_size=3, max_size=3), max_size=5), start=st.integers(0, 5))
+@settings(max_examples=10)
+def test_an_element_is_pythons_or_null(layout: pa.DataType, index: int, drawn: list[Any], start: int) -> None:
+    column = pa.array(drawn, layout).slice(start)
+    inside = -3 <= index < 3
+    assert evaluated(x.list.get(index), column) == each(lambda items: items[index] if inside else None, drawn[start:])
+
+
+def test_elements_below_a_null_list_are_not_read() -> None:
+    column = pa.ListArray.from_arrays(pa.array([0, 1, 2]), pa.array([7, 8]), mask=pa.array([True, False]))
+    assert evaluated(x.list.get(0), column) == [None, 8]
+
+
+def test_a_dictionary_in_a_list_or_a_struct_stays_encoded() -> None:
+    encoded = pa.array(["a", "b", None]).dictionary_encode()
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 2, 3]), encoded)
+    assert evaluated(x.list.get(-1), lists) == ["b", None, None]
+    structs = pa.StructArray.from_arrays([encoded], ["k"])
+    assert evaluated(x.struct.field("k").str.upper(), structs) == ["A", "B", None]
+
+
+def test_a_field_is_found_by_its_whole_name_and_gives_the_column_its_name() -> None:
+    structs = pa.array([{".a": 1, "a.b": 2}, None])
+    assert evaluated(x.struct.field(".a"), structs) == [1, None]
+    assert evaluated(x.struct.field("a.b"), structs) == [2, None]
+    assert x.struct.field("a.b").name == "a.b"
+
+
+@pytest.mark.parametrize(
+    ("expr", "dtype", "said"),
+    [
+        (x.struct.field("ab"), pa.struct({"abc": pa.int8()}), r"has no field 'ab' \(did you mean 'abc'\?\).*\['abc'\]"),
+        (x.struct.field("a"), pa.struct([("a", pa.int8()), ("a", pa.int8())]), "has 2 fields 'a'"),
+        (x.struct.field("a"), pa.int8(), "it takes structs"),
+        (x.list.get(0), pa.string(), "it takes lists"),
+        (x.round(), pa.bool_(), "it takes integers, floats and decimals"),
+        (x.str.count("a"), pa.int8(), "it takes text"),
+        (x.dt.strftime("%H"), pa.time64("us"), "strftime takes timestamps and dates"),
+    ],
+    ids=str,
+)
+def test_what_a_function_does_not_take_is_refused_before_a_row_is_read(
+    expr: Expr, dtype: pa.DataType, said: str
+) -> None:
+    with pytest.raises(SchemaMismatch, match=said):
+        expr.dtype(pa.schema({"x": dtype}), "select")
+
+
+@pytest.mark.parametrize(
+    ("build", "error"),
+    [
+        (lambda: x.round(1.0), TypeError),
+        (lambda: x.round(309), GraphError),
+        (lambda: x.list.get("0"), TypeError),
+        (lambda: x.list.get(2**31), GraphError),
+        (lambda: x.str.slice(0, -1), GraphError),
+        (lambda: x.str.slice(-(2**31)), GraphError),
+        (lambda: x.str.slice(None), TypeError),
+        (lambda: x.str.count(""), GraphError),
+        (lambda: x.struct.field(0), TypeError),
+        (lambda: x.dt.strftime(5), TypeError),
+        (lambda: coalesce(), TypeError),
+        (lambda: coalesce("a", "b"), TypeError),
+    ],
+)
+def test_a_parameter_that_means_nothing_is_refused_when_the_expression_is_built(
+    build: Callable[[], Expr], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        build()
+
+
+@given(st.lists(st.none() | st.integers(-(2**53), 2**53), max_size=8), st.integers(-16, 0))
+def test_ints_are_rounded_as_decimals_are(values: list[int | None], digits: int) -> None:
+    rounded = each(lambda n: int(Decimal(n).scaleb(digits).to_integral_value(ROUND_HALF_UP).scaleb(-digits)), values)
+    assert evaluated(x.round(digits), pa.array(values, pa.int64())) == rounded
+
+
+@given(st.lists(st.none() | st.decimals(-9999, 9999, places=3), max_size=8), st.integers(-5, 4))
+def test_decimals_are_rounded_to_a_scale_that_stays(values: list[Decimal | None], digits: int) -> None:
+    unit = Decimal(1).scaleb(-min(digits, 3))
+    rounded = each(lambda n: (n / unit).to_integral_value(ROUND_HALF_UP) * unit, values)
+    assert evaluated(x.round(digits), pa.array(values, pa.decimal128(7, 3))) == rounded

@@ -20,6 +20,7 @@ NAMES = {
     "col": flow.col,
     "lit": flow.lit,
     "when": flow.when,
+    "coalesce": flow.coalesce,
     "concat_str": flow.concat_str,
     "from_epoch": flow.from_epoch,
 }

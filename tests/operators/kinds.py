@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from operators.sinks.ipc import IpcFormat
 from operators.sinks.json_lines import JsonLinesFormat
 from operators.sinks.parquet import ParquetFormat
 
-__all__ = ["KINDS", "Kind"]
+__all__ = ["IN_FOLDERS", "KINDS", "Kind"]
 
 Rows = list[dict[str, Any]]
 
@@ -60,10 +60,18 @@ class Kind:
 
     format: FileFormat
     readers: dict[str, Callable[[list[Path]], Rows]]
+    partition_by: tuple[str, ...] = ()
+    every: int = 1
+    """Tests that disturb each operation of the disk in turn take every so many of them."""
 
     def sink(self, path: Path, *, rows: int = 1, files: FileSystem = DISK, **options: Any) -> FileSink:
         """A sink whose files grow row by row."""
-        return FileSink(path, self.format, rows=rows, files=files, **options)
+        return FileSink(path, self.format, rows=rows, files=files, partition_by=self.partition_by, **options)
+
+    def rows(self, x: int) -> pa.RecordBatch:
+        """A row with ``x``, and with what it is partitioned by: every fourth value is null."""
+        by = {name: pa.array([[None, "a/b", "..", ""][x % 4]], pa.string()) for name in self.partition_by}
+        return pa.record_batch({"x": pa.array([x]), **by})
 
     def files(self, path: Path) -> list[Path]:
         """Every file that a glob for the suffix finds."""
@@ -127,3 +135,6 @@ KINDS = {
         },
     ),
 }
+
+IN_FOLDERS = replace(KINDS["parquet"], partition_by=("k",))
+"""Parquet files in partition folders; its rows need a column ``k``."""

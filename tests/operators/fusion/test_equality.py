@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import random
 from collections.abc import Sequence
 from decimal import Decimal
@@ -122,6 +123,7 @@ class Trees:
                 lambda: a % b,
                 lambda: -a,
                 lambda: a.abs(),
+                lambda: a.round(draw.choice([-2, 0, 2])),
                 lambda: a.fill_null(draw.choice([0, 3, 2.5])),
                 lambda: a.cast(draw.choice(["int64", "float32", "float64", "int16"])),
                 lambda: self.truth(depth - 1).cast("int32"),
@@ -297,3 +299,29 @@ def test_a_batch_of_another_schema_is_left_to_the_operators() -> None:
     odd = rows([1], [2]).rename_columns(["i", "jj", "u", "v", "f", "g"])
     loop(odd)
     assert loop.fell_back
+
+
+HALVES = [
+    0.5,
+    1.5,
+    -2.5,
+    0.49999999999999994,
+    -0.2,
+    -0.0,
+    1.245,
+    25.0,
+    -35.0,
+    1e300,
+    4503599627370496.5,
+    math.nan,
+    -math.inf,
+]
+
+
+@pytest.mark.parametrize("digits", [-1, 0, 2])
+def test_the_loop_rounds_halves_as_pyarrow_does(digits: int) -> None:
+    schema = pa.schema({"f": pa.float64(), "i": pa.int64()})
+    rounded = (col("f").round(digits).alias("x"), col("i").round(abs(digits)).alias("y"))
+    loop = Looped((Project(rounded),), schema)
+    check(loop, pa.record_batch([[*HALVES, None], [*range(len(HALVES)), None]], schema=schema))
+    assert not loop.fell_back

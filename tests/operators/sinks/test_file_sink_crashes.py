@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,10 +27,11 @@ from dataflow.errors import SinkBroken, StoreError
 from dataflow.store.files import FileSystem
 from dataflow.store.staging import StagedFile
 from dataflow.testing.faulty_files import Crash, Fault, FaultyFileSystem, crash_at, fail_at, fail_from, no_fault
+from operators.sinks import file_writer
 from operators.sinks.file_writer import FileWriter
 from operators.sinks.files import FileSink, IfExists, committed_files, read_committed
 from operators.sinks.parquet import write_parquet
-from tests.operators.kinds import KINDS, Kind
+from tests.operators.kinds import IN_FOLDERS, KINDS, Kind
 from tests.seeds import in_soak, seeds
 
 X = pa.schema({"x": pa.int64()})
@@ -68,10 +70,11 @@ class Engine:
             pending = []
         else:
             sink.begin()
-        self.writers = [sink.writer(context(subtask)) for subtask in range(SUBTASKS)]
+        schema = self.kind.rows(0).schema
+        self.writers = [sink.writer(context(subtask, schema)) for subtask in range(SUBTASKS)]
         while position < ROWS or self.committed < ROWS:
             for _ in range(EVERY if position < ROWS else 0):
-                self.writers[position % SUBTASKS].process(0, pa.record_batch({"x": pa.array([position])}), NoOut())
+                self.writers[position % SUBTASKS].process(0, self.kind.rows(position), NoOut())
                 position += 1
             pending = self._checkpoint(sink, position, pending)
         self.close()
@@ -132,13 +135,20 @@ class Engine:
         assert list((self.path / "_staging").iterdir()) == []
 
 
-def context(subtask: int) -> OperatorContext:
-    return OperatorContext("out", subtask, SUBTASKS, (X,), X, range(128), 128, None, ManualClock(), lambda due: None)
+def context(subtask: int, schema: pa.Schema = X) -> OperatorContext:
+    return OperatorContext(
+        "out", subtask, SUBTASKS, (schema,), schema, range(128), 128, None, ManualClock(), lambda due: None
+    )
 
 
-@pytest.fixture(params=["parquet", *in_soak("csv.gz", "json", "ipc")])  # the rules are the same for all
-def kind(request: pytest.FixtureRequest) -> Kind:
-    return KINDS[request.param]
+SAMPLED = {**KINDS, "in folders": IN_FOLDERS, "some in folders": replace(IN_FOLDERS, every=13)}
+
+
+@pytest.fixture(params=["parquet", "some in folders", *in_soak("in folders", "csv.gz", "json", "ipc")])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kind:
+    """A kind of sink; the rules are the same for all."""
+    monkeypatch.setattr(file_writer, "_MOST_OPEN", 1)
+    return SAMPLED[request.param]
 
 
 def positions(kind: Kind, tmp_path: Path) -> Iterator[tuple[int, Path]]:
@@ -147,7 +157,7 @@ def positions(kind: Kind, tmp_path: Path) -> Iterator[tuple[int, Path]]:
     engine.run()
     engine.check()
     assert len(files.log) > 50, len(files.log)
-    for at in range(1, len(files.log) + 1):
+    for at in range(1, len(files.log) + 1, kind.every):
         yield at, tmp_path / f"at-{at}"
 
 
@@ -155,8 +165,8 @@ def crash(engine: Engine) -> None:
     with pytest.raises(Crash):
         engine.run()
     for writer in engine.writers:  # a dead process closes its files and removes none
-        for staged in [*(writer._closed), *([writer._open] if writer._open else [])]:
-            staged.staged.abandon()
+        for staged in writer._staged():
+            staged.abandon()
 
 
 def test_after_a_crash_at_any_operation_every_row_is_there_once(kind: Kind, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.expressions.semantics import SEMANTICS
 from tests.runners.spark.engine import failure, frame, on_spark, plain
 
 ZONED = pa.timestamp("us", "America/New_York")
-UNKNOWN_TO_SPARK = ("uint64", "time64[us]")
+UNKNOWN_TO_SPARK = ("uint64", "time64[us]", "decimal256(40, 2)")
 
 
 def known(case: Case) -> bool:
@@ -35,6 +35,7 @@ ERRORS = [case for case in SEMANTICS if known(case) and isinstance(case.expected
 def read(case: Case, prefix: str = "") -> Expr:
     """The expression of a case over columns that have ``prefix`` before their names."""
     names = {"col": lambda name: col(prefix + name), "lit": lit, "when": when, "concat_str": flow.concat_str}
+    names["coalesce"] = flow.coalesce
     names["from_epoch"] = lambda made, unit: flow.from_epoch(prefix + made if isinstance(made, str) else made, unit)
     return eval(case.text, names | {"datetime": datetime, "Decimal": Decimal, "pa": pa})
 

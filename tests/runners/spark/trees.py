@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from dataflow.expressions import Expr, col, concat_str, lit, when
+from dataflow.expressions import Expr, coalesce, col, concat_str, lit, when
 
 __all__ = ["Trees", "rows"]
 
@@ -117,6 +117,8 @@ class Trees:
             lambda: other % one,
             lambda: -one,
             lambda: one.abs(),
+            lambda: one.round(self.random.choice([-19, -18, -1, 2])),
+            lambda: self.draw("text", depth).str.count("a"),
             lambda: self.draw("float", depth).cast("int64", strict=False),
             lambda: self.draw("text", depth).cast(self.random.choice(["int64", "uint8", "int32"]), strict=False),
             lambda: self.draw("text", depth).str.length(),
@@ -158,6 +160,7 @@ class Trees:
             lambda: self.draw("int", depth) / other,
             lambda: -one,
             lambda: one.abs(),
+            lambda: one.round(self.random.choice([-300, -1, 0, 1, 9])),
             lambda: self.draw("int", depth).cast(self.random.choice(["float64", "float32"])),
             lambda: one.cast("float32"),
             lambda: self.draw("text", depth).cast("float64", strict=False),
@@ -195,6 +198,11 @@ class Trees:
             lambda: one.str.strip(),
             lambda: one.str.replace_all("[a-z]", "$1"),
             lambda: one.str.extract("([0-9]+)"),
+            lambda: one.str.slice(self.random.choice([-2, 0, 1]), self.random.choice([None, 0, 2])),
+            lambda: one.str.split("-").list.get(self.random.choice([-1, 0, 1])),
+            lambda: coalesce(one, self.draw("text", 0), "?"),
+            lambda: self.draw(self.random.choice(["time", "date"]), 0).dt.strftime("%G-%V %U%W %y%j %f%%"),
+            lambda: self.draw("zoned", 0).dt.strftime("%d.%m.%Y %I:%M:%S"),
             lambda: concat_str([one, self.draw("text", depth)], separator="|"),
             lambda: self.draw("int", depth).cast("string"),
             lambda: self.draw("bool", depth).cast("string"),
@@ -248,6 +256,7 @@ class Trees:
             lambda: one * 3,
             lambda: -one,
             lambda: one.abs(),
+            lambda: one.round(self.random.choice([-7, -1, 0, 1, 2])),
             lambda: self.draw("text", 0).str.replace_all("e", "").cast(pa.decimal128(9, 2), strict=False),
             lambda: col("small") + one,
             lambda: one.cast(pa.decimal128(6, 1), strict=False),

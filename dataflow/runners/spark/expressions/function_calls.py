@@ -18,15 +18,18 @@ from dataflow.errors import UnsupportedOnRunner
 from dataflow.expressions.calls import Call, Function
 from dataflow.expressions.kernels import kernel
 from dataflow.expressions.patterns import Pattern
-from dataflow.runners.spark.expressions.microseconds import PER_UNIT, from_ticks, to_ticks, wall_clock
+from dataflow.runners.spark.expressions.microseconds import PER_UNIT, from_ticks, to_ticks
+from dataflow.runners.spark.expressions.numbers import round_half_away
 from dataflow.runners.spark.expressions.shared_columns import Operand, bind
 from dataflow.runners.spark.expressions.spark_types import carrier, spark_type
+from dataflow.runners.spark.expressions.time_parts import format_times, part
 from dataflow.runners.spark.session import functions
 
 __all__ = ["call"]
 
 _F = Function
 _DAY: Final = 86_400_000_000
+_TO_THE_END: Final = 2**31 - 1
 
 
 def call(node: Call, arguments: list[Operand], compute: tuple[pa.DataType, ...], result: pa.DataType, what: str) -> Any:
@@ -40,11 +43,20 @@ def call(node: Call, arguments: list[Operand], compute: tuple[pa.DataType, ...],
     if node.function is _F.TRUNCATE:
         every, offset = (int(length) for length in node.parameters)
         return first.bind(lambda time: _truncated(time, own, every, offset))
+    if node.function is _F.ROUND:
+        return round_half_away(first, int(node.parameters[0]), own, result, what)
+    if node.function is _F.STRFTIME:
+        return first.bind(lambda time: format_times(time, own, str(node.parameters[0]), what))
+    if node.function is _F.LIST_GET:
+        index = int(node.parameters[0])
+        return functions().try_element_at(first.column, functions().lit(index + 1 if index >= 0 else index))
+    if node.function is _F.STRUCT_FIELD:
+        return first.column.getField(str(node.parameters[0]))
     if node.function is _F.FROM_EPOCH:
         per_unit = functions().lit(PER_UNIT[str(node.parameters[0])]).cast("bigint")
         return from_ticks(first.column * per_unit, result)
     if node.function.value.startswith("dt."):
-        return _part(node.function, first.column, own)
+        return part(node.function, first.column, own)
     return _of_text_or_float(node, arguments)
 
 
@@ -88,6 +100,12 @@ def _of_text_or_float(node: Call, arguments: list[Operand]) -> Any:
             return arguments[0].bind(lambda s: f.when(s.rlike(pattern), f.regexp_extract(s, pattern, int(more))))
         case _F.SPLIT:
             return f.split(column, re.escape(text), -1)
+        case _F.SLICE:
+            start, *length = (int(number) for number in node.parameters)
+            return f.substring(column, start + 1 if start >= 0 else start, (length or [_TO_THE_END])[0])
+        case _F.COUNT:
+            removed = f.char_length(column) - f.char_length(f.replace(column, f.lit(text), f.lit("")))
+            return f.call_function("div", removed, f.lit(len(text))).cast("bigint")
     raise AssertionError(f"{node.function} is no function of text or floats")
 
 
@@ -98,30 +116,6 @@ def _case_mapping(function: Function) -> tuple[str, str]:
     every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     pairs = [(old, new) for old, new in zip(every, mapped(pa.array(every)).to_pylist(), strict=True) if old != new]
     return "".join(old for old, _ in pairs), "".join(new for _, new in pairs)
-
-
-def _part(function: Function, column: Any, own: pa.DataType) -> Any:
-    f = functions()
-    shown = wall_clock(column, own) if types.is_timestamp(own) else column
-    if function is _F.DATE:
-        return shown.cast("date")
-    if function in (_F.MILLISECOND, _F.MICROSECOND):
-        micros = f.pmod(to_ticks(column, own), f.lit(1_000_000).cast("bigint"))
-        return micros if function is _F.MICROSECOND else f.call_function("div", micros, f.lit(1000).cast("bigint"))
-    if function is _F.WEEKDAY:
-        return (f.weekday(shown) + 1).cast("bigint")
-    return getattr(f, _PARTS[function])(shown).cast("bigint")
-
-
-_PARTS: Final = {
-    _F.YEAR: "year",
-    _F.MONTH: "month",
-    _F.DAY: "dayofmonth",
-    _F.HOUR: "hour",
-    _F.MINUTE: "minute",
-    _F.SECOND: "second",
-    _F.ORDINAL_DAY: "dayofyear",
-}
 
 
 def _truncated(time: Any, own: pa.DataType, every: int, offset: int) -> Any:

@@ -10,11 +10,26 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pyarrow as pa
+from pyarrow import types
+
 from dataflow.expressions.nodes import BinaryOperator
+from dataflow.expressions.rounding import WHOLE, power_of_ten
+from dataflow.runners.spark.expressions.run_time_errors import fail
 from dataflow.runners.spark.expressions.shared_columns import Let, Operand, bind_both
+from dataflow.runners.spark.expressions.spark_types import spark_type
 from dataflow.runners.spark.session import functions
 
-__all__ = ["COMPARE", "compare_floats", "divide", "float_floor", "float_remainder", "int_floor", "int_remainder"]
+__all__ = [
+    "COMPARE",
+    "compare_floats",
+    "divide",
+    "float_floor",
+    "float_remainder",
+    "int_floor",
+    "int_remainder",
+    "round_half_away",
+]
 
 
 def compare_floats(operator: BinaryOperator, left: Operand, right: Operand) -> Any:
@@ -103,3 +118,52 @@ def float_floor(left: Operand, right: Operand) -> Any:
         return f.when(b == 0.0, by_zero).otherwise(let(quotient, lambda q: floored(q, a, b, let)))
 
     return bind_both(left, right, floor)
+
+
+def round_half_away(operand: Operand, digits: int, own: pa.DataType, result: pa.DataType, what: str) -> Any:
+    """Return ``round(digits)`` of int64, float64 or decimals, whose type is ``own``."""
+    f = functions()
+    if types.is_floating(own):
+        return operand.bind(lambda x: _round_float(x, digits, operand.let))
+    whole_digits, scale = (own.precision - own.scale, own.scale) if types.is_decimal(own) else (19, 0)
+    if digits >= scale:
+        return operand.column
+    sparks = spark_type(result, what)
+    zero = f.lit(0).cast(sparks)
+    if -digits > whole_digits:
+        return f.when(operand.column.isNotNull(), zero)
+    if -digits == whole_digits:
+        half = f.lit(5 * 10 ** (whole_digits - 1))
+        beyond = fail(OverflowError, f"{what}: rounding to {digits} digits does not fit {own}; cast to float64 first")
+        below = operand.bind(lambda x: f.when((x < half) & (x > -half), zero).when(x.isNotNull(), beyond))
+        return below
+    if types.is_decimal(own):
+        return f.round(operand.column, digits).cast(sparks)
+    unit = 10**-digits
+    return operand.bind(lambda x: operand.let(x % unit, lambda rest: x - rest + _carried(rest, unit)))
+
+
+def _carried(rest: Any, unit: int) -> Any:
+    f = functions()
+    up, down = (f.lit(number).cast("bigint") for number in (unit, -unit))
+    return f.when(rest >= unit // 2, up).when(rest <= -(unit // 2), down).otherwise(f.lit(0).cast("bigint"))
+
+
+def _round_float(x: Any, digits: int, let: Let) -> Any:
+    f = functions()
+    power = f.lit(power_of_ten(digits))
+
+    def rounded(scaled: Any) -> Any:
+        back = let(
+            f.rint(scaled), lambda near: let(_away(scaled, near), lambda n: n / power if digits >= 0 else n * power)
+        )
+        return f.when(f.abs(scaled) < WHOLE, back).otherwise(x)
+
+    return let(x * power if digits >= 0 else x / power, rounded)
+
+
+def _away(scaled: Any, near: Any) -> Any:
+    """Return ``near``, which ties to even, or the other neighbour of a half if that is farther from zero."""
+    f = functions()
+    lower, upper = (scaled > 0) & (scaled - near == 0.5), (scaled < 0) & (scaled - near == -0.5)
+    return f.when(lower, near + 1.0).when(upper, near - 1.0).otherwise(near)

@@ -4,7 +4,8 @@
 ``uint8 uint16 uint32``     the next wider signed int; ``uint64`` has none and is refused
 ``timestamp duration``      microseconds, as ``timestamp`` with a zone and ``timestamp_ntz`` without; ``ns`` is refused
 dictionaries                plain values
-``time``, ``decimal256``,   refused, as are ``float16``, structs and maps
+lists, structs              arrays and structs of these types
+``time``, ``decimal256``,   refused, as are ``float16`` and maps
 ==========================  ================================================================================
 """
 
@@ -49,9 +50,15 @@ def carrier(dtype: pa.DataType) -> pa.DataType | None:
         return pa.duration("us")
     if types.is_decimal(dtype) and dtype.precision <= 38 and 0 <= dtype.scale <= dtype.precision:
         return pa.decimal128(dtype.precision, dtype.scale)
-    if types.is_list(dtype) and (values := carrier(dtype.value_type)) is not None:
+    if _is_list(dtype) and (values := carrier(dtype.value_type)) is not None:
         return pa.list_(values)
+    if types.is_struct(dtype) and all([carrier(field.type) is not None for field in dtype]):
+        return pa.struct([pa.field(field.name, carrier(field.type)) for field in dtype])
     return _WIDER.get(dtype)
+
+
+def _is_list(dtype: pa.DataType) -> bool:
+    return bool(types.is_list(dtype) or types.is_large_list(dtype) or types.is_fixed_size_list(dtype))
 
 
 def spark_type(dtype: pa.DataType, what: str) -> Any:
@@ -75,6 +82,8 @@ def spark_type(dtype: pa.DataType, what: str) -> Any:
         return t.DecimalType(carried.precision, carried.scale)
     if types.is_list(carried):
         return t.ArrayType(spark_type(carried.value_type, what))
+    if types.is_struct(carried):
+        return t.StructType([t.StructField(field.name, spark_type(field.type, what)) for field in carried])
     plain = {
         pa.null(): t.NullType,
         pa.bool_(): t.BooleanType,
