@@ -186,6 +186,11 @@ class ColumnMethods(StreamBase):
         if not columns:
             raise GraphError(f"{label}: no column is given; give at least one")
         if self._is_signed:
+            if any(c.name == CHANGE for c in columns):
+                raise GraphError(
+                    f"{label}: {CHANGE!r} is kept without being named, because it says how each row of {self.name!r} "
+                    "counts; leave it out, and give no other column its name"
+                )
             columns = [*columns, col(CHANGE)]
         check_distinct([c.name for c in columns], label, _TWICE)
         schema = pa.schema([pa.field(c.name, c.dtype(self.schema, where=label)) for c in columns])
@@ -201,11 +206,11 @@ class ColumnMethods(StreamBase):
         """Return the rows as signed changes: each is added."""
         import pyarrow as pa
 
-        if CHANGE in self._columns.names:
+        if CHANGE in self.schema.names:
             raise GraphError(
                 f"union: {self.name!r} has a column {CHANGE!r} that is none of a signed stream; rename or drop it"
             )
-        columns = [*map(col, self._columns.names), lit(1).cast("int8").alias(CHANGE)]
+        columns = [*map(col, self.schema.names), lit(1).cast("int8").alias(CHANGE)]
         schema = self.schema.append(pa.field(CHANGE, pa.int8()))
         return self._then(AddRows(tuple(columns)), schema, "add", None, None, time=self._time, method="union")
 

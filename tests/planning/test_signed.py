@@ -169,3 +169,13 @@ def test_nan_is_one_value_and_zero_has_no_sign_in_the_net() -> None:
     nan, weights = float("nan"), pa.array([1, -1, 1, -1, 1], pa.int8())
     table = pa.table({"x": [nan, nan, 0.0, -0.0, 1.0], "l": [[nan], [nan], [0.0], [-0.0], None], "change": weights})
     assert op.collect(net=True).present(table, "signed").to_pylist() == [{"x": 1.0, "l": None}]
+
+
+def test_drop_and_rename_keep_change_and_do_not_see_it() -> None:
+    assert counts().drop("k").schema.names == ["n", "change"]
+    renamed = counts().rename({"n": "count"})
+    assert (renamed.schema.names, renamed.changes) == (["k", "count", "change"], "signed")
+    with pytest.raises(UnknownColumn, match="'change'"):
+        counts().drop("change")
+    with pytest.raises(GraphError, match="'change' is kept without being named"):
+        counts().rename({"n": "change"})
