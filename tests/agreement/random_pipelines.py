@@ -31,7 +31,7 @@ FIRST, LAST = -300, 300
 
 @dataclass(frozen=True)
 class Stage:
-    """Something behind a key_by. ``size`` and ``lateness`` in seconds, and ``emit``, are of windows."""
+    """Something behind a key_by. ``shape``, ``size`` and ``lateness`` in seconds, and ``emit``, are of windows."""
 
     kind: str
     keys: tuple[str, ...]
@@ -39,6 +39,17 @@ class Stage:
     lateness: int
     wants_late: bool
     emit: str
+    shape: str = "tumbling"
+
+    @property
+    def window(self) -> flow.Window:
+        match self.shape:
+            case "hopping":
+                return op.hopping(f"{self.size}s", every=f"{max(1, self.size // 3)}s")
+            case "cumulate":
+                return op.cumulate(f"{4 * self.size}s", every=f"{self.size}s")
+            case _:
+                return op.tumbling(f"{self.size}s")
 
 
 @dataclass(frozen=True)
@@ -64,12 +75,13 @@ class Recipe:
 
 STAGES = st.builds(
     Stage,
-    kind=st.sampled_from(["final", "updates", "window", "window", "window", "rows"]),
+    kind=st.sampled_from(["final", "updates", "changes", "window", "window", "window", "rows"]),
     keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True).map(tuple),
     size=st.sampled_from([1, 7, 30, 200]),
     lateness=st.sampled_from([0, 0, 2, 20]),
     wants_late=st.booleans(),
     emit=st.sampled_from(["final", "updates"]),
+    shape=st.sampled_from(["tumbling", "tumbling", "hopping", "cumulate"]),
 )
 STEPS = st.sampled_from(["filter", "compute", "map", "flat_map", "map_batches", "rebalance", "select"])
 
@@ -171,6 +183,7 @@ def _aggregations(stream: flow.Stream, depth: int) -> dict[str, Aggregation]:
     if "total" in names:
         asked |= {"sum": col("total").sum(), "least_of_all": col("least").min()}
     if "n" in names:
+        asked |= {"odd": op.count(where=col("n") % 2 == 1), "half": col("n").quantile(0.5)}
         asked |= {"least": col("n").min(), "greatest": col("n").max(), "total": col("n").sum()}
     if "s" in names:
         asked |= {"texts": col("s").count_distinct(), "text": col("s").max()}
@@ -188,10 +201,13 @@ def _staged(scene: Scene, stream: flow.Stream, stage: Stage, label: str, recipe:
         case "updates":
             scene.show(keyed.agg(**asked, emit="updates"), label, last=keys, late=depth > 0 and recipe.late)
             return
+        case "changes":
+            found = keyed.agg(**asked, emit="changes").filter(col(f"rows{depth}") % 4 != 3)
+            scene.show(found, label, late=depth > 0 and recipe.late)
         case "window":
-            cut = keyed.window(op.tumbling(f"{stage.size}s"), lateness=f"{stage.lateness}s")
+            cut = keyed.window(stage.window, lateness=f"{stage.lateness}s")
             found = cut.agg(**asked, emit=stage.emit, name=f"{scene.label} {label} windows")
-            scene.show(found, label, last=[*keys, "window_start"], late=recipe.late)
+            scene.show(found, label, last=[*keys, "window_start", "window_end"], late=recipe.late)
             if stage.wants_late:
                 scene.show(found.side("late"), f"{label} late", late=recipe.late)
             if found.changes == "updates":
