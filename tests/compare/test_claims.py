@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -114,3 +115,11 @@ def test_late_rows_are_counted_by_operator_and_not_added_up_over_runs() -> None:
     once = most_late({"other": 7}, p.run("simulated"))
     assert once == {"other": 7, "counts": 2}
     assert most_late(once, p.run("simulated")) == once
+
+
+def test_signed_changes_are_compared_by_what_is_left_of_them() -> None:
+    assert _claim(lambda s: _updates(s, "changes")) == replace(CHANGELOG, updates=False)
+    assert _claim(lambda s: _updates(s, "changes").filter(col("s") > 1)) == replace(CHANGELOG, updates=False)
+    unsettled = _claim(lambda s: _updates(s, "changes").as_rows())
+    assert isinstance(unsettled, Unsettled)
+    assert "the signed changes of 'agg' count as rows" in unsettled.reason
