@@ -23,12 +23,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch, ConfigurationError
+from dataflow.state.arguments import Times, maybe_absent, of_keys, one_a_row, row_times, with_key
 from dataflow.state.columns import RecordColumns, WordColumns
 from dataflow.state.copy_on_write import Readers
 from dataflow.state.index import Slots
 from dataflow.state.keyed import index_kernels
 from dataflow.state.keyed_rows import KeyedRows
-from dataflow.state.keyed_values import KeyedValues, Times, times
+from dataflow.state.keyed_values import KeyedValues
 from dataflow.state.parts import is_base, owned
 from dataflow.state.timers import TimeDomain, Timers
 from dataflow.state.ttl import Ttl
@@ -86,7 +87,7 @@ class KeyedState:
         self._rows = None if rows is None else KeyedRows(self._index.schema, rows, self._readers)
         self._has_only_rows = rows is not None and not len(self._columns.stored)
         self._timers: Timers | None = None
-        self._fired: Slots = np.empty(0, np.int32)  # whose last timer may have fired
+        self._fired: Slots = np.empty(0, np.int32)  # whose last timer may have fired, or been cancelled
         self._has_ended = False
         self.dropped_timers = 0
         """Timers that were set after ``end_timers``."""
@@ -139,7 +140,7 @@ class KeyedState:
         ([0, -1], [-1])
         """
         slots = self._index.find(keys)
-        slots[~self.visible(slots, now)] = -1
+        slots[~self._values.visible(slots, now)] = -1
         return slots
 
     def visible(self, slots: Slots, now: Times = 0) -> npt.NDArray[np.bool_]:
@@ -150,7 +151,7 @@ class KeyedState:
         >>> state.visible(np.array([0, -1], np.int32)).tolist()
         [True, False]
         """
-        return self._values.visible(slots, now)
+        return self._values.visible(maybe_absent(slots, len(self._index)), now)
 
     def insert(
         self, keys: Sequence[pa.Array], now: Times = 0, stamps: Times = 0
@@ -174,8 +175,8 @@ class KeyedState:
         self._drop_fired()
         slots, rows = self._values.enter(keys)
         if self._values.stamp or self._timers is not None:
-            return slots, self.touch(slots, now, stamps)
-        self.change(slots)
+            return slots, self._touch(slots, now, stamps)
+        self._values.change(slots)
         return slots, self._values.set_live(slots, rows)
 
     def touch(self, slots: Slots, now: Times = 0, stamps: Times = 0) -> npt.NDArray[np.bool_]:
@@ -188,6 +189,9 @@ class KeyedState:
         [False]
         >>> state.write(slots, pa.record_batch({"x": [5]}))
         """
+        return self._touch(self._of_keys(slots), now, stamps)
+
+    def _touch(self, slots: Slots, now: Times, stamps: Times) -> npt.NDArray[np.bool_]:
         fresh, expired = self._values.touch(slots, now, stamps)
         if self._rows is not None and len(expired):
             self._rows.drop(expired)
@@ -201,7 +205,7 @@ class KeyedState:
         >>> state.change(slots)
         >>> state.records[slots, 1] = 5
         """
-        self._values.change(slots)
+        self._values.change(with_key(slots, len(self._index)))
 
     def delete(self, slots: Slots) -> None:
         """Remove the keys of ``slots``, with their values, rows and timers.
@@ -212,7 +216,8 @@ class KeyedState:
         >>> state.find([pa.array([1, 2])]).tolist(), state.live
         ([-1, 1], 1)
         """
-        slots = np.unique(slots)
+        slots = of_keys(slots, len(self._index))
+        slots = slots[self._in_use(slots)]
         if len(slots):
             if self._timers is not None:
                 self._timers.cancel_all(slots)
@@ -227,7 +232,9 @@ class KeyedState:
         >>> state.keys(slots[1:])[0].to_pylist()
         ['b']
         """
-        return self._index.keys(slots)
+        if isinstance(slots, range):
+            slots = np.arange(slots.start, slots.stop, slots.step, dtype=np.int32)
+        return self._index.keys(with_key(slots, len(self._index)))
 
     def read(self, slots: Slots, *names: str) -> pa.RecordBatch:
         """Return the state columns of ``slots``.
@@ -245,7 +252,7 @@ class KeyedState:
         """
         from dataflow.state.kernels.copy_on_write import copy_rows
 
-        rows = self._values.records.rows
+        slots, rows = maybe_absent(slots, len(self._index)), self._values.records.rows
         records = np.empty((len(slots), rows.shape[1]), np.int64)
         copy_rows(rows, np.maximum(slots, 0), records)
         records[slots < 0, 0] = 0
@@ -266,6 +273,9 @@ class KeyedState:
         >>> state.read(slots[:1]).to_pylist()
         [{'y': 'b'}]
         """
+        slots = self._with_values(slots)
+        if len(slots) != batch.num_rows:
+            raise ValueError(f"{len(slots)} slots for {batch.num_rows} rows to write: expected as many of each")
         self._word_columns.write(slots, batch)
 
     # --- rows
@@ -288,7 +298,8 @@ class KeyedState:
         ([0, 1, 2], ['c', 'b'])
         """
         self._readers.settle()
-        self._row_store.append(slots, np.ascontiguousarray(times, np.int64), batch)
+        slots = self._with_values(slots)
+        self._row_store.append(slots, one_a_row(times, len(slots), "times"), batch)
 
     def between(
         self, slots: Slots, low: Times, high: Times, *names: str
@@ -311,7 +322,9 @@ class KeyedState:
         >>> state.between(slots, np.array([0, 2]), 9)[0].tolist()
         [0, 2, 3]
         """
-        return self._row_store.between(slots, times(low), times(high), names)
+        slots = maybe_absent(slots, len(self._index))
+        low, high = row_times(low, len(slots), "low"), row_times(high, len(slots), "high")
+        return self._row_store.between(slots, low, high, names)
 
     def drop_before(self, time: int, slots: Slots | None = None) -> int:
         """Remove rows with an earlier time, and return how many. If the state has rows alone, keys go with their last.
@@ -328,7 +341,7 @@ class KeyedState:
         """
         self._readers.settle()
         self._drop_fired()
-        dropped, had = self._row_store.drop_before(time, None if slots is None else np.unique(slots[slots >= 0]))
+        dropped, had = self._row_store.drop_before(time, None if slots is None else of_keys(slots, len(self._index)))
         if self._has_only_rows:
             self._drop_values(had[self._row_store.counts(had) == 0])
         return dropped
@@ -350,12 +363,14 @@ class KeyedState:
         >>> dues.tolist(), state.keys(slots)[0].to_pylist(), state.next_due()
         ([5], [2], 9)
         """
+        slots = self._of_keys(slots)
+        dues = one_a_row(dues, len(slots), "dues")
         if self._has_ended:
             self.dropped_timers += len(slots)
             return
         if self._timers is None:
             self._timers = Timers(self._index.schema, self._readers)
-        self._timers.set(slots, np.asarray(dues, np.int64), domain)
+        self._timers.set(slots, dues, domain)
 
     def cancel_timers(self, slots: Slots, dues: npt.NDArray[np.int64], domain: TimeDomain = TimeDomain.EVENT) -> None:
         """Remove timers; rows without a registered timer are skipped.
@@ -367,9 +382,13 @@ class KeyedState:
         >>> state.next_due() is None
         True
         """
+        slots = maybe_absent(slots, len(self._index))
+        dues = one_a_row(dues, len(slots), "dues")
         if self._timers is not None:
-            self._timers.cancel(slots, np.asarray(dues, np.int64), domain)
-            self._drop_bare(np.unique(slots))
+            slots = self._timers.cancel(slots, dues, domain)
+            bare = self._values.bare(slots[~self._timers.pending(slots)])
+            if len(bare):
+                self._fired = np.union1d(self._fired, bare).astype(np.int32)
 
     def due(
         self, upto: int, domain: TimeDomain = TimeDomain.EVENT, limit: int = 8192
@@ -507,14 +526,19 @@ class KeyedState:
         mine = range(max_groups) if groups is None else groups
         count = len(self._index.schema)
         for part in chain[bases[-1] :] if bases else []:
+            dead: Slots = np.empty(0, np.int32)
             if "keys" in part:
                 table = owned(part["keys"], count, mine, max_groups)
-                self.delete(self._values.dead_keys(table))
+                dead = self._values.dead_keys(table)
+                self._drop_values(dead)
+                dead = dead[:0] if self._timers is None else dead[self._timers.pending(dead)]
                 self._values.restore(table)
             if "rows" in part:
                 self._restore_rows(owned(part["rows"], count, mine, max_groups))
             if "timers" in part:
                 self._restore_timers(owned(part["timers"], count, mine, max_groups))
+            if len(dead):
+                self._drop_bare(dead)
         self._drop_fired()
         self._columns.restored(self.slots)
         self._values.changes.begin(len(self._values.records.rows))
@@ -566,6 +590,25 @@ class KeyedState:
             raise ConfigurationError("this keyed state has no rows: give their columns, KeyedState(..., rows=schema)")
         return self._rows
 
+    def _in_use(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        """Return which of ``slots`` belong to a key: it has a value or timers, or ``due`` has just returned it."""
+        found = self._values.records.rows[slots, 0] < 0
+        if self._timers is not None and not found.all():
+            found |= self._timers.pending(slots) | np.isin(slots, self._fired)
+        return found
+
+    def _of_keys(self, slots: Slots) -> Slots:
+        """Return ``slots`` as int32 memory. Raises: ValueError unless each belongs to a key."""
+        slots = with_key(slots, len(self._index))
+        _refuse(slots, self._in_use(slots), "belongs to no key any more: fetch slots again for every batch")
+        return slots
+
+    def _with_values(self, slots: Slots) -> Slots:
+        """Return ``slots`` as int32 memory. Raises: ValueError unless each has a value, perhaps an expired one."""
+        slots = with_key(slots, len(self._index))
+        _refuse(slots, self._values.records.rows[slots, 0] < 0, "has no value: call insert or touch first")
+        return slots
+
     def _parts(self) -> dict[str, KeyedRows | Timers]:
         """Return what has changes of its own, beside the keys, by the name of its table."""
         parts = {"rows": self._rows, "timers": self._timers}
@@ -581,7 +624,11 @@ class KeyedState:
         """Remove the values of ``slots``, each once, and the keys that have no timers."""
         if len(slots):
             self._clear(slots)
-            self._drop_keys(slots if self._timers is None else slots[~self._timers.pending(slots)])
+            if self._timers is not None:
+                pending = self._timers.pending(slots)
+                self._values.stay_empty(slots[pending])
+                slots = slots[~pending]
+            self._drop_keys(slots)
 
     def _drop_keys(self, slots: Slots) -> None:
         """Remove the keys of ``slots``, each once; their records are empty."""
@@ -605,3 +652,8 @@ class KeyedState:
         if len(self._fired):
             fired, self._fired = self._fired, np.empty(0, np.int32)
             self._drop_bare(fired)
+
+
+def _refuse(slots: Slots, valid: npt.NDArray[np.bool_], reason: str) -> None:
+    if not valid.all():
+        raise ValueError(f"slot {slots[~valid][0]} {reason}")

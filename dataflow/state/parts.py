@@ -2,8 +2,8 @@
 
 A state is a log of rows: a *base* has every key, a *delta* the keys that were written or deleted since an earlier
 checkpoint. Each row begins with the key columns, so that a table can be split by key group, and ends with ``/live``:
-whether the key has a value, or is deleted. Of several rows of a key the last counts; in one delta deleted keys come
-before written ones, because a key may be deleted and come back.
+whether the key has a value. A key without a value is deleted, unless the table of timers has some of it. Of several
+rows of a key the last counts; in one delta, keys without a value come first, because they may have one again.
 """
 
 from __future__ import annotations
