@@ -3,7 +3,8 @@
 Between two checkpoints is an *interval*: the slots that were written in it, those whose keys were removed, and those
 that were emptied: their key stays, because it has timers, and its value is gone. A delta since checkpoint c has the
 intervals after c. The intervals of a checkpoint that failed, or is still being written, stay and belong to the next
-delta as well.
+delta as well. The oldest of many intervals are merged: a delta since a checkpoint within a merged interval has all of
+it, which says more than it must, and nothing that is wrong.
 
 A removed slot keeps its key while a checkpoint may have to say that the key is gone. A key that came and went within
 one interval is in no checkpoint, so nothing needs to be said of it.
@@ -32,6 +33,8 @@ from dataflow.state.index import Slots
 __all__ = ["Changes", "Delta"]
 
 _NONE: Slots = np.empty(0, np.int32)
+_SEVERAL = 8
+"""Intervals that are kept apart; more checkpoints than that are hardly ever written at the same time."""
 _FEW = 1 << 16
 """Removed slots that may always wait for a checkpoint."""
 
@@ -102,6 +105,13 @@ class _Interval:
             self.emptied = _padded(self.emptied, capacity // 4)
         mark_rows(slots[~self.are_new(slots)], self.emptied)
 
+    def merged(self, later: _Interval) -> _Interval:
+        """Return this interval and the next as one; both may still be read. A key is new if it was so in this one."""
+        one = _Interval(0)
+        one.marks, one.emptied = _union(self.marks, later.marks), _union(self.emptied, later.emptied)
+        one.removed = [np.concatenate([*self.removed, *later.removed, _NONE])]
+        return one
+
     def are_new(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """Return which of the keys of ``slots`` are in no earlier checkpoint."""
         return (self.new[slots >> 3] >> (slots & 7)) & 1 == 1
@@ -123,6 +133,7 @@ class Changes:
         self._current: _Interval | None = None
         self._closed: list[tuple[int, _Interval]] = []  # with the checkpoint that ended each
         self._horizon = 0  # the intervals are complete since this checkpoint
+        self._last: int | None = None  # the last checkpoint of this state
         self.waiting = 0
         """Removed slots in all intervals: they cannot be used again before a checkpoint is durable."""
 
@@ -166,10 +177,20 @@ class Changes:
             self.waiting += len(known)
 
     def close(self, checkpoint: int, since: int | None, capacity: int) -> Delta | None:
-        """End the interval with ``checkpoint``; return the changes since checkpoint ``since``, or None for all."""
+        """End the interval with ``checkpoint``; return the changes since checkpoint ``since``, or None for all.
+
+        Raises: ValueError unless ``checkpoint`` is above those before, and ``since`` one of them or restored.
+        """
+        if self._last is not None and checkpoint <= self._last:
+            raise ValueError(f"checkpoint {checkpoint} comes after checkpoint {self._last}: expected a higher number")
+        last = checkpoint - 1 if self._last is None else self._last
+        if since is not None and since > last:
+            raise ValueError(f"checkpoint {checkpoint} cannot begin at checkpoint {since}, the last one was {last}")
+        self._last = checkpoint
         complete = self._current is not None and since is not None and since >= self._horizon
         if self._current is not None:
             self._closed.append((checkpoint, self._current))
+            self._merge_oldest()
         else:
             self._horizon = checkpoint
         self._current = _Interval(capacity)
@@ -185,6 +206,12 @@ class Changes:
                 chosen[: len(interval.marks)] |= interval.marks
         removed = [slots for interval in intervals for slots in interval.removed]
         return Delta(chosen, removed, [interval.emptied for interval in intervals if len(interval.emptied)])
+
+    def _merge_oldest(self) -> None:
+        """Merge the two oldest intervals if there are too many: those of checkpoints that failed pile up."""
+        if len(self._closed) > _SEVERAL:
+            (_, older), (ended, newer) = self._closed[:2]
+            self._closed[:2] = [(ended, older.merged(newer))]
 
     def durable(self, checkpoint: int) -> None:
         """Forget what ``checkpoint`` and those before it hold."""
@@ -212,6 +239,12 @@ class Changes:
         for slots in interval.removed:
             self.waiting -= len(slots)
             self._free(slots)
+
+
+def _union(bits: Bitmap, more: Bitmap) -> Bitmap:
+    union = _padded(bits, max(len(bits), len(more)))
+    union[: len(more)] |= more
+    return union
 
 
 def _padded(bits: Bitmap, size: int) -> Bitmap:

@@ -115,14 +115,20 @@ class KeyedValues:
         self._reset(slots, kept=0)
 
     def expired(self, now: int, limit: int) -> Slots:
-        """Return slots whose values have expired, of the next ``limit`` slots of a sweep that goes on for ever."""
+        """Return slots whose values have expired, of the next ``limit`` slots of a sweep that never ends."""
         from dataflow.state.kernels.keyed import find_expired
 
         count = len(self.index)
         start = self._sweep if self._sweep < count else 0
-        self._sweep = stop = min(start + limit, count)
-        found = np.empty(stop - start, np.int32)
-        return found[: find_expired(self.records.rows, start, stop, self.stamp, self.length, now, found)]
+        looked_at = min(limit, count)
+        stop = min(start + looked_at, count)
+        found, listed = np.empty(looked_at, np.int32), 0
+        for first, last in ((start, stop), (0, looked_at - (stop - start))):
+            left = found[listed:]
+            listed += find_expired(self.records.rows, first, last, self.stamp, self.length, now, left)
+            if last > first:
+                self._sweep = last
+        return found[:listed]
 
     def bare(self, slots: Slots) -> Slots:
         """Return those of ``slots`` that have no value."""

@@ -121,7 +121,8 @@ def stored_keys(
     def pieces(slots: Slots | range, records: Rows) -> Iterator[pa.RecordBatch]:
         live = records[:, 0] < 0
         if not live.all():
-            slots, records = np.asarray(slots, np.int32)[live], records[live]
+            numbers = np.arange(slots.start, slots.stop, dtype=np.int32) if isinstance(slots, range) else slots
+            slots, records = numbers[live], records[live]
 
         def size(piece: slice) -> int:
             return known.text_bytes(slots[piece]) + store.text_bytes(records[piece])
