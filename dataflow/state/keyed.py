@@ -172,8 +172,15 @@ class KeyIndex:
             self._null_slots = tuple([slot for slot in self._null_slots if slot not in slots])
 
     def _check(self, columns: Sequence[pa.Array]) -> None:
-        assert all([_fits(column.type, type_) for column, type_ in zip(columns, self.schema.types, strict=True)]), (
-            f"key columns of types {[str(column.type) for column in columns]}, expected {self.schema.types}"
+        expected = self.schema.types
+        fitting = [isinstance(c, pa.Array) and _fits(c.type, t) for c, t in zip(columns, expected, strict=False)]
+        if len(fitting) == len(columns) == len(expected) and all(fitting) and len({len(c) for c in columns}) == 1:
+            return
+        keys = dict(zip(self.schema.names, map(str, expected), strict=True))
+        shown = [f"{type(c).__name__} of {len(c)} {getattr(c, 'type', 'values')}" for c in columns]
+        raise SchemaMismatch(
+            f"the keys of this state are {keys}, got {shown}: pass one pa.Array of the type of each, all of one length "
+            "(combine_chunks() makes one of a ChunkedArray)"
         )
 
     def _rows_of_words(self, columns: Sequence[pa.Array], code: Callable[[Interner, pa.Array], Words]) -> Words:

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch, ConfigurationError
 from dataflow.state.arguments import Times, maybe_absent, of_keys, one_a_row, row_times, with_key
-from dataflow.state.columns import RecordColumns, WordColumns
+from dataflow.state.columns import RecordColumns, WordColumns, check_distinct
 from dataflow.state.copy_on_write import Readers
 from dataflow.state.index import Slots
 from dataflow.state.keyed import index_kernels
@@ -59,7 +59,8 @@ class KeyedState:
     Rows belong to the value of their key: they go when it is deleted or expires. If the state has rows alone, neither
     columns nor words, a key goes with its last row.
 
-    Raises: SchemaMismatch for types that cannot be keys or state; ConfigurationError for too many columns.
+    Raises: SchemaMismatch for types that cannot be keys or state, and for two columns with one name;
+    ConfigurationError for too many columns, or a negative number of words.
 
     >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({"total": pa.int64()}))
     >>> slots, fresh = state.insert([pa.array([7, 8, 7])])
@@ -80,6 +81,7 @@ class KeyedState:
         ttl: Ttl | None = None,
         expected: int = 0,
     ) -> None:
+        check_distinct(keys)
         self._readers = Readers()
         self._columns: RecordColumns = WordColumns(columns, words) if isinstance(columns, pa.Schema) else columns
         self._values = KeyedValues(keys, self._columns, self._readers, ttl=ttl, expected=expected)
@@ -173,9 +175,12 @@ class KeyedState:
         """
         self._readers.settle()
         self._drop_fired()
-        slots, rows = self._values.enter(keys)
         if self._values.stamp or self._timers is not None:
+            count = len(keys[0]) if len(keys) else 0
+            now, stamps = row_times(now, count, "now"), row_times(stamps, count, "stamps")
+            slots, _ = self._values.enter(keys)
             return slots, self._touch(slots, now, stamps)
+        slots, rows = self._values.enter(keys)
         self._values.change(slots)
         return slots, self._values.set_live(slots, rows)
 
@@ -365,6 +370,7 @@ class KeyedState:
         """
         slots = self._of_keys(slots)
         dues = one_a_row(dues, len(slots), "dues")
+        _check_domain(domain)
         if self._has_ended:
             self.dropped_timers += len(slots)
             return
@@ -382,6 +388,7 @@ class KeyedState:
         >>> state.next_due() is None
         True
         """
+        _check_domain(domain)
         slots = maybe_absent(slots, len(self._index))
         dues = one_a_row(dues, len(slots), "dues")
         if self._timers is not None:
@@ -407,6 +414,7 @@ class KeyedState:
         >>> state.due(100)[0].tolist()
         []
         """
+        _check_domain(domain)
         if self._timers is None:
             return np.empty(0, np.int64), np.empty(0, np.int32)
         self._drop_fired()
@@ -436,6 +444,7 @@ class KeyedState:
         >>> KeyedState(pa.schema({"k": pa.int64()}), pa.schema({})).next_due() is None
         True
         """
+        _check_domain(domain)
         return None if self._timers is None else self._timers.next_due(domain)
 
     def expire(self, now: int, limit: int) -> int:
@@ -657,3 +666,8 @@ class KeyedState:
 def _refuse(slots: Slots, valid: npt.NDArray[np.bool_], reason: str) -> None:
     if not valid.all():
         raise ValueError(f"slot {slots[~valid][0]} {reason}")
+
+
+def _check_domain(domain: TimeDomain) -> None:
+    if not isinstance(domain, TimeDomain):
+        raise TypeError(f"domain is TimeDomain.EVENT or TimeDomain.CLOCK, got {domain!r}")
