@@ -192,6 +192,12 @@ class WordColumns:
     def forget(self, slots: Slots) -> None:
         """Do nothing: a stored value that no record refers to is dropped when its memory is needed."""
 
+    def clear(self) -> None:
+        """Give back the memory of stored values; no record refers to one."""
+        for column in self._columns:
+            if column.kept is not None:
+                column.kept.clear()
+
     def read(self, records: Rows, names: Sequence[str]) -> pa.RecordBatch:
         """Return the columns ``names`` of copied ``records``; all columns for no names."""
         columns = [self._known(name) for name in names] or self._columns

@@ -68,6 +68,10 @@ class KeyIndex:
         if not len(key_schema):
             raise SchemaMismatch("keyed state needs at least one key column")
         self.schema = wide_schema(key_schema)
+        self._begin(expected)
+
+    def _begin(self, expected: int) -> None:
+        key_schema = self.schema
         capacity = max(_FIRST, 1 << (expected - 1).bit_length())
         single = len(key_schema) == 1
         self._interners = [_interner(field, capacity if single else _FIRST, counted=not single) for field in key_schema]
@@ -105,6 +109,16 @@ class KeyIndex:
     def text_bytes(self) -> int:
         """The bytes of all text among the keys."""
         return sum([interner.nbytes for interner in self._interners if interner is not None])
+
+    @property
+    def is_free(self) -> bool:
+        """Whether there is no key, and no slot that waits for a reader or a checkpoint."""
+        return not self.live and self._numbered.free == len(self)
+
+    def clear(self) -> None:
+        """Give back the memory of an index that ``is_free``. What readers have of it stays as it is."""
+        assert self.is_free, f"the index has {self.live} keys, and {self._numbered.free} of {len(self)} slots are free"
+        self._begin(0)
 
     def reserve(self, keys: int) -> None:
         """Make room for ``keys`` keys at once, unless they are text. The index has had none."""

@@ -37,6 +37,8 @@ from dataflow.state.ttl import Ttl
 __all__ = ["KeyedState", "Times", "Ttl"]
 
 _LEAST = -(2**63)
+_MANY = 1 << 16
+"""Slots whose memory is given back when the last key has gone."""
 
 
 class KeyedState:
@@ -173,8 +175,7 @@ class KeyedState:
         >>> state.insert([pa.array([1, 1, 1])], times, times)[1].tolist()
         [True, False, True]
         """
-        self._readers.settle()
-        self._drop_fired()
+        self._settle()
         if self._values.stamp or self._timers is not None:
             count = len(keys[0]) if len(keys) else 0
             now, stamps = row_times(now, count, "now"), row_times(stamps, count, "stamps")
@@ -344,8 +345,7 @@ class KeyedState:
         >>> state.drop_before(2), state.live
         (1, 1)
         """
-        self._readers.settle()
-        self._drop_fired()
+        self._settle()
         dropped, had = self._row_store.drop_before(time, None if slots is None else of_keys(slots, len(self._index)))
         if self._has_only_rows:
             self._drop_values(had[self._row_store.counts(had) == 0])
@@ -461,8 +461,7 @@ class KeyedState:
         >>> state.expire(10, limit=100), state.live
         (1, 1)
         """
-        self._readers.settle()
-        self._drop_fired()
+        self._settle()
         if not self._values.stamp:
             return 0
         expired = self._values.expired(now, limit)
@@ -655,6 +654,23 @@ class KeyedState:
             if len(bare):
                 self.change(bare)
                 self._drop_keys(bare)
+
+    def _settle(self) -> None:
+        """Do what waited for a moment at which no caller has slots that are valid."""
+        self._readers.settle()
+        self._drop_fired()
+        if len(self._index) > _MANY and self._index.is_free:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """Begin with small tables again, after the last of many keys has gone."""
+        self._values.clear_tables()
+        if isinstance(self._columns, WordColumns):
+            self._columns.clear()
+        if self._rows is not None:
+            self._rows = KeyedRows(self._index.schema, self._rows.schema, self._readers)
+        if self._timers is not None:
+            self._timers = Timers(self._index.schema, self._readers)
 
     def _drop_fired(self) -> None:
         """Remove the keys of the last ``due`` that have neither a value nor a timer any more."""

@@ -143,6 +143,13 @@ class KeyedValues:
         self.index.remove(slots)
         self.changes.remove(slots)
 
+    def clear_tables(self) -> None:
+        """Give back the memory of keys and records, of which none is left; the next checkpoint is a base."""
+        self.index.clear()
+        self.records.clear()
+        self.changes.give_up()
+        self._sweep = 0
+
     def freeze(self, checkpoint: int, since: int | None, reading: Reading) -> tuple[pa.RecordBatchReader, Delta | None]:
         """Return the rows of a checkpoint, and what they are of: all keys (None), or those that changed."""
         delta = self.changes.close(checkpoint, since, len(self.records.rows))

@@ -464,7 +464,7 @@ def run(
     made = runs(kind, ttl, seed, shape)
     for _ in range(steps):
         operation = made.rng.choices(list(OPERATIONS), list(OPERATIONS.values()))[0]
-        operation(made)
+        getattr(made, operation.__name__)()
         made.check()
     return made
 
