@@ -47,16 +47,22 @@ class KeyedState:
     Args:
         keys: the key columns: numbers, times, text, binary, decimals, or dictionaries of them. Null, NaN and -0.0 are
             keys as everywhere: null is a key of its own, all NaNs are one, -0.0 is 0.0.
-        columns: the state columns, of the same types but dictionaries; or columns that kernels fold into
-            (``dataflow.state.columns.RecordColumns``).
-        words: 64-bit words of each record for kernels: words 1 to ``words`` of ``records``. They begin as zero.
+        columns: the state columns, of the same types but dictionaries; or a ``dataflow.state.columns.RecordColumns``,
+            whose records are changed directly by *kernels*: functions compiled with numba.
+        words: 64-bit words of each record that kernels of yours change directly: words 1 to ``words`` of ``records``.
+            They begin as zero.
         rows: the columns of rows, any number for each key (``append``, ``between``, ``drop_before``); the types are
             those of state columns. None: there are none.
         ttl: when values expire; None: never.
         expected: the estimated number of keys; it sizes the memory and is no limit.
 
-    A *slot* is the int32 number of a key. It stays valid until its key is deleted or expires, so fetch slots again for
-    every batch. Times are microseconds: of event time, or of the clock, but not of both in one state.
+    A *slot* is the int32 number of a key; -1 is that of a key that is not there. Methods that write, and ``keys``,
+    refuse -1 and slots whose key is gone. ``delete``, ``cancel_timers`` and ``drop_before`` skip them. For ``visible``,
+    ``read`` and ``between``, -1 has no value and no rows. A slot is valid until its key is deleted or expires, or until
+    the next ``insert`` if it has no value, so fetch slots again for every batch.
+
+    Times are microseconds: of event time, or of the clock, but not of both in one state. Slots and times may be any
+    integers; numpy arrays of int32 and int64 are not converted.
 
     Rows belong to the value of their key: they go when it is deleted or expires. If the state has rows alone, neither
     columns nor words, a key goes with its last row.
@@ -167,8 +173,11 @@ class KeyedState:
             now: the time of each row, for values that expire: the greater of row time and watermark, or the clock.
             stamps: the time at which each row writes its key: its row time, or the clock.
 
-        Returns: one slot a row, valid until the next call, and whether each row found no visible value. Rows are taken
-        in order: a row finds what the rows before it wrote. A value that had expired is empty again.
+        Returns: one slot a row, and whether each row found no visible value. The array of slots is overwritten by the
+        next ``insert``; copy it to keep it. Rows are taken in order: a row finds what the rows before it wrote. A value
+        that had expired is empty again.
+
+        Raises: SchemaMismatch for other key columns; ValueError for a wrong number of times.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), ttl=Ttl(10))
         >>> times = np.array([0, 9, 19])
@@ -186,7 +195,12 @@ class KeyedState:
         return slots, self._values.set_live(slots, rows)
 
     def touch(self, slots: Slots, now: Times = 0, stamps: Times = 0) -> npt.NDArray[np.bool_]:
-        """Prepare ``slots`` for writing, as ``insert`` does; return whether each row found no visible value.
+        """Prepare ``slots`` for ``write`` or ``append``; return whether each row found no visible value.
+
+        Call it before ``write`` for slots from ``find`` or ``due``: it saves the old record for running checkpoints,
+        renews the ttl, and empties an expired value. ``insert`` does so itself.
+
+        Raises: ValueError for slots without a key, or a wrong number of times.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({"x": pa.int64()}))
         >>> inserted = state.insert([pa.array([1])])
@@ -204,7 +218,12 @@ class KeyedState:
         return fresh
 
     def change(self, slots: Slots) -> None:
-        """Prepare records of ``slots`` for a change by their owner that is no write of the key.
+        """Prepare records of ``slots`` for a change that does not renew the ttl.
+
+        Call it before changing a record in a way that must not renew its ttl, e.g. clearing a mark. It saves the old
+        record for running checkpoints, as ``touch`` does.
+
+        Raises: ValueError for slot -1.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), words=1)
         >>> slots, fresh = state.insert([pa.array([1])])
@@ -214,7 +233,7 @@ class KeyedState:
         self._values.change(with_key(slots, len(self._index)))
 
     def delete(self, slots: Slots) -> None:
-        """Remove the keys of ``slots``, with their values, rows and timers.
+        """Remove the keys of ``slots``, with their values, rows and timers; slots without a key are skipped.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}))
         >>> slots, fresh = state.insert([pa.array([1, 2])])
@@ -361,6 +380,8 @@ class KeyedState:
             dues: the due time of each row, microseconds; a past one fires with the next ``due``.
             domain: whether they wait for event time or the clock.
 
+        Raises: ValueError for slots without a key, or a wrong number of due times.
+
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}))
         >>> slots, fresh = state.insert([pa.array([1, 2])])
         >>> state.set_timers(slots, np.array([9, 5]))
@@ -379,7 +400,7 @@ class KeyedState:
         self._timers.set(slots, dues, domain)
 
     def cancel_timers(self, slots: Slots, dues: npt.NDArray[np.int64], domain: TimeDomain = TimeDomain.EVENT) -> None:
-        """Remove timers; rows without a registered timer are skipped.
+        """Remove timers; rows without a registered timer, and slot -1, are skipped. Slots of ``due`` stay valid.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}))
         >>> slots, fresh = state.insert([pa.array([1])])
@@ -408,7 +429,7 @@ class KeyedState:
             limit: at most so many; call again until none comes.
 
         Returns: due times and slots. A slot whose value has expired has no ``visible`` value; it stays valid until the
-        next call of ``due``, ``expire`` or ``insert``.
+        next call of ``due``, ``expire``, ``insert``, ``drop_before`` or ``delete``.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}))
         >>> state.due(100)[0].tolist()
@@ -448,11 +469,12 @@ class KeyedState:
         return None if self._timers is None else self._timers.next_due(domain)
 
     def expire(self, now: int, limit: int) -> int:
-        """Remove some values that have expired: a bounded part of a sweep that goes on with the next call.
+        """Remove some values that have expired: a bounded part of a sweep that the next call continues.
 
         Args:
             now: the watermark, or the clock.
-            limit: the number of slots to look at.
+            limit: the number of slots to look at, those of removed keys included. After the last slot the sweep begins
+                again with the first.
 
         Returns: the number of values removed. A key with timers stays, without a value, until its last one has fired.
 
@@ -471,7 +493,7 @@ class KeyedState:
     # --- checkpoints
 
     def freeze(self, checkpoint: int, since: int | None = None) -> Mapping[str, pa.RecordBatchReader]:
-        """Return readers of the state of this moment, to be read on any one thread while the state changes on.
+        """Return readers of the state of this moment, to be read on any one thread while the state changes.
 
         Args:
             checkpoint: the number of the checkpoint that the readers are for; each call has a higher one.
@@ -479,6 +501,8 @@ class KeyedState:
                 If too much was deleted since, they have all as well; each part of a checkpoint says which it is.
 
         Returns: a reader for each table; the first columns of each are the key's.
+
+        Raises: ValueError if ``checkpoint`` is not above the last one, or ``since`` is.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}))
         >>> inserted = state.insert([pa.array([1, 2])])

@@ -4,8 +4,8 @@ Keys have slots (``dataflow.state.keyed``); a slot has a record of 64-bit words 
 a Python object per key. A record is copied when it is first written after a snapshot
 (``dataflow.state.copy_on_write``), and listed for the next one (``dataflow.state.changes``).
 
-Bit 0 of word 0 is the owner's mark that a record may not expire; the sign bit means that the key has a value. A key
-without a value has timers, or is about to be removed.
+Bit 0 of word 0 is set while an aggregate still has to emit the key, whose value may not expire then; the sign bit means
+that the key has a value. A key without a value has timers, or is about to be removed.
 """
 
 from __future__ import annotations
