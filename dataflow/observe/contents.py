@@ -163,7 +163,7 @@ def operators_table(sheet: CheckpointSheet) -> Table:
 
     result = _table("operator", "kind", "subtasks", "rows of state", "in-flight rows", "repeated deliveries")
     for line in sheet.operators:
-        state = ", ".join(f"{rows:,} {table}" for table, rows in line.tables.items()) or "none"
+        state = ", ".join(f"{table}: {rows:,}" for table, rows in line.tables.items()) or "none"
         cells = (line.name, line.kind, f"{line.parallelism}", state, f"{line.in_flight_rows:,}", f"{line.duplicated:,}")
         result.add_row(*[Text(printable(cell)) for cell in cells])
     return result

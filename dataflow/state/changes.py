@@ -1,8 +1,10 @@
 """Which slots of keyed state changed since a checkpoint, so that the next one need not write the others.
 
-Between two checkpoints is an *interval*: the slots that were written in it, and those whose keys were removed. A delta
-since checkpoint c has the intervals after c. The intervals of a checkpoint that failed, or is still being written, stay
-and belong to the next delta as well.
+Between two checkpoints is an *interval*: the slots that were written in it, those whose keys were removed, and those
+that were emptied: their key stays, because it has timers, and its value is gone. A delta since checkpoint c has the
+intervals after c. The intervals of a checkpoint that failed, or is still being written, stay and belong to the next
+delta as well. The oldest of many intervals are merged: a delta since a checkpoint within a merged interval has all of
+it, which says more than it must, and nothing that is wrong.
 
 A removed slot keeps its key while a checkpoint may have to say that the key is gone. A key that came and went within
 one interval is in no checkpoint, so nothing needs to be said of it.
@@ -23,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dataflow.state.copy_on_write import CHUNK, Bitmap, empty_bitmap
 from dataflow.state.index import Slots
@@ -30,6 +33,8 @@ from dataflow.state.index import Slots
 __all__ = ["Changes", "Delta"]
 
 _NONE: Slots = np.empty(0, np.int32)
+_SEVERAL = 8
+"""Intervals that are kept apart; more checkpoints than that are hardly ever written at the same time."""
 _FEW = 1 << 16
 """Removed slots that may always wait for a checkpoint."""
 
@@ -40,10 +45,13 @@ class Delta:
 
     Attributes:
         chosen: a bit for each slot that was written; not changed any more.
+        removed: the slots whose keys were removed.
+        emptied: bits of slots that lost their value while their key stayed; some may have a value again.
     """
 
     chosen: Bitmap
     removed: Sequence[Slots]
+    emptied: Sequence[Bitmap] = ()
 
     def slots(self) -> Iterator[Slots]:
         """Yield the slots that were written, in ascending order, about ``CHUNK`` at a time; some may have no value."""
@@ -61,8 +69,10 @@ class Delta:
             yield np.concatenate(found)
 
     def gone(self) -> Slots:
-        """Return the slots whose keys were removed."""
-        return np.concatenate([*self.removed, _NONE])
+        """Return the slots whose keys were removed, or lost their value, each once."""
+        removed = np.concatenate([*self.removed, _NONE])
+        emptied = [np.flatnonzero(np.unpackbits(bits, bitorder="little")).astype(np.int32) for bits in self.emptied]
+        return np.unique(np.concatenate([removed, *emptied])) if emptied else removed
 
 
 class _Interval:
@@ -71,6 +81,7 @@ class _Interval:
     def __init__(self, capacity: int) -> None:
         self.marks = empty_bitmap(capacity)
         self.new = empty_bitmap(capacity)
+        self.emptied = empty_bitmap(0)  # few states have such slots
         self.removed: list[Slots] = []
 
     def note(self, slots: Slots, capacity: int) -> None:
@@ -85,6 +96,25 @@ class _Interval:
 
         self._make_room(capacity)
         mark_rows(slots, self.new)
+
+    def note_emptied(self, slots: Slots, capacity: int) -> None:
+        """Record that the keys of ``slots`` lost their values; nothing needs to be said of those that are new."""
+        from dataflow.state.kernels.copy_on_write import mark_rows
+
+        if capacity > 8 * len(self.emptied):
+            self.emptied = _padded(self.emptied, capacity // 4)
+        mark_rows(slots[~self.are_new(slots)], self.emptied)
+
+    def merged(self, later: _Interval) -> _Interval:
+        """Return this interval and the next as one; both may still be read. A key is new if it was so in this one."""
+        one = _Interval(0)
+        one.marks, one.emptied = _union(self.marks, later.marks), _union(self.emptied, later.emptied)
+        one.removed = [np.concatenate([*self.removed, *later.removed, _NONE])]
+        return one
+
+    def are_new(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        """Return which of the keys of ``slots`` are in no earlier checkpoint."""
+        return (self.new[slots >> 3] >> (slots & 7)) & 1 == 1
 
     def _make_room(self, capacity: int) -> None:
         if capacity > 8 * len(self.marks):
@@ -103,6 +133,7 @@ class Changes:
         self._current: _Interval | None = None
         self._closed: list[tuple[int, _Interval]] = []  # with the checkpoint that ended each
         self._horizon = 0  # the intervals are complete since this checkpoint
+        self._last: int | None = None  # the last checkpoint of this state
         self.waiting = 0
         """Removed slots in all intervals: they cannot be used again before a checkpoint is durable."""
 
@@ -125,12 +156,17 @@ class Changes:
         if self._current is not None:
             self._current.note_new(slots, capacity)
 
+    def note_emptied(self, slots: Slots, capacity: int) -> None:
+        """Record that ``slots``, which are written, lost their values, and that their keys stay."""
+        if self._current is not None and len(slots):
+            self._current.note_emptied(slots, capacity)
+
     def remove(self, slots: Slots) -> None:
         """Record that the keys of ``slots`` were removed."""
         if self._current is None:
             self._free(slots)
             return
-        new = (self._current.new[slots >> 3] >> (slots & 7)) & 1 == 1
+        new = self._current.are_new(slots)
         known = slots[~new]
         if new.any():
             bits = np.left_shift(1, slots[new] & 7).astype(np.uint8)
@@ -141,10 +177,20 @@ class Changes:
             self.waiting += len(known)
 
     def close(self, checkpoint: int, since: int | None, capacity: int) -> Delta | None:
-        """End the interval with ``checkpoint``; return the changes since checkpoint ``since``, or None for all."""
+        """End the interval with ``checkpoint``; return the changes since checkpoint ``since``, or None for all.
+
+        Raises: ValueError unless ``checkpoint`` is above those before, and ``since`` one of them or restored.
+        """
+        if self._last is not None and checkpoint <= self._last:
+            raise ValueError(f"checkpoint {checkpoint} comes after checkpoint {self._last}: expected a higher number")
+        last = checkpoint - 1 if self._last is None else self._last
+        if since is not None and since > last:
+            raise ValueError(f"checkpoint {checkpoint} cannot begin at checkpoint {since}, the last one was {last}")
+        self._last = checkpoint
         complete = self._current is not None and since is not None and since >= self._horizon
         if self._current is not None:
             self._closed.append((checkpoint, self._current))
+            self._merge_oldest()
         else:
             self._horizon = checkpoint
         self._current = _Interval(capacity)
@@ -158,7 +204,14 @@ class Changes:
             chosen = _padded(largest, max(len(largest), -(-capacity // 8)))
             for interval in intervals:
                 chosen[: len(interval.marks)] |= interval.marks
-        return Delta(chosen, [slots for interval in intervals for slots in interval.removed])
+        removed = [slots for interval in intervals for slots in interval.removed]
+        return Delta(chosen, removed, [interval.emptied for interval in intervals if len(interval.emptied)])
+
+    def _merge_oldest(self) -> None:
+        """Merge the two oldest intervals if there are too many: those of checkpoints that failed pile up."""
+        if len(self._closed) > _SEVERAL:
+            (_, older), (ended, newer) = self._closed[:2]
+            self._closed[:2] = [(ended, older.merged(newer))]
 
     def durable(self, checkpoint: int) -> None:
         """Forget what ``checkpoint`` and those before it hold."""
@@ -186,6 +239,12 @@ class Changes:
         for slots in interval.removed:
             self.waiting -= len(slots)
             self._free(slots)
+
+
+def _union(bits: Bitmap, more: Bitmap) -> Bitmap:
+    union = _padded(bits, max(len(bits), len(more)))
+    union[: len(more)] |= more
+    return union
 
 
 def _padded(bits: Bitmap, size: int) -> Bitmap:

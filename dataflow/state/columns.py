@@ -20,7 +20,7 @@ from dataflow.state.copy_on_write import Readers, RecordRows, Rows
 from dataflow.state.index import Slots
 from dataflow.state.kept import KEPT_KERNELS, KeptBytes, KeptValues
 
-__all__ = ["PIECE_BYTES", "RecordColumns", "Store", "WordColumns"]
+__all__ = ["PIECE_BYTES", "RecordColumns", "Store", "WordColumns", "check_distinct"]
 
 PIECE_BYTES = 8 << 20
 """Bytes of text and lists in a batch of a checkpoint, unless one row has more; and of its other columns."""
@@ -114,6 +114,13 @@ class _Column:
             self.kept.settle(rows, slots, array)
 
 
+def check_distinct(schema: pa.Schema) -> None:
+    """Raise SchemaMismatch if two columns of keyed state have one name."""
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise SchemaMismatch(f"keyed state has several columns with the names {twice}: rename them")
+
+
 def _last_of_each(slots: Slots) -> npt.NDArray[np.intp]:
     """Return the last row of each slot."""
     _, first = np.unique(slots[::-1], return_index=True)
@@ -130,6 +137,9 @@ class WordColumns:
     def __init__(self, schema: pa.Schema, words: int) -> None:
         if len(schema) > _MOST:
             raise ConfigurationError(f"keyed state has at most {_MOST} columns, got {len(schema)}")
+        if words < 0:
+            raise ConfigurationError(f"the words of a record are zero or more, got words={words}")
+        check_distinct(schema)
         self._columns = [self._column(field, i, words) for i, field in enumerate(schema)]
         self._by_name = {column.name: column for column in self._columns}
         self.stored = pa.schema([*[pa.field(f"word {i}", pa.int64()) for i in range(words)], *schema])
@@ -181,6 +191,12 @@ class WordColumns:
 
     def forget(self, slots: Slots) -> None:
         """Do nothing: a stored value that no record refers to is dropped when its memory is needed."""
+
+    def clear(self) -> None:
+        """Give back the memory of stored values; no record refers to one."""
+        for column in self._columns:
+            if column.kept is not None:
+                column.kept.clear()
 
     def read(self, records: Rows, names: Sequence[str]) -> pa.RecordBatch:
         """Return the columns ``names`` of copied ``records``; all columns for no names."""

@@ -124,6 +124,10 @@ class RecordRows(CopyOnWriteRows):
             grown[: held - 1] = self.rows[:-1]
             self.replace(grown)
 
+    def clear(self) -> None:
+        """Begin with few rows again, none of which is in use."""
+        self.replace(self._allocate(_FIRST))
+
     def _allocate(self, capacity: int) -> Rows:
         width = len(self.template)
         memory = fresh_words(capacity * width + 8)

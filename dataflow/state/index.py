@@ -58,6 +58,11 @@ class _Index:
         """The rows of the last lookup whose key was new, in order; valid until the next lookup."""
         return self._fresh[: self._state[3]]
 
+    @property
+    def free(self) -> int:
+        """The number of slots that were released and not used again."""
+        return int(self._state[2])
+
     def release(self, slots: Slots) -> None:
         """Let new keys have ``slots``, whose keys were removed."""
         used = int(self._state[2])

@@ -68,6 +68,11 @@ class Interner:
         return int(self._state[4])
 
     @property
+    def free(self) -> int:
+        """The number of codes that were released and not used again."""
+        return int(self._state[2])
+
+    @property
     def null_code(self) -> int | None:
         """The code of null, or None if it has none."""
         code = int(self._state[1])

@@ -54,6 +54,10 @@ class KeptBytes:
         self._word = word
         self._flag = flag
         self._dtype = dtype
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin without values; no record refers to one. What readers have of them stays as it is."""
         self._state = np.zeros(2, np.int64)  # number of values, bytes used of the arena
         self._places = np.zeros((_FEW, 2), np.int64)  # records without a value hold 0, and value 0 may not exist
         self._arena = np.empty(_FEW, np.uint8)

@@ -68,6 +68,10 @@ class KeyIndex:
         if not len(key_schema):
             raise SchemaMismatch("keyed state needs at least one key column")
         self.schema = wide_schema(key_schema)
+        self._begin(expected)
+
+    def _begin(self, expected: int) -> None:
+        key_schema = self.schema
         capacity = max(_FIRST, 1 << (expected - 1).bit_length())
         single = len(key_schema) == 1
         self._interners = [_interner(field, capacity if single else _FIRST, counted=not single) for field in key_schema]
@@ -105,6 +109,16 @@ class KeyIndex:
     def text_bytes(self) -> int:
         """The bytes of all text among the keys."""
         return sum([interner.nbytes for interner in self._interners if interner is not None])
+
+    @property
+    def is_free(self) -> bool:
+        """Whether there is no key, and no slot that waits for a reader or a checkpoint."""
+        return not self.live and self._numbered.free == len(self)
+
+    def clear(self) -> None:
+        """Give back the memory of an index that ``is_free``. What readers have of it stays as it is."""
+        assert self.is_free, f"the index has {self.live} keys, and {self._numbered.free} of {len(self)} slots are free"
+        self._begin(0)
 
     def reserve(self, keys: int) -> None:
         """Make room for ``keys`` keys at once, unless they are text. The index has had none."""
@@ -172,8 +186,15 @@ class KeyIndex:
             self._null_slots = tuple([slot for slot in self._null_slots if slot not in slots])
 
     def _check(self, columns: Sequence[pa.Array]) -> None:
-        assert all([_fits(column.type, type_) for column, type_ in zip(columns, self.schema.types, strict=True)]), (
-            f"key columns of types {[str(column.type) for column in columns]}, expected {self.schema.types}"
+        expected = self.schema.types
+        fitting = [isinstance(c, pa.Array) and _fits(c.type, t) for c, t in zip(columns, expected, strict=False)]
+        if len(fitting) == len(columns) == len(expected) and all(fitting) and len({len(c) for c in columns}) == 1:
+            return
+        keys = dict(zip(self.schema.names, map(str, expected), strict=True))
+        shown = [f"{type(c).__name__} of {len(c)} {getattr(c, 'type', 'values')}" for c in columns]
+        raise SchemaMismatch(
+            f"the keys of this state are {keys}, got {shown}: pass one pa.Array of the type of each, all of one length "
+            "(combine_chunks() makes one of a ChunkedArray)"
         )
 
     def _rows_of_words(self, columns: Sequence[pa.Array], code: Callable[[Interner, pa.Array], Words]) -> Words:

@@ -23,12 +23,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch, ConfigurationError
-from dataflow.state.columns import RecordColumns, WordColumns
+from dataflow.state.arguments import Times, maybe_absent, of_keys, one_a_row, row_times, with_key
+from dataflow.state.columns import RecordColumns, WordColumns, check_distinct
 from dataflow.state.copy_on_write import Readers
 from dataflow.state.index import Slots
 from dataflow.state.keyed import index_kernels
 from dataflow.state.keyed_rows import KeyedRows
-from dataflow.state.keyed_values import KeyedValues, Times, times
+from dataflow.state.keyed_values import KeyedValues
 from dataflow.state.parts import is_base, owned
 from dataflow.state.timers import TimeDomain, Timers
 from dataflow.state.ttl import Ttl
@@ -36,6 +37,8 @@ from dataflow.state.ttl import Ttl
 __all__ = ["KeyedState", "Times", "Ttl"]
 
 _LEAST = -(2**63)
+_MANY = 1 << 16
+"""Slots whose memory is given back when the last key has gone."""
 
 
 class KeyedState:
@@ -44,21 +47,28 @@ class KeyedState:
     Args:
         keys: the key columns: numbers, times, text, binary, decimals, or dictionaries of them. Null, NaN and -0.0 are
             keys as everywhere: null is a key of its own, all NaNs are one, -0.0 is 0.0.
-        columns: the state columns, of the same types but dictionaries; or columns that kernels fold into
-            (``dataflow.state.columns.RecordColumns``).
-        words: 64-bit words of each record for kernels: words 1 to ``words`` of ``records``. They begin as zero.
+        columns: the state columns, of the same types but dictionaries; or a ``dataflow.state.columns.RecordColumns``,
+            whose records are changed directly by *kernels*: functions compiled with numba.
+        words: 64-bit words of each record that kernels of yours change directly: words 1 to ``words`` of ``records``.
+            They begin as zero.
         rows: the columns of rows, any number for each key (``append``, ``between``, ``drop_before``); the types are
             those of state columns. None: there are none.
         ttl: when values expire; None: never.
         expected: the estimated number of keys; it sizes the memory and is no limit.
 
-    A *slot* is the int32 number of a key. It stays valid until its key is deleted or expires, so fetch slots again for
-    every batch. Times are microseconds: of event time, or of the clock, but not of both in one state.
+    A *slot* is the int32 number of a key; -1 is that of a key that is not there. Methods that write, and ``keys``,
+    refuse -1 and slots whose key is gone. ``delete``, ``cancel_timers`` and ``drop_before`` skip them. For ``visible``,
+    ``read`` and ``between``, -1 has no value and no rows. A slot is valid until its key is deleted or expires, or until
+    the next ``insert`` if it has no value, so fetch slots again for every batch.
+
+    Times are microseconds: of event time, or of the clock, but not of both in one state. Slots and times may be any
+    integers; numpy arrays of int32 and int64 are not converted.
 
     Rows belong to the value of their key: they go when it is deleted or expires. If the state has rows alone, neither
     columns nor words, a key goes with its last row.
 
-    Raises: SchemaMismatch for types that cannot be keys or state; ConfigurationError for too many columns.
+    Raises: SchemaMismatch for types that cannot be keys or state, and for two columns with one name;
+    ConfigurationError for too many columns, or a negative number of words.
 
     >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({"total": pa.int64()}))
     >>> slots, fresh = state.insert([pa.array([7, 8, 7])])
@@ -79,6 +89,7 @@ class KeyedState:
         ttl: Ttl | None = None,
         expected: int = 0,
     ) -> None:
+        check_distinct(keys)
         self._readers = Readers()
         self._columns: RecordColumns = WordColumns(columns, words) if isinstance(columns, pa.Schema) else columns
         self._values = KeyedValues(keys, self._columns, self._readers, ttl=ttl, expected=expected)
@@ -86,7 +97,7 @@ class KeyedState:
         self._rows = None if rows is None else KeyedRows(self._index.schema, rows, self._readers)
         self._has_only_rows = rows is not None and not len(self._columns.stored)
         self._timers: Timers | None = None
-        self._fired: Slots = np.empty(0, np.int32)  # whose last timer may have fired
+        self._fired: Slots = np.empty(0, np.int32)  # whose last timer may have fired, or been cancelled
         self._has_ended = False
         self.dropped_timers = 0
         """Timers that were set after ``end_timers``."""
@@ -139,7 +150,7 @@ class KeyedState:
         ([0, -1], [-1])
         """
         slots = self._index.find(keys)
-        slots[~self.visible(slots, now)] = -1
+        slots[~self._values.visible(slots, now)] = -1
         return slots
 
     def visible(self, slots: Slots, now: Times = 0) -> npt.NDArray[np.bool_]:
@@ -150,7 +161,7 @@ class KeyedState:
         >>> state.visible(np.array([0, -1], np.int32)).tolist()
         [True, False]
         """
-        return self._values.visible(slots, now)
+        return self._values.visible(maybe_absent(slots, len(self._index)), now)
 
     def insert(
         self, keys: Sequence[pa.Array], now: Times = 0, stamps: Times = 0
@@ -162,24 +173,34 @@ class KeyedState:
             now: the time of each row, for values that expire: the greater of row time and watermark, or the clock.
             stamps: the time at which each row writes its key: its row time, or the clock.
 
-        Returns: one slot a row, valid until the next call, and whether each row found no visible value. Rows are taken
-        in order: a row finds what the rows before it wrote. A value that had expired is empty again.
+        Returns: one slot a row, and whether each row found no visible value. The array of slots is overwritten by the
+        next ``insert``; copy it to keep it. Rows are taken in order: a row finds what the rows before it wrote. A value
+        that had expired is empty again.
+
+        Raises: SchemaMismatch for other key columns; ValueError for a wrong number of times.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), ttl=Ttl(10))
         >>> times = np.array([0, 9, 19])
         >>> state.insert([pa.array([1, 1, 1])], times, times)[1].tolist()
         [True, False, True]
         """
-        self._readers.settle()
-        self._drop_fired()
-        slots, rows = self._values.enter(keys)
+        self._settle()
         if self._values.stamp or self._timers is not None:
-            return slots, self.touch(slots, now, stamps)
-        self.change(slots)
+            count = len(keys[0]) if len(keys) else 0
+            now, stamps = row_times(now, count, "now"), row_times(stamps, count, "stamps")
+            slots, _ = self._values.enter(keys)
+            return slots, self._touch(slots, now, stamps)
+        slots, rows = self._values.enter(keys)
+        self._values.change(slots)
         return slots, self._values.set_live(slots, rows)
 
     def touch(self, slots: Slots, now: Times = 0, stamps: Times = 0) -> npt.NDArray[np.bool_]:
-        """Prepare ``slots`` for writing, as ``insert`` does; return whether each row found no visible value.
+        """Prepare ``slots`` for ``write`` or ``append``; return whether each row found no visible value.
+
+        Call it before ``write`` for slots from ``find`` or ``due``: it saves the old record for running checkpoints,
+        renews the ttl, and empties an expired value. ``insert`` does so itself.
+
+        Raises: ValueError for slots without a key, or a wrong number of times.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({"x": pa.int64()}))
         >>> inserted = state.insert([pa.array([1])])
@@ -188,23 +209,31 @@ class KeyedState:
         [False]
         >>> state.write(slots, pa.record_batch({"x": [5]}))
         """
+        return self._touch(self._of_keys(slots), now, stamps)
+
+    def _touch(self, slots: Slots, now: Times, stamps: Times) -> npt.NDArray[np.bool_]:
         fresh, expired = self._values.touch(slots, now, stamps)
         if self._rows is not None and len(expired):
             self._rows.drop(expired)
         return fresh
 
     def change(self, slots: Slots) -> None:
-        """Prepare records of ``slots`` for a change by their owner that is no write of the key.
+        """Prepare records of ``slots`` for a change that does not renew the ttl.
+
+        Call it before changing a record in a way that must not renew its ttl, e.g. clearing a mark. It saves the old
+        record for running checkpoints, as ``touch`` does.
+
+        Raises: ValueError for slot -1.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), words=1)
         >>> slots, fresh = state.insert([pa.array([1])])
         >>> state.change(slots)
         >>> state.records[slots, 1] = 5
         """
-        self._values.change(slots)
+        self._values.change(with_key(slots, len(self._index)))
 
     def delete(self, slots: Slots) -> None:
-        """Remove the keys of ``slots``, with their values, rows and timers.
+        """Remove the keys of ``slots``, with their values, rows and timers; slots without a key are skipped.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}))
         >>> slots, fresh = state.insert([pa.array([1, 2])])
@@ -212,7 +241,8 @@ class KeyedState:
         >>> state.find([pa.array([1, 2])]).tolist(), state.live
         ([-1, 1], 1)
         """
-        slots = np.unique(slots)
+        slots = of_keys(slots, len(self._index))
+        slots = slots[self._in_use(slots)]
         if len(slots):
             if self._timers is not None:
                 self._timers.cancel_all(slots)
@@ -227,7 +257,9 @@ class KeyedState:
         >>> state.keys(slots[1:])[0].to_pylist()
         ['b']
         """
-        return self._index.keys(slots)
+        if isinstance(slots, range):
+            slots = np.arange(slots.start, slots.stop, slots.step, dtype=np.int32)
+        return self._index.keys(with_key(slots, len(self._index)))
 
     def read(self, slots: Slots, *names: str) -> pa.RecordBatch:
         """Return the state columns of ``slots``.
@@ -245,7 +277,7 @@ class KeyedState:
         """
         from dataflow.state.kernels.copy_on_write import copy_rows
 
-        rows = self._values.records.rows
+        slots, rows = maybe_absent(slots, len(self._index)), self._values.records.rows
         records = np.empty((len(slots), rows.shape[1]), np.int64)
         copy_rows(rows, np.maximum(slots, 0), records)
         records[slots < 0, 0] = 0
@@ -266,6 +298,9 @@ class KeyedState:
         >>> state.read(slots[:1]).to_pylist()
         [{'y': 'b'}]
         """
+        slots = self._with_values(slots)
+        if len(slots) != batch.num_rows:
+            raise ValueError(f"{len(slots)} slots for {batch.num_rows} rows to write: expected as many of each")
         self._word_columns.write(slots, batch)
 
     # --- rows
@@ -288,7 +323,8 @@ class KeyedState:
         ([0, 1, 2], ['c', 'b'])
         """
         self._readers.settle()
-        self._row_store.append(slots, np.ascontiguousarray(times, np.int64), batch)
+        slots = self._with_values(slots)
+        self._row_store.append(slots, one_a_row(times, len(slots), "times"), batch)
 
     def between(
         self, slots: Slots, low: Times, high: Times, *names: str
@@ -311,7 +347,9 @@ class KeyedState:
         >>> state.between(slots, np.array([0, 2]), 9)[0].tolist()
         [0, 2, 3]
         """
-        return self._row_store.between(slots, times(low), times(high), names)
+        slots = maybe_absent(slots, len(self._index))
+        low, high = row_times(low, len(slots), "low"), row_times(high, len(slots), "high")
+        return self._row_store.between(slots, low, high, names)
 
     def drop_before(self, time: int, slots: Slots | None = None) -> int:
         """Remove rows with an earlier time, and return how many. If the state has rows alone, keys go with their last.
@@ -326,9 +364,8 @@ class KeyedState:
         >>> state.drop_before(2), state.live
         (1, 1)
         """
-        self._readers.settle()
-        self._drop_fired()
-        dropped, had = self._row_store.drop_before(time, None if slots is None else np.unique(slots[slots >= 0]))
+        self._settle()
+        dropped, had = self._row_store.drop_before(time, None if slots is None else of_keys(slots, len(self._index)))
         if self._has_only_rows:
             self._drop_values(had[self._row_store.counts(had) == 0])
         return dropped
@@ -343,6 +380,8 @@ class KeyedState:
             dues: the due time of each row, microseconds; a past one fires with the next ``due``.
             domain: whether they wait for event time or the clock.
 
+        Raises: ValueError for slots without a key, or a wrong number of due times.
+
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}))
         >>> slots, fresh = state.insert([pa.array([1, 2])])
         >>> state.set_timers(slots, np.array([9, 5]))
@@ -350,15 +389,18 @@ class KeyedState:
         >>> dues.tolist(), state.keys(slots)[0].to_pylist(), state.next_due()
         ([5], [2], 9)
         """
+        slots = self._of_keys(slots)
+        dues = one_a_row(dues, len(slots), "dues")
+        _check_domain(domain)
         if self._has_ended:
             self.dropped_timers += len(slots)
             return
         if self._timers is None:
             self._timers = Timers(self._index.schema, self._readers)
-        self._timers.set(slots, np.asarray(dues, np.int64), domain)
+        self._timers.set(slots, dues, domain)
 
     def cancel_timers(self, slots: Slots, dues: npt.NDArray[np.int64], domain: TimeDomain = TimeDomain.EVENT) -> None:
-        """Remove timers; rows without a registered timer are skipped.
+        """Remove timers; rows without a registered timer, and slot -1, are skipped. Slots of ``due`` stay valid.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}))
         >>> slots, fresh = state.insert([pa.array([1])])
@@ -367,9 +409,14 @@ class KeyedState:
         >>> state.next_due() is None
         True
         """
+        _check_domain(domain)
+        slots = maybe_absent(slots, len(self._index))
+        dues = one_a_row(dues, len(slots), "dues")
         if self._timers is not None:
-            self._timers.cancel(slots, np.asarray(dues, np.int64), domain)
-            self._drop_bare(np.unique(slots))
+            slots = self._timers.cancel(slots, dues, domain)
+            bare = self._values.bare(slots[~self._timers.pending(slots)])
+            if len(bare):
+                self._fired = np.union1d(self._fired, bare).astype(np.int32)
 
     def due(
         self, upto: int, domain: TimeDomain = TimeDomain.EVENT, limit: int = 8192
@@ -382,12 +429,13 @@ class KeyedState:
             limit: at most so many; call again until none comes.
 
         Returns: due times and slots. A slot whose value has expired has no ``visible`` value; it stays valid until the
-        next call of ``due``, ``expire`` or ``insert``.
+        next call of ``due``, ``expire``, ``insert``, ``drop_before`` or ``delete``.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}))
         >>> state.due(100)[0].tolist()
         []
         """
+        _check_domain(domain)
         if self._timers is None:
             return np.empty(0, np.int64), np.empty(0, np.int32)
         self._drop_fired()
@@ -417,14 +465,16 @@ class KeyedState:
         >>> KeyedState(pa.schema({"k": pa.int64()}), pa.schema({})).next_due() is None
         True
         """
+        _check_domain(domain)
         return None if self._timers is None else self._timers.next_due(domain)
 
     def expire(self, now: int, limit: int) -> int:
-        """Remove some values that have expired: a bounded part of a sweep that goes on with the next call.
+        """Remove some values that have expired: a bounded part of a sweep that the next call continues.
 
         Args:
             now: the watermark, or the clock.
-            limit: the number of slots to look at.
+            limit: the number of slots to look at, those of removed keys included. After the last slot the sweep begins
+                again with the first.
 
         Returns: the number of values removed. A key with timers stays, without a value, until its last one has fired.
 
@@ -433,8 +483,7 @@ class KeyedState:
         >>> state.expire(10, limit=100), state.live
         (1, 1)
         """
-        self._readers.settle()
-        self._drop_fired()
+        self._settle()
         if not self._values.stamp:
             return 0
         expired = self._values.expired(now, limit)
@@ -444,7 +493,7 @@ class KeyedState:
     # --- checkpoints
 
     def freeze(self, checkpoint: int, since: int | None = None) -> Mapping[str, pa.RecordBatchReader]:
-        """Return readers of the state of this moment, to be read on any one thread while the state changes on.
+        """Return readers of the state of this moment, to be read on any one thread while the state changes.
 
         Args:
             checkpoint: the number of the checkpoint that the readers are for; each call has a higher one.
@@ -452,6 +501,8 @@ class KeyedState:
                 If too much was deleted since, they have all as well; each part of a checkpoint says which it is.
 
         Returns: a reader for each table; the first columns of each are the key's.
+
+        Raises: ValueError if ``checkpoint`` is not above the last one, or ``since`` is.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}))
         >>> inserted = state.insert([pa.array([1, 2])])
@@ -507,14 +558,19 @@ class KeyedState:
         mine = range(max_groups) if groups is None else groups
         count = len(self._index.schema)
         for part in chain[bases[-1] :] if bases else []:
+            dead: Slots = np.empty(0, np.int32)
             if "keys" in part:
                 table = owned(part["keys"], count, mine, max_groups)
-                self.delete(self._values.dead_keys(table))
+                dead = self._values.dead_keys(table)
+                self._drop_values(dead)
+                dead = dead[:0] if self._timers is None else dead[self._timers.pending(dead)]
                 self._values.restore(table)
             if "rows" in part:
                 self._restore_rows(owned(part["rows"], count, mine, max_groups))
             if "timers" in part:
                 self._restore_timers(owned(part["timers"], count, mine, max_groups))
+            if len(dead):
+                self._drop_bare(dead)
         self._drop_fired()
         self._columns.restored(self.slots)
         self._values.changes.begin(len(self._values.records.rows))
@@ -566,6 +622,25 @@ class KeyedState:
             raise ConfigurationError("this keyed state has no rows: give their columns, KeyedState(..., rows=schema)")
         return self._rows
 
+    def _in_use(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        """Return which of ``slots`` belong to a key: it has a value or timers, or ``due`` has just returned it."""
+        found = self._values.records.rows[slots, 0] < 0
+        if self._timers is not None and not found.all():
+            found |= self._timers.pending(slots) | np.isin(slots, self._fired)
+        return found
+
+    def _of_keys(self, slots: Slots) -> Slots:
+        """Return ``slots`` as int32 memory. Raises: ValueError unless each belongs to a key."""
+        slots = with_key(slots, len(self._index))
+        _refuse(slots, self._in_use(slots), "belongs to no key any more: fetch slots again for every batch")
+        return slots
+
+    def _with_values(self, slots: Slots) -> Slots:
+        """Return ``slots`` as int32 memory. Raises: ValueError unless each has a value, perhaps an expired one."""
+        slots = with_key(slots, len(self._index))
+        _refuse(slots, self._values.records.rows[slots, 0] < 0, "has no value: call insert or touch first")
+        return slots
+
     def _parts(self) -> dict[str, KeyedRows | Timers]:
         """Return what has changes of its own, beside the keys, by the name of its table."""
         parts = {"rows": self._rows, "timers": self._timers}
@@ -581,7 +656,11 @@ class KeyedState:
         """Remove the values of ``slots``, each once, and the keys that have no timers."""
         if len(slots):
             self._clear(slots)
-            self._drop_keys(slots if self._timers is None else slots[~self._timers.pending(slots)])
+            if self._timers is not None:
+                pending = self._timers.pending(slots)
+                self._values.stay_empty(slots[pending])
+                slots = slots[~pending]
+            self._drop_keys(slots)
 
     def _drop_keys(self, slots: Slots) -> None:
         """Remove the keys of ``slots``, each once; their records are empty."""
@@ -600,8 +679,35 @@ class KeyedState:
                 self.change(bare)
                 self._drop_keys(bare)
 
+    def _settle(self) -> None:
+        """Do what waited for a moment at which no caller has slots that are valid."""
+        self._readers.settle()
+        self._drop_fired()
+        if len(self._index) > _MANY and self._index.is_free:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """Begin with small tables again, after the last of many keys has gone."""
+        self._values.clear_tables()
+        if isinstance(self._columns, WordColumns):
+            self._columns.clear()
+        if self._rows is not None:
+            self._rows = KeyedRows(self._index.schema, self._rows.schema, self._readers)
+        if self._timers is not None:
+            self._timers = Timers(self._index.schema, self._readers)
+
     def _drop_fired(self) -> None:
         """Remove the keys of the last ``due`` that have neither a value nor a timer any more."""
         if len(self._fired):
             fired, self._fired = self._fired, np.empty(0, np.int32)
             self._drop_bare(fired)
+
+
+def _refuse(slots: Slots, valid: npt.NDArray[np.bool_], reason: str) -> None:
+    if not valid.all():
+        raise ValueError(f"slot {slots[~valid][0]} {reason}")
+
+
+def _check_domain(domain: TimeDomain) -> None:
+    if not isinstance(domain, TimeDomain):
+        raise TypeError(f"domain is TimeDomain.EVENT or TimeDomain.CLOCK, got {domain!r}")

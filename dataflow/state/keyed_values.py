@@ -4,8 +4,8 @@ Keys have slots (``dataflow.state.keyed``); a slot has a record of 64-bit words 
 a Python object per key. A record is copied when it is first written after a snapshot
 (``dataflow.state.copy_on_write``), and listed for the next one (``dataflow.state.changes``).
 
-Bit 0 of word 0 is the owner's mark that a record may not expire; the sign bit means that the key has a value. A key
-without a value has timers, or is about to be removed.
+Bit 0 of word 0 is set while an aggregate still has to emit the key, whose value may not expire then; the sign bit means
+that the key has a value. A key without a value has timers, or is about to be removed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged
+from dataflow.state.arguments import Times, row_times
 from dataflow.state.arrays import words
 from dataflow.state.changes import Changes, Delta
 from dataflow.state.columns import RecordColumns
@@ -28,10 +29,7 @@ from dataflow.state.keyed import KeyIndex
 from dataflow.state.parts import LIVE, STAMP, check_columns, marked, stored_keys
 from dataflow.state.ttl import Ttl
 
-__all__ = ["KeyedValues", "Times", "times"]
-
-Times = int | npt.NDArray[np.int64]
-"""A time for each row, or one for all; microseconds."""
+__all__ = ["KeyedValues"]
 
 LEAST = -(2**63)
 _HELD = 1
@@ -71,7 +69,8 @@ class KeyedValues:
         from dataflow.state.kernels.keyed import visible_rows
 
         visible = np.empty(len(slots), np.bool_)
-        visible_rows(self.records.rows, slots, times(now), self.stamp, self.length, visible)
+        now = row_times(now, len(slots), "now")
+        visible_rows(self.records.rows, slots, now, self.stamp, self.length, visible)
         return visible
 
     def enter(self, keys: Sequence[pa.Array]) -> tuple[Slots, Slots]:
@@ -95,10 +94,11 @@ class KeyedValues:
         """Give each slot a value and a stamp; return whether each row found none, and slots whose value had expired."""
         from dataflow.state.kernels.keyed import stamp_rows
 
+        now, stamps = row_times(now, len(slots), "now"), row_times(stamps, len(slots), "stamps")
         self.change(slots)
         fresh = np.empty(len(slots), np.bool_)
         expired = np.empty(len(slots), np.int32)
-        records, now, stamps = self.records.rows, times(now), times(stamps)
+        records = self.records.rows
         count = stamp_rows(records, slots, now, stamps, self.stamp, self.length, fresh, expired)
         slots = np.unique(expired[:count]) if count else expired[:0]
         self._reset(slots, kept=LEAST | _HELD)
@@ -115,23 +115,40 @@ class KeyedValues:
         self._reset(slots, kept=0)
 
     def expired(self, now: int, limit: int) -> Slots:
-        """Return slots whose values have expired, of the next ``limit`` slots of a sweep that goes on for ever."""
+        """Return slots whose values have expired, of the next ``limit`` slots of a sweep that never ends."""
         from dataflow.state.kernels.keyed import find_expired
 
         count = len(self.index)
         start = self._sweep if self._sweep < count else 0
-        self._sweep = stop = min(start + limit, count)
-        found = np.empty(stop - start, np.int32)
-        return found[: find_expired(self.records.rows, start, stop, self.stamp, self.length, now, found)]
+        looked_at = min(limit, count)
+        stop = min(start + looked_at, count)
+        found, listed = np.empty(looked_at, np.int32), 0
+        for first, last in ((start, stop), (0, looked_at - (stop - start))):
+            left = found[listed:]
+            listed += find_expired(self.records.rows, first, last, self.stamp, self.length, now, left)
+            if last > first:
+                self._sweep = last
+        return found[:listed]
 
     def bare(self, slots: Slots) -> Slots:
         """Return those of ``slots`` that have no value."""
         return slots[self.records.rows[slots, 0] >= 0]
 
+    def stay_empty(self, slots: Slots) -> None:
+        """Record that the keys of ``slots`` stay, because they have timers; their values are cleared."""
+        self.changes.note_emptied(slots, len(self.records.rows))
+
     def remove(self, slots: Slots) -> None:
         """Remove the keys of ``slots``, each once; their records are empty, and listed as changed."""
         self.index.remove(slots)
         self.changes.remove(slots)
+
+    def clear_tables(self) -> None:
+        """Give back the memory of keys and records, of which none is left; the next checkpoint is a base."""
+        self.index.clear()
+        self.records.clear()
+        self.changes.give_up()
+        self._sweep = 0
 
     def freeze(self, checkpoint: int, since: int | None, reading: Reading) -> tuple[pa.RecordBatchReader, Delta | None]:
         """Return the rows of a checkpoint, and what they are of: all keys (None), or those that changed."""
@@ -142,7 +159,7 @@ class KeyedValues:
         return pa.RecordBatchReader.from_batches(schema, rows), delta
 
     def dead_keys(self, table: pa.Table) -> Slots:
-        """Return the slots of the keys that a part of a checkpoint says were removed."""
+        """Return the slots, each once, of the keys that a part of a checkpoint says have no value any more."""
         check_columns(table, self.stored)
         count = len(self.index.schema)
         found = [np.empty(0, np.int32)]
@@ -150,11 +167,11 @@ class KeyedValues:
             live = to_numbers(batch.columns[-1])
             if not live.all():
                 found.append(self.index.find(batch.filter(to_array(~live)).columns[:count]))
-        slots = np.concatenate(found)
+        slots = np.unique(np.concatenate(found))
         return slots[slots >= 0]
 
     def restore(self, table: pa.Table) -> None:
-        """Write the keys of a part of a checkpoint; those that it says were removed are removed already."""
+        """Write the keys of a part of a checkpoint; those that it says have no value are empty or removed already."""
         from dataflow.state.kernels.copy_on_write import mark_rows
 
         empty, count = not len(self.index), len(self.index.schema)
@@ -207,11 +224,6 @@ class KeyedValues:
         if len(slots):
             self.columns.forget(slots)
             reset_records(self.records.rows, slots, self.records.template, self._width, kept)
-
-
-def times(times: Times) -> npt.NDArray[np.int64]:
-    """Return times as an array with an entry a row, or one for all."""
-    return np.full(1, times, np.int64) if isinstance(times, int) else times
 
 
 def _release(readers: Readers, index: KeyIndex, slots: Slots) -> None:

@@ -2,8 +2,8 @@
 
 A state is a log of rows: a *base* has every key, a *delta* the keys that were written or deleted since an earlier
 checkpoint. Each row begins with the key columns, so that a table can be split by key group, and ends with ``/live``:
-whether the key has a value, or is deleted. Of several rows of a key the last counts; in one delta deleted keys come
-before written ones, because a key may be deleted and come back.
+whether the key has a value. A key without a value is deleted, unless the table of timers has some of it. Of several
+rows of a key the last counts; in one delta, keys without a value come first, because they may have one again.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def is_base(table: pa.Table) -> bool:
 def check_columns(table: pa.Table, expected: pa.Schema) -> None:
     """Raise CheckpointMismatch for a stored table of other columns, CheckpointDamaged if ``/live`` is ever null."""
     found = table.schema
-    if found.types == expected.types:  # names may differ: those of records are for people
+    if found.types == expected.types and not _moved(found.names, expected.names):
         if table.num_columns and table.column(table.num_columns - 1).null_count:
             raise CheckpointDamaged(f"it is unknown of some rows whether their keys are live: {LIVE} is null")
         return
@@ -87,6 +87,14 @@ def check_columns(table: pa.Table, expected: pa.Schema) -> None:
         f"the checkpoint's state has {only or 'the same columns in another order'} where this pipeline has "
         f"{missing or 'others'}: restore it with the pipeline that wrote it, or start without it"
     )
+
+
+def _moved(found: Sequence[str], expected: Sequence[str]) -> bool:
+    """Return whether a name is at another place, as if columns were swapped. Other names are columns with new names."""
+    if found == expected or len(set(expected)) < len(expected):
+        return False
+    places = {name: place for place, name in enumerate(expected)}
+    return any([places.get(name, place) != place for place, name in enumerate(found)])
 
 
 def owned(table: pa.Table, keys: int, groups: range, max_groups: int) -> pa.Table:
@@ -121,7 +129,8 @@ def stored_keys(
     def pieces(slots: Slots | range, records: Rows) -> Iterator[pa.RecordBatch]:
         live = records[:, 0] < 0
         if not live.all():
-            slots, records = np.asarray(slots, np.int32)[live], records[live]
+            numbers = np.arange(slots.start, slots.stop, dtype=np.int32) if isinstance(slots, range) else slots
+            slots, records = numbers[live], records[live]
 
         def size(piece: slice) -> int:
             return known.text_bytes(slots[piece]) + store.text_bytes(records[piece])

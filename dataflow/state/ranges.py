@@ -2,8 +2,8 @@
 
 Times are cut into ranges, and a ``SortedDict`` holds one object a range, by its lower end. A range holds an array of
 times, sequence numbers and numbers, and is split when it has some thousand entries: the number of Python objects
-follows the number of ranges, not of entries. What is removed leaves its entry in its range, without effect, until half
-of the range is such entries.
+follows the number of ranges, not of entries. A time with more entries has a range of its own. What is removed leaves
+its entry in its range, without effect, until half of the range is such entries.
 
 >>> records = np.array([[-1, 0], [-1, 1]])  # two things that exist, with their sequence numbers
 >>> ranges = TimeRanges()
@@ -34,44 +34,57 @@ SEQUENCE, SLOT = 1, 2
 
 
 class _Range:
-    """The entries of a range of times, in the order in which they came until they are sorted."""
+    """The entries of a range of times, in the order in which they came until they are sorted.
 
-    __slots__ = ("_count", "_rows", "dead", "is_sorted", "most")
+    A range of a single time is always sorted, so it may have any number of entries: none is ever moved.
+    """
+
+    __slots__ = ("_rows", "_start", "_stop", "dead", "is_sorted", "most", "single")
 
     def __init__(self, rows: Numbers) -> None:
         self._rows = rows  # time, sequence, number
-        self._count = len(rows)
+        self._start, self._stop = 0, len(rows)
         self.dead = 0
-        self.is_sorted = False
-        self.most = _MOST  # entries before it is split; more if all have one time
+        self.is_sorted = True
+        self.most = _MOST  # entries before it is split
+        self.single: int | None = None  # the only time, if all its entries and those to come have one
 
     def __len__(self) -> int:
-        return self._count
+        return self._stop - self._start
 
     @property
     def rows(self) -> Numbers:
-        return self._rows[: self._count]
+        return self._rows[self._start : self._stop]
 
     def add(self, rows: Numbers) -> None:
-        if self._count + len(rows) > len(self._rows):
-            longer = np.empty((2 * (self._count + len(rows)), 3), np.int64)
-            longer[: self._count] = self.rows
-            self._rows = longer
-        self._rows[self._count : self._count + len(rows)] = rows
-        self._count += len(rows)
-        self.is_sorted = False
+        """Add ``rows``, at least one, which are sorted by time."""
+        if self.is_sorted and len(self) and rows[0, 0] < self._rows[self._stop - 1, 0]:
+            self.is_sorted = False
+        if self._stop + len(rows) > len(self._rows):
+            held = self.rows
+            self._rows = np.empty((2 * (len(held) + len(rows)), 3), np.int64)
+            self._rows[: len(held)] = held
+            self._start, self._stop = 0, len(held)
+        self._rows[self._stop : self._stop + len(rows)] = rows
+        self._stop += len(rows)
 
     def sort(self) -> Numbers:
         """Sort by time, and return the rows; those of equal times stay in the order of their sequence numbers."""
         if not self.is_sorted:
             rows = self.rows
             self._rows = rows[np.argsort(rows[:, 0], kind="stable")]
+            self._start, self._stop = 0, len(rows)
             self.is_sorted = True
         return self.rows
 
-    def keep(self, rows: Numbers, dead: int = 0) -> None:
-        """Hold ``rows`` alone, sorted already, of which ``dead`` have no effect."""
-        self._rows, self._count, self.dead = rows, len(rows), dead
+    def keep(self, rows: Numbers) -> None:
+        """Hold ``rows`` alone, sorted already, which all have an effect."""
+        self._rows, self._start, self._stop, self.dead = rows, 0, len(rows), 0
+
+    def skip(self, count: int, dead: int) -> None:
+        """Remove the first ``count`` rows, of which ``dead`` have no effect."""
+        self._start += count
+        self.dead -= dead
 
 
 class TimeRanges:
@@ -95,9 +108,7 @@ class TimeRanges:
             _, entries = ranges.popitem(0)
             ranges[int(rows[0, 0])] = entries
         for first, start, stop in self._parts(rows[:, 0]):
-            ranges[first].add(rows[start:stop])
-            if len(ranges[first]) > ranges[first].most:
-                self._split(first, records)
+            self._add(first, rows[start:stop], records)
 
     def take(self, upto: int, limit: int, records: Numbers) -> Numbers:
         """Remove and return the first ``limit`` entries with a time of at most ``upto``, in order."""
@@ -113,7 +124,7 @@ class TimeRanges:
             room -= len(alive)
             del ranges[first]
             if stop < len(rows):
-                entries.keep(rows[stop:], entries.dead - (stop - len(alive)))
+                entries.skip(stop, dead=stop - len(alive))
                 ranges[int(rows[stop, 0])] = entries
         return np.concatenate([*taken, np.empty((0, 3), np.int64)])
 
@@ -126,7 +137,9 @@ class TimeRanges:
             for start in range(0, len(rows), _BLOCK):
                 alive = np.flatnonzero(_is_alive(rows[start : start + _BLOCK], records))
                 if len(alive):
-                    return int(rows[start + alive[0], 0])
+                    place = start + int(alive[0])
+                    entries.skip(place, dead=place)  # not to be looked at again
+                    return int(rows[place, 0])
             del ranges[first]
         return None
 
@@ -152,24 +165,53 @@ class TimeRanges:
             times = entries.rows[:, 0]
             assert len(times), f"the range from {first} is empty"
             assert times.min() >= first, f"the range from {first} has the time {times.min()}"
+            single = entries.single is None or (times == entries.single).all()
+            assert single, f"a range of the time {entries.single} has times up to {times.max()}"
+            assert not entries.is_sorted or (np.diff(times) >= 0).all(), f"the range from {first} is not sorted"
             assert i + 1 == len(firsts) or times.max() < firsts[i + 1], f"the range from {first} overlaps the next"
             held = _is_alive(entries.rows, records)
             assert int(np.sum(~held)) == entries.dead, f"{np.sum(~held)} dead entries, counted {entries.dead}"
             listed += entries.rows[held, 2].tolist()
         return listed
 
+    def _add(self, first: int, rows: Numbers, records: Numbers) -> None:
+        """Add ``rows``, at least one, sorted by time, to a range; beside it if it has many entries of another time."""
+        ranges = self._ranges
+        entries = ranges[first]
+        if entries.single is not None and len(entries) <= _MOST // 2:
+            entries.single, entries.most = None, _MOST
+        if entries.single is not None:
+            start, stop = [int(np.searchsorted(rows[:, 0], entries.single, side=side)) for side in ("left", "right")]
+            if start:
+                ranges[entries.single] = ranges.pop(first)
+                ranges[first] = _Range(np.empty((0, 3), np.int64))
+                self._add(first, rows[:start], records)
+            if stop > start:
+                entries.add(rows[start:stop])
+            if stop < len(rows):
+                after = int(rows[stop, 0])
+                ranges[after] = _Range(np.empty((0, 3), np.int64))
+                self._add(after, rows[stop:], records)
+            return
+        entries.add(rows)
+        if len(entries) > entries.most:
+            self._split(first, records)
+
     def _split(self, first: int, records: Numbers) -> None:
-        """Split a range into pieces of about half the greatest size, not between equal times."""
+        """Split a range into pieces of about half the greatest size, and one for each time with more entries."""
         ranges = self._ranges
         rows = ranges[first].sort()
         rows = rows[_is_alive(rows, records)]
-        cuts = np.searchsorted(rows[:, 0], rows[_MOST // 2 : len(rows) : _MOST // 2, 0], side="left")
+        times = rows[_MOST // 2 : len(rows) : _MOST // 2, 0]
+        starts, stops = [np.searchsorted(rows[:, 0], times, side=side) for side in ("left", "right")]
+        cuts = np.unique(np.concatenate([starts, stops[stops - starts > _MOST]]))
         del ranges[first]
-        for i, piece in enumerate(np.split(rows, np.unique(cuts[cuts > 0]))):
+        for i, piece in enumerate(np.split(rows, cuts[cuts > 0])):
             if len(piece):
                 entries = _Range(piece.copy())
-                entries.is_sorted = True
                 entries.most = max(_MOST, 2 * len(piece))
+                if len(piece) > _MOST and piece[0, 0] == piece[-1, 0]:
+                    entries.single = int(piece[0, 0])
                 ranges[first if i == 0 else int(piece[0, 0])] = entries
 
     def _parts(self, times: Numbers) -> Iterator[tuple[int, int, int]]:

@@ -94,10 +94,11 @@ class Timers:
         self.live += len(new)
         self._ranges[domain].enter(np.stack([dues[rows], sequences, new.astype(np.int64)], axis=1), records)
 
-    def cancel(self, slots: Slots, dues: Numbers, domain: TimeDomain) -> None:
-        """Remove the timers with these slots and due times; those that are not registered are skipped."""
+    def cancel(self, slots: Slots, dues: Numbers, domain: TimeDomain) -> Slots:
+        """Remove the timers with these slots and due times that are registered; return their slots, each once."""
         found = self._index.find(_keys(slots, dues, domain))
         self._cancel(np.unique(found[found >= 0]))
+        return np.unique(slots[found >= 0])
 
     def cancel_all(self, slots: Slots) -> None:
         """Remove all timers of ``slots``, each once."""

@@ -219,6 +219,7 @@ def test_a_key_goes_when_it_has_neither_a_value_nor_a_timer() -> None:
     held.insert([pa.array([4])], 20, 20)
     assert held.live == 3
     held.cancel_timers(slots[1:2], np.array([50]))
+    held.expire(20, 0)
     assert held.live == 2
     again = KeyedState(KEYS, pa.schema({}), ttl=Ttl(10))
     again.restore([base, read(held.freeze(2, 1))])
@@ -311,9 +312,9 @@ def test_bad_input_is_refused() -> None:
     slots, _ = held.insert([pa.array([1])])
     with pytest.raises(ConfigurationError, match=r"has no rows: give their columns, KeyedState\(..., rows=schema\)"):
         KeyedState(KEYS, ROWS).drop_before(0)
-    with pytest.raises(ValueError, match="slot -1: call insert"):
+    with pytest.raises(ValueError, match="slot -1 has no key: call insert"):
         held.append(np.array([-1], np.int32), np.array([0]), rows([1]))
-    with pytest.raises(ValueError, match="1 slots, 2 times and 1 rows"):
+    with pytest.raises(ValueError, match="times has 2 entries for 1 rows"):
         held.append(slots, np.array([0, 1]), rows([1]))
     with pytest.raises(SchemaMismatch, match=r"'s': 'string'.*got \{'x': 'int64'\}: select and cast them"):
         held.append(slots, np.array([0]), rows([1]).select(["x"]))

@@ -51,8 +51,8 @@ def frozen(state: KeyedState, checkpoint: int, since: int | None = None) -> Part
     return {name: list(reader) for name, reader in state.freeze(checkpoint, since).items()}
 
 
-def tables(part: Part, state: KeyedState) -> dict[str, pa.Table]:
-    schemas = {name: reader.schema for name, reader in state.freeze(99).items()}
+def tables(part: Part, state: KeyedState, checkpoint: int) -> dict[str, pa.Table]:
+    schemas = {name: reader.schema for name, reader in state.freeze(checkpoint).items()}
     return {
         name: pa.Table.from_batches(batches) if batches else schemas[name].empty_table()
         for name, batches in part.items()
@@ -86,7 +86,7 @@ def test_no_batch_has_more_bytes_than_a_piece_and_all_are_restored(kinds: tuple[
     for part in (base, delta):
         check_sizes(part)
     restored = KeyedState(KEYS, COLUMNS)
-    restored.restore([tables(base, state), tables(delta, state)])
+    restored.restore([tables(base, state, 3), tables(delta, state, 4)])
     assert rows(restored) == rows(state)
     assert len(rows(state)) > 50
     mine, theirs = (one.due(10**6, limit=10**6)[0].tolist() for one in (state, restored))

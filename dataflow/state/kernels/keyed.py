@@ -1,7 +1,8 @@
 """Kernels of keyed state: which values are still visible, and when they were last written.
 
-Word 0 of a record holds flags. Its sign bit means that the key has a value; bit 0 that the owner has listed the record,
-so that it may not expire yet. A value is visible at time t if t < stamp + ttl; stamps are words of the record.
+Word 0 of a record holds flags. Its sign bit means that the key has a value; bit 0 is set while the aggregate still has
+to emit this key, so that its value may not expire yet. A value is visible at time t if t < stamp + ttl; stamps are
+words of the record.
 """
 
 from __future__ import annotations

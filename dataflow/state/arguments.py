@@ -1,0 +1,115 @@
+"""Checks of what operators pass to keyed state: slots and times.
+
+Kernels read memory at the slots and times they get without a check of their own, so what is wrong is refused before.
+What has the exact type costs one pass over the slots.
+
+>>> with_key([0, 2], 3)
+array([0, 2], dtype=int32)
+>>> with_key(np.array([0, -1], np.int32), 3)
+Traceback (most recent call last):
+ValueError: slot -1 has no key: call insert for keys that may be new, or leave out rows for which find returned -1
+>>> row_times(pa.array([5, 6]), 2, "now").tolist(), row_times(7, 2, "now").tolist()
+([5, 6], [7])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataflow.state.index import Slots
+
+__all__ = ["Times", "maybe_absent", "of_keys", "one_a_row", "row_times", "with_key"]
+
+Times = int | npt.NDArray[np.int64]
+"""A time for each row, or one for all; microseconds."""
+
+
+def with_key(slots: Slots | Sequence[int], count: int) -> Slots:
+    """Return ``slots`` as int32 memory.
+
+    Raises: ValueError unless all are from 0 to ``count`` - 1; TypeError for other things than integers.
+    """
+    numbers = _slots(slots)
+    if len(numbers) and int(numbers.view(np.uint32).max()) >= count:
+        if (numbers == -1).any():
+            raise ValueError(
+                "slot -1 has no key: call insert for keys that may be new, or leave out rows for which find returned -1"
+            )
+        _check_range(numbers, count)
+    return numbers
+
+
+def maybe_absent(slots: Slots | Sequence[int], count: int) -> Slots:
+    """Return ``slots``, of which some may be -1, as ``with_key`` does."""
+    numbers = _slots(slots)
+    if len(numbers):
+        _check_range(numbers, count)
+    return numbers
+
+
+def of_keys(slots: Slots | Sequence[int], count: int) -> Slots:
+    """Return those of ``slots`` that are not -1, each once, in ascending order."""
+    numbers = np.unique(maybe_absent(slots, count))
+    return numbers[1:] if len(numbers) and numbers[0] < 0 else numbers
+
+
+def row_times(times: Any, rows: int, name: str) -> npt.NDArray[np.int64]:
+    """Return times as int64 memory with an entry for each of ``rows`` rows, or one for all.
+
+    Raises: ValueError for another number of them; TypeError for other things than integers, naming them ``name``.
+    """
+    if type(times) is int:
+        return np.full(1, times, np.int64)
+    if type(times) is np.ndarray and times.dtype == np.int64 and times.ndim == 1 and times.flags.c_contiguous:
+        entries = times
+    else:
+        entries = np.atleast_1d(_integers(times, name))
+    if len(entries) != rows and len(entries) != 1:
+        raise ValueError(f"{name} has {len(entries)} entries for {rows} rows: give one for each row, or one for all")
+    return entries
+
+
+def one_a_row(times: Any, rows: int, name: str) -> npt.NDArray[np.int64]:
+    """Return times as ``row_times`` does, with an entry for each row."""
+    entries = row_times(times, rows, name)
+    if len(entries) != rows:
+        entries = np.full(rows, entries[0], np.int64)
+    return entries
+
+
+def _slots(slots: Slots | Sequence[int]) -> Slots:
+    if type(slots) is np.ndarray and slots.dtype == np.int32 and slots.ndim == 1 and slots.flags.c_contiguous:
+        return slots
+    numbers = _integers(slots, "slots")
+    if numbers.ndim != 1:
+        raise ValueError(f"slots are one array with an entry for each row, got {numbers.ndim} dimensions")
+    if len(numbers) and not (int(numbers.min()) >= -1 and int(numbers.max()) < 2**31):
+        raise ValueError(f"there are no slots from {numbers.min()} to {numbers.max()}: fetch them with find or insert")
+    return numbers.astype(np.int32)
+
+
+def _integers(values: Any, name: str) -> npt.NDArray[np.int64]:
+    """Return the int64 array of some integers, of any integer type, numpy's or Arrow's."""
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        type_, nulls = values.type, values.null_count
+        if nulls or not pa.types.is_integer(type_):
+            raise TypeError(
+                f"{name}: expected integers, got an Arrow array of {type_} with {nulls} nulls: cast or fill it"
+            )
+        values = values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy()
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"{name}: expected integers, got {type(values).__name__} of {array.dtype}: cast to int64")
+    return np.ascontiguousarray(array, np.int64) if array.ndim else array.astype(np.int64)
+
+
+def _check_range(numbers: Slots, count: int) -> None:
+    lowest, highest = int(numbers.min()), int(numbers.max())
+    if lowest < -1 or highest >= count:
+        wrong = highest if highest >= count else lowest
+        raise ValueError(f"slot {wrong} does not exist, there are {count}: fetch slots with find or insert")
