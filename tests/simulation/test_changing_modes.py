@@ -18,7 +18,7 @@ from tests.seeds import seeds
 from tests.simulation.jobs import MODES, singles
 from tests.simulation.workloads import Dawdler
 
-ROWS = 160
+ROWS = 240
 
 
 def behind_full_queues(world: Ledger) -> flow.Pipeline:
