@@ -141,3 +141,17 @@ def test_deleting_a_key_and_cancelling_a_timer_twice_has_no_effect() -> None:
     state.expire(0, 1)
     state.validate()
     assert state.live == 0
+
+
+def test_a_delta_does_not_name_slots_that_were_freed_before_it() -> None:
+    """The bytes of their keys may be gone, so that they would seem to be the empty text."""
+    state = KeyedState(pa.schema({"k": pa.string()}), pa.schema({}), ttl=Ttl(10))
+    state.insert([pa.array([""])], 100, 100)
+    base = part(state, 1)
+    slots, _ = state.insert([pa.array([f"{i:01000}" for i in range(4000)])], 0, 0)
+    state.set_timers(slots, 99)
+    state.expire(50, 10_000)
+    state.delete(slots)
+    restored = KeyedState(pa.schema({"k": pa.string()}), pa.schema({}), ttl=Ttl(10))
+    restored.restore([base, part(state, 2, since=1)])
+    assert restored.find([pa.array([""])], 100).tolist() == [0]
