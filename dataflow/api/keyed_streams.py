@@ -329,16 +329,19 @@ class WindowedStream:
                 ``op.latest(...)`` makes a column for each of its columns.
             emit: the effect of allowed lateness on the results. ``"updates"``: a window is emitted at its end, and
                 again for each batch of rows that it still takes; the last row of a key and window counts (see
-                `changes`). ``"final"``: it is emitted once, when the watermark reaches its end plus the lateness; the
-                watermark downstream is reduced by the lateness, so that no later window takes the results for late.
-                Without lateness both give the same rows, each of which counts. Default: updates with lateness, else
-                final.
+                `changes`). ``"changes"``: the same, but the result that was shown is taken back by a row with
+                ``change`` -1 directly before the new one, which has ``change`` +1, in the same batch; a result that a
+                batch does not change is not emitted. ``"final"``: a window is emitted once, when the watermark reaches
+                its end plus the lateness; the watermark downstream is reduced by the lateness, so that no later window
+                takes the results for late. Without lateness all three emit the same rows. Default: updates with
+                lateness, else final.
             name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
             parallelism: how many subtasks the operator has; None: as many as the run says.
             named: aggregates under new names.
 
         Raises:
-            GraphError: no aggregate is given, a value is not an aggregate, or two columns have one name.
+            GraphError: no aggregate is given, a value is not an aggregate, two columns have one name, or a column is
+                called ``change`` where signed changes would be emitted.
             ConfigurationError: ``emit`` is unknown.
             SchemaMismatch: an aggregate cannot take its column's type.
 
@@ -351,6 +354,9 @@ class WindowedStream:
         [1, 2, 1, 1]
         >>> windows.agg(op.count().alias("n"), emit="final").collect()["n"].to_pylist()
         [2, 1, 1]
+        >>> changes = windows.agg(op.count().alias("n"), emit="changes").collect()
+        >>> list(zip(changes["n"].to_pylist(), changes["change"].to_pylist()))
+        [(1, 1), (1, -1), (2, 1), (1, 1), (1, 1)]
         """
         import pyarrow as pa
 
@@ -367,8 +373,12 @@ class WindowedStream:
         kind = edge_type(stream.schema.field(time.column).type, self._window)
         edges = [pa.field("window_start", kind), pa.field("window_end", kind)]
         chosen, because = choose_window_emit(emit, self._lateness)
+        change = [pa.field(CHANGE, pa.int8())] if chosen is Emit.CHANGES else []
+        if change:
+            stream._check_change("agg")
+            check_distinct([*(a.name for a in computed), CHANGE], "agg")
         spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(computed), chosen, because)
-        schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(computed)])
+        schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(computed), *change])
         time = EventTime("window_end", exclusive=True)
         return stream._then(spec, schema, "window", name, width, sides={LATE: stream.schema}, time=time)
 

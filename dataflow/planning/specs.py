@@ -457,15 +457,17 @@ class WindowAggregate(Grouped):
 
     @property
     def sees_batches(self) -> bool:  # type: ignore[override]
-        return self.emit is Emit.UPDATES
+        return self.emit is not Emit.FINAL
 
     def arguments(self) -> tuple[Any, ...]:
         """Return the arguments. Final results wait until no row can be late: they lag by the lateness."""
         late, lag = (0, self.lateness) if self.emit is Emit.FINAL else (self.lateness, 0)
-        return self.keys, self.time, self.window, late, self.aggregations, lag
+        return self.keys, self.time, self.window, late, self.aggregations, lag, self.emit
 
     def detail(self) -> dict[str, Json]:
-        """Return the settings. ``emit`` is included only for final results with lateness: older checkpoints lack it."""
+        """Return the settings. Older checkpoints lack ``emit``: it is included only if it changes the state or the
+        columns.
+        """
         detail: dict[str, Json] = {
             "keys": list(self.keys),
             "time": self.time.column,
@@ -474,7 +476,8 @@ class WindowAggregate(Grouped):
             "lateness": self.lateness,
             "aggregations": [str(a) for a in self.aggregations],
         }
-        return {**detail, "emit": self.emit.value} if self.lateness and self.emit is Emit.FINAL else detail
+        told = self.emit is Emit.CHANGES or (self.lateness > 0 and self.emit is Emit.FINAL)
+        return {**detail, "emit": self.emit.value} if told else detail
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return {*self.keys, self.time.column, *self.window.columns, *self._aggregated()}

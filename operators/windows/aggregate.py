@@ -28,6 +28,7 @@ from dataflow.contracts.source import Json
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.expressions import Aggregation
+from dataflow.planning.specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.keyed import index_kernels
@@ -75,12 +76,14 @@ class WindowAggregateOperator(Operator):
         lateness: int,
         aggregations: Sequence[Aggregation],
         lag: int = 0,
+        emit: Emit = Emit.FINAL,
     ) -> None:
         (schema,) = context.input_schemas
         self._context = context
         self._window = window
         self._lateness = lateness
         self._lag = lag
+        self._signed = emit is Emit.CHANGES
         self._aggregations = list(aggregations)
         self._keys = list(keys)
         self._time = time
@@ -126,14 +129,20 @@ class WindowAggregateOperator(Operator):
             )
         if entries is None:
             return None
-        changed = self._fold(batch, entries)
+        rows = self._with_state_keys(batch, entries)
         if not self._lateness or self._watermark is None:
+            self._fold(rows, entries)
             return None
-        begun = self._numbering.begun(self._watermark)
-        panes = [pane for pane in changed if pane.first <= begun]
-        if not panes:
+        closed, watermark, results = self._watermark - self._lateness, self._watermark, self._results
+        begun = self._numbering.begun(watermark)
+        is_late = entries.low <= begun
+        if is_late and self._signed:
+            results.keep([rows.column(name) for name in self._key_schema.names], entries.numbers, closed, watermark)
+        panes = [pane for pane in self._fold(rows, entries) if pane.first <= begun]
+        if not is_late:
             return None
-        return self._emit(self._results.again(panes, self._watermark - self._lateness, self._watermark), out)
+        again = results.changes if self._signed else results.again
+        return self._emit(again(panes, closed, watermark), out)
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the windows that the watermark, less ``lag``, completes, in order of time."""
@@ -178,10 +187,9 @@ class WindowAggregateOperator(Operator):
                 f"{self._window}: {error}; filter such rows out"
             ) from error
 
-    def _fold(self, batch: pa.RecordBatch, entries: Numbered) -> list[Pane]:
-        """Fold rows or records; return the panes that hold them."""
+    def _fold(self, rows: pa.RecordBatch, entries: Numbered) -> list[Pane]:
+        """Fold rows or records, one for each entry; return the panes that hold them."""
         panes = []
-        rows = self._with_state_keys(batch, entries)
         names = self._key_schema.names
         for pane, part, numbers in self._panes.deal(rows, entries.numbers, entries.low, entries.high):
             slots = pane.slots([part.column(name) for name in names], numbers)
@@ -222,9 +230,13 @@ class WindowAggregateOperator(Operator):
     def _emit(self, parts: Iterator[Part], out: Out) -> Iterator[None]:
         schema = self._context.output_schema
         kind = schema.field("window_start").type
-        for keys, starts, ends, values in parts:
-            bounds = [edges(starts, kind), edges(ends, kind)]
-            out.emit(pa.RecordBatch.from_arrays([*keys[: len(self._keys)], *bounds, *values], schema=schema))
+        for part in parts:
+            bounds = [edges(part.starts, kind), edges(part.ends, kind)]
+            columns = [*part.keys[: len(self._keys)], *bounds, *part.values]
+            if self._signed:
+                weights = np.ones(len(part.ends), np.int8) if part.weights is None else part.weights
+                columns.append(to_array(weights))
+            out.emit(pa.RecordBatch.from_arrays(columns, schema=schema))
             yield
 
     # --- restoring
