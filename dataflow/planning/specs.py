@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dataflow.clock import exact_duration_text
 from dataflow.contracts.operator import OperatorFactory
@@ -428,10 +428,12 @@ class Aggregate(Grouped):
 class WindowAggregate(Grouped):
     """Computes aggregates per key and window of the event times in ``time``. ``lateness`` in microseconds.
 
-    ``emit`` is ``Emit.FINAL`` if ``lateness`` is 0. ``because`` as in ``Aggregate``.
+    Without lateness, ``emit`` is not ``Emit.UPDATES``. ``because`` as in ``Aggregate``. ``merges_slices``: whether
+    windows that overlap may be merged from slices.
     """
 
     windowed = True
+    merges_slices: ClassVar[bool] = True
     signed = False
     folds_alone = True  # finding a row's pane is cheaper before the operator
 

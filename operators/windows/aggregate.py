@@ -38,11 +38,9 @@ from dataflow.untrusted import Time, parsed
 from operators.aggregation.partials import (
     OPEN,
     RECORD,
-    ROWS,
     WINDOW,
     folded_columns,
     is_partial,
-    key_columns,
     state_keys,
 )
 from operators.aggregation.records import Records, SumOverflow
@@ -52,6 +50,7 @@ from operators.aggregation.sums import overflow_of
 from operators.aggregation.window_numbers import BySlice, Numbered, numbering
 from operators.aggregation.window_times import edges
 from operators.windows.emission import MergedResults, Part, Results, SlotResults
+from operators.windows.entries import entry_rows, number_rows
 from operators.windows.late_rows import without_late
 from operators.windows.panes import Pane, Panes
 
@@ -86,7 +85,6 @@ class WindowAggregateOperator(Operator):
         self._signed = emit is Emit.CHANGES
         self._aggregations = list(aggregations)
         self._keys = list(keys)
-        self._time = time
         self._rows = folded_columns(schema, keys, aggregations)
         self._numbering = numbering(window, time, mergeable=self._new_records().mergeable)
         self._user_keys = state_keys(key_schema(context.output_schema, keys))
@@ -122,14 +120,14 @@ class WindowAggregateOperator(Operator):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
         if not batch.num_rows:
             return None
-        entries = self._numbered(batch)
+        entries = number_rows(batch, self._numbering, self._context.tally, self._context.name)
         if entries is not None and self._watermark is not None:
             batch, entries = without_late(
                 batch, entries, self._numbering, self._watermark - self._lateness, self._context.tally, out
             )
         if entries is None:
             return None
-        rows = self._with_state_keys(batch, entries)
+        rows = entry_rows(batch, entries, self._keys, self._rows.names, self._key_schema)
         if not self._lateness or self._watermark is None:
             self._fold(rows, entries)
             return None
@@ -164,29 +162,6 @@ class WindowAggregateOperator(Operator):
 
     # --- rows
 
-    def _numbered(self, batch: pa.RecordBatch) -> Numbered | None:
-        """Return the numbers of a batch of rows or records, and count its rows."""
-        checked = self._context.tally.lateness
-        if is_partial(batch.schema):
-            checked.checked += int(np.sum(to_numbers(batch.column(ROWS))))
-            numbers = to_numbers(batch.column(WINDOW))
-            starts = [to_numbers(batch.column(field.name)) for field in self._numbering.key_fields]
-            return Numbered(numbers, int(numbers.min()), int(numbers.max()), *starts)
-        times = batch.column(self._time.column)
-        if times.null_count:
-            raise ValueError(
-                f"{self._context.name}: {times.null_count} event times are null in {self._time.column!r}; "
-                "filter such rows out, or give on_error= to with_watermark"
-            )
-        checked.checked += batch.num_rows
-        try:
-            return self._numbering.of(batch)
-        except OverflowError as error:
-            raise OverflowError(
-                f"{self._context.name}: event times in {self._time.column!r} are out of range for window edges of "
-                f"{self._window}: {error}; filter such rows out"
-            ) from error
-
     def _fold(self, rows: pa.RecordBatch, entries: Numbered) -> list[Pane]:
         """Fold rows or records, one for each entry; return the panes that hold them."""
         panes = []
@@ -204,18 +179,6 @@ class WindowAggregateOperator(Operator):
             self._results.changed(pane, slots, numbers)
             panes.append(pane)
         return panes
-
-    def _with_state_keys(self, batch: pa.RecordBatch, entries: Numbered) -> pa.RecordBatch:
-        """Return a row for each entry: the columns that are folded, with all key columns of the state."""
-        partial = is_partial(batch.schema)
-        rows = batch.select([*self._keys, RECORD] if partial else self._rows.names)
-        if entries.rows is not None:
-            rows = rows.take(to_array(entries.rows))
-        if not self._keys:
-            rows = rows.append_column(self._user_keys.field(0), key_columns(rows, ())[0])
-        if entries.starts is not None:
-            rows = rows.append_column(self._numbering.key_fields[0], to_array(entries.starts))
-        return rows
 
     def _overflow(self, error: SumOverflow, key: Sequence[pa.Array]) -> OverflowError:
         """Return the error for a sum of ``key``, one row of the key columns of the state."""
