@@ -14,6 +14,7 @@ import operators as op
 from dataflow import col
 from dataflow.contracts.checkpointing import Mode
 from dataflow.runners.faults import Faults
+from dataflow.runners.spark.runner import SparkRunner
 from dataflow.testing import delivered_again
 from tests.agreement.test_kinds_of_windows import EVENTS, in_order
 from tests.seeds import seeds
@@ -102,3 +103,14 @@ def crashing(seed: int, mode: str) -> Any:
     faults = Faults(crashes=3, crash_after=(0, 1, 2), skew=0.2, stall=0.05, slices=0.2)
     settings = flow.Checkpointing(flow.MemoryStore(), every="2ms", mode=mode, duplicates="rows")
     return flow.SimulatedRunner(seed, faults, max_turns=400_000).start(panes(), parallelism=2, checkpoint=settings)
+
+
+def test_explain_says_that_clock_triggers_go_by_micro_batch() -> None:
+    assert "op.after_time goes by micro-batch" in str(panes().explain(runner="spark"))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_spark_settles_the_same(spark: Any, lanes: int, undisturbed: dict[str, Any]) -> None:
+    runner = SparkRunner(spark, rows_per_trigger=20 * lanes)
+    assert settled(panes().run(runner, parallelism=lanes, max_key_groups=2)) == undisturbed
