@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dataflow.contracts.triggers import after_rows, after_time, at_times
+    from dataflow.contracts.untimed_windows import count_window, global_window
     from dataflow.contracts.window_kinds import cumulate, hopping, same_window, tumbling
     from dataflow.expressions import count, latest
     from operators.aggregation.custom_aggregates import aggregate_kernel
@@ -28,17 +30,22 @@ if TYPE_CHECKING:
     from operators.sources.watch import watch
 
 __all__ = [
+    "after_rows",
+    "after_time",
     "aggregate_kernel",
     "aggregate_python",
+    "at_times",
     "choice",
     "collect",
     "console",
     "count",
+    "count_window",
     "cumulate",
     "event_times",
     "from_arrow",
     "from_generator",
     "generate",
+    "global_window",
     "hopping",
     "integers",
     "latest",
@@ -69,7 +76,12 @@ _HOMES = {
     "collect": "operators.sinks.collect",
     "console": "operators.sinks.console",
     "count": "dataflow.expressions",
+    "after_rows": "dataflow.contracts.triggers",
+    "after_time": "dataflow.contracts.triggers",
+    "at_times": "dataflow.contracts.triggers",
+    "count_window": "dataflow.contracts.untimed_windows",
     "cumulate": "dataflow.contracts.window_kinds",
+    "global_window": "dataflow.contracts.untimed_windows",
     "event_times": "operators.sources.recipes",
     "from_arrow": "operators.sources.arrow",
     "from_generator": "operators.sources.generator",

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from dataflow.api.streams import Stream
 from dataflow.clock import Duration, microseconds
+from dataflow.contracts.panes import PANE, PANE_INDEX, Panes, Trigger
 from dataflow.contracts.row_errors import LATE
+from dataflow.contracts.untimed import WINDOW_INDEX, CountWindow, GlobalWindow, Untimed
 from dataflow.contracts.updates import CHANGE
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
@@ -21,12 +23,13 @@ from dataflow.planning.checks import (
     check_distinct,
     check_options,
     choose_emit,
-    choose_window_emit,
     columns_of,
     edge_type,
     key_type_error,
 )
-from dataflow.planning.specs import Aggregate, Emit, WindowAggregate
+from dataflow.planning.specs import Aggregate, Emit, Grouped, WindowAggregate
+from dataflow.planning.triggered_specs import CountAggregate, GlobalAggregate, TriggeredAggregate
+from dataflow.planning.window_options import WindowOptions, window_options
 from dataflow.state.ttl import Ttl
 
 if TYPE_CHECKING:
@@ -50,19 +53,35 @@ class KeyedStream(Stream):
         """The names of the key columns, in the order in which they were given."""
         return self._edge.keys
 
-    def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream:
-        """Return the rows of each key, cut into windows of event time.
+    def window(
+        self,
+        window: Window | Untimed,
+        *,
+        lateness: Duration = "0s",
+        early: Trigger | None = None,
+        late: Trigger | None = None,
+        panes: str | Panes = "accumulating",
+    ) -> WindowedStream:
+        """Return the rows of each key, cut into windows.
 
         Args:
-            window: ``op.tumbling("10s")``, ``op.hopping("10s", every="2s")``, ``op.cumulate("1d", every="1h")``,
-                ``op.same_window()``, or a `Window` of your own.
+            window: windows of event time: ``op.tumbling("10s")``, ``op.hopping("10s", every="2s")``,
+                ``op.cumulate("1d", every="1h")``, ``op.same_window()``, or a `Window` of your own; or windows without
+                times: ``op.count_window(100)``, ``op.global_window()``.
             lateness: how long after its end (by the watermark) a window still takes rows. ``emit`` of
                 `WindowedStream.agg` decides how this affects its results.
+            early: when results are shown before the end of a window: ``op.after_rows(n)``, ``op.after_time("1s")`` or
+                ``op.at_times("1s")``. None: never.
+            late: when results that late rows changed are shown, likewise; it needs ``lateness``. None: after each
+                batch. Rows that were not shown when a window takes no more rows are shown then.
+            panes: ``"accumulating"``: a result is of all rows so far; ``"discarding"``: of those that were not shown
+                before, so results are rows that add up.
 
         Raises:
             GraphError: ``window`` is no window or does not fit the rows, or the stream has no event time (see
-                `with_watermark`), or holds updates (see `changes`).
-            ConfigurationError: ``lateness`` is no duration.
+                `with_watermark`), or holds updates (see `changes`). ``late`` is given without lateness, or an option
+                that the windows do not have.
+            ConfigurationError: ``lateness`` is no duration, or ``panes`` is unknown.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> table = pa.table({"k": ["a"] * 3, "at": pa.array([1, 2, 12], pa.timestamp("s"))})
@@ -70,11 +89,13 @@ class KeyedStream(Stream):
         >>> rows.key_by("k").window(op.tumbling("10s")).agg(n=op.count()).collect()["n"].to_pylist()
         [2, 1]
         """
-        return WindowedStream(self, self._window(window), microseconds(lateness, "window(lateness=)"))
+        checked = self._window(window)
+        options = window_options(checked, lateness, early, late, panes, timed=self._time is not None)
+        return WindowedStream(self, checked, options)
 
-    def _window(self, window: Window) -> Window:
+    def _window(self, window: Window | Untimed) -> Window | Untimed:
         """Return ``window`` if these rows can be cut into such windows. Raises: GraphError."""
-        if not isinstance(window, Window):
+        if not isinstance(window, Window | GlobalWindow | CountWindow):
             raise GraphError(
                 f"window: expected windows such as op.tumbling(...), got {window!r} ({type(window).__name__})"
             )
@@ -83,6 +104,8 @@ class KeyedStream(Stream):
             updates="it would count rows that a later row replaces",
             signed="it would count rows that are taken back",
         )
+        if not isinstance(window, Window):
+            return window
         if self._time is None:
             raise GraphError(
                 "window: the stream has no event time; declare its column close to the source and before "
@@ -297,10 +320,10 @@ class WindowedStream:
     WindowedStream('timed' by k, tumbling(10000000us, offset=0us))
     """
 
-    def __init__(self, stream: KeyedStream, window: Window, lateness: int) -> None:
+    def __init__(self, stream: KeyedStream, window: Window | Untimed, options: WindowOptions) -> None:
         self._stream = stream
         self._window = window
-        self._lateness = lateness
+        self._options = options
 
     def __repr__(self) -> str:
         by = f" by {', '.join(self._stream.keys)}" if self._stream.keys else ""
@@ -316,7 +339,12 @@ class WindowedStream:
     ) -> Stream:
         """Return aggregates per key and window: keys, ``window_start``, ``window_end``, then one column per aggregate.
 
-        Windows without rows of a key have no result for it.
+        Windows without rows of a key have no result for it. Windows without times have ``window_index``, the number of
+        the window among those of its key, instead of ``window_start`` and ``window_end``.
+
+        With ``early``, results are *panes*, and after the columns of the window there are two more: ``pane`` is
+        "early" before the end of the window, "on_time" at its end, where a pane always comes, and "late" after it;
+        ``pane_index`` numbers the panes of a key and window from 0 on. Signed changes do not have these columns.
 
         A window's rows are emitted once the watermark has reached its end, and at the latest at the end of the input.
         A row is *late* if its last window ended, allowed lateness included, at or before the watermark. It is then
@@ -329,16 +357,20 @@ class WindowedStream:
                 ``op.latest(...)`` makes a column for each of its columns.
             emit: the effect of allowed lateness on the results. ``"updates"``: a window is emitted at its end, and
                 again for each batch of rows that it still takes; the last row of a key and window counts (see
-                `changes`). ``"final"``: it is emitted once, when the watermark reaches its end plus the lateness; the
-                watermark downstream is reduced by the lateness, so that no later window takes the results for late.
-                Without lateness both give the same rows, each of which counts. Default: updates with lateness, else
-                final.
+                `changes`). ``"changes"``: the same, but the result that was shown is taken back by a row with
+                ``change`` -1 directly before the new one, which has ``change`` +1, in the same batch; a result that a
+                batch does not change is not emitted. ``"final"``: a window is emitted once, when the watermark reaches
+                its end plus the lateness; the watermark downstream is reduced by the lateness, so that no later window
+                takes the results for late. Without lateness all three emit the same rows. Default: updates with
+                lateness or ``early``, else final. Discarding panes are rows, and take no ``emit``.
             name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
             parallelism: how many subtasks the operator has; None: as many as the run says.
             named: aggregates under new names.
 
         Raises:
-            GraphError: no aggregate is given, a value is not an aggregate, or two columns have one name.
+            GraphError: no aggregate is given, a value is not an aggregate, two columns have one name, or a column is
+                called ``change`` where signed changes would be emitted. ``emit`` is given for discarding panes, or is
+                "final" with ``early`` or ``late``.
             ConfigurationError: ``emit`` is unknown.
             SchemaMismatch: an aggregate cannot take its column's type.
 
@@ -351,26 +383,60 @@ class WindowedStream:
         [1, 2, 1, 1]
         >>> windows.agg(op.count().alias("n"), emit="final").collect()["n"].to_pylist()
         [2, 1, 1]
+        >>> changes = windows.agg(op.count().alias("n"), emit="changes").collect()
+        >>> list(zip(changes["n"].to_pylist(), changes["change"].to_pylist()))
+        [(1, 1), (1, -1), (2, 1), (1, 1), (1, 1)]
         """
         import pyarrow as pa
 
-        stream, time = self._stream, self._stream._time
-        assert time is not None, "a windowed stream has event time"
+        stream, window, options = self._stream, self._window, self._options
         check_options("agg", stream.schema, name=name, parallelism=parallelism, emit=emit)
         computed = stream._aggregations(aggregations, named)
+        width = stream._width(parallelism)
+        chosen, because = options.emit(emit)
+        if chosen is Emit.CHANGES:
+            stream._check_change("agg")
+        labels = self._labels(chosen)
+        change = [pa.field(CHANGE, pa.int8())] if chosen is Emit.CHANGES else []
         check_distinct(
-            [*stream.keys, "window_start", "window_end", *(a.name for a in computed)],
+            [*stream.keys, *(field.name for field in labels), *(a.name for a in computed), *(f.name for f in change)],
             "agg",
             "rename the column that is not of the window, before or with .alias(...)",
         )
-        width = stream._width(parallelism)
-        kind = edge_type(stream.schema.field(time.column).type, self._window)
-        edges = [pa.field("window_start", kind), pa.field("window_end", kind)]
-        chosen, because = choose_window_emit(emit, self._lateness)
-        spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(computed), chosen, because)
-        schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(computed)])
+        schema = pa.schema([*stream._key_fields(), *labels, *stream._fields_of(computed), *change])
+        spec = self._spec(tuple(computed), chosen, because)
+        if not isinstance(window, Window):
+            return stream._then(spec, schema, "window", name, width)
         time = EventTime("window_end", exclusive=True)
         return stream._then(spec, schema, "window", name, width, sides={LATE: stream.schema}, time=time)
+
+    def _labels(self, emit: Emit) -> list[pa.Field]:
+        """Return the columns that name a window, and a pane of it."""
+        import pyarrow as pa
+
+        stream, window = self._stream, self._window
+        if isinstance(window, Window):
+            assert stream.time is not None, "a stream cut into windows of event time has event time"
+            kind = edge_type(stream.schema.field(stream.time).type, window)
+            labels = [pa.field("window_start", kind), pa.field("window_end", kind)]
+        else:
+            labels = [pa.field(WINDOW_INDEX, pa.int64())]
+        if self._options.early is not None and emit is not Emit.CHANGES:
+            labels += [pa.field(PANE, pa.string()), pa.field(PANE_INDEX, pa.int64())]
+        return labels
+
+    def _spec(self, computed: tuple[Aggregation, ...], emit: Emit, because: str) -> Grouped:
+        keys, time, window, options = self._stream.keys, self._stream._time, self._window, self._options
+        match window:
+            case CountWindow():
+                return CountAggregate(keys, window, computed, emit, because)
+            case GlobalWindow():
+                return GlobalAggregate(keys, computed, emit, because, options.early, options.panes)
+        assert time is not None, "a stream cut into windows of event time has event time"
+        timed = (keys, time, window, options.lateness, computed, emit, because)
+        if options.has_triggers:
+            return TriggeredAggregate(*timed, options.early, options.late, options.panes)
+        return WindowAggregate(*timed)
 
 
 def _ttl(ttl: Duration | None, ttl_from: str) -> Ttl | None:

@@ -13,7 +13,9 @@ from dataflow.api.columns import ColumnMethods
 from dataflow.api.custom_operators import OperatorMethods
 from dataflow.api.functions import FunctionMethods
 from dataflow.clock import Duration
+from dataflow.contracts.panes import Panes, Trigger
 from dataflow.contracts.sink import Sink
+from dataflow.contracts.untimed import Untimed
 from dataflow.contracts.updates import CHANGE, Updates, meaning_error
 from dataflow.contracts.windows import Window
 from dataflow.errors import GraphError, SchemaMismatch
@@ -222,12 +224,23 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         """
         return self._all_rows().agg(*aggregations, emit=emit, every=every, name=name, **named)
 
-    def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream:
-        """Return all rows, cut into windows of event time; `KeyedStream.window` cuts the rows of each key.
+    def window(
+        self,
+        window: Window | Untimed,
+        *,
+        lateness: Duration = "0s",
+        early: Trigger | None = None,
+        late: Trigger | None = None,
+        panes: str | Panes = "accumulating",
+    ) -> WindowedStream:
+        """Return all rows, cut into windows; `KeyedStream.window` cuts the rows of each key.
 
         Args:
             window: as for `KeyedStream.window`.
             lateness: likewise.
+            early: likewise.
+            late: likewise.
+            panes: likewise.
 
         Returns: a stream whose aggregates have no key columns, and are computed in one subtask.
 
@@ -239,7 +252,7 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         >>> rows.window(op.tumbling("10s")).agg(n=op.count()).collect()["n"].to_pylist()
         [2, 1]
         """
-        return self._all_rows().window(window, lateness=lateness)
+        return self._all_rows().window(window, lateness=lateness, early=early, late=late, panes=panes)
 
     def _all_rows(self) -> KeyedStream:
         """Return this stream, such that one subtask of the next operator gets all rows."""

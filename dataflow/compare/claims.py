@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dataflow.contracts.panes import Panes
 from dataflow.contracts.updates import Updates
 from dataflow.planning.graph import Edge, Graph, Node
 from dataflow.planning.specs import Grouped, Write
+from dataflow.planning.triggered_specs import TriggeredAggregate, has_pane_columns
 
 __all__ = ["AnyRows", "Claim", "LastRows", "Rows", "Unsettled", "claims"]
 
@@ -85,6 +87,11 @@ def _after_node(node: Node, inputs: Sequence[Claim]) -> Claim:
     spec = node.spec
     if not inputs:
         return Rows()
+    if has_pane_columns(spec) or (isinstance(spec, TriggeredAggregate) and spec.panes is Panes.DISCARDING):
+        return Unsettled(
+            f"the panes of {node.name!r} depend on how rows were cut into batches; use emit='changes' to compare the "
+            "net"
+        )
     if isinstance(spec, Grouped):
         first = not spec.windowed and all(isinstance(claim, Rows) for claim in inputs)
         keys = spec.row_keys

@@ -138,11 +138,13 @@ def choose_emit(
 
 
 def choose_window_emit(emit: str | Emit | None, lateness: int) -> tuple[Emit, str]:
-    """Return when windows emit, and the reason if updates are the default.
+    """Return what windows emit, and the reason if updates are the default.
 
-    Without lateness a window is emitted once in either case, so the result is final.
+    Without lateness a window is emitted once, so updates are final.
     """
     chosen = None if emit is None else _emit(emit)
+    if chosen is Emit.CHANGES:
+        return chosen, ""
     if lateness == 0 or chosen is Emit.FINAL:
         return Emit.FINAL, ""
     return Emit.UPDATES, "its windows have lateness=" if chosen is None else ""

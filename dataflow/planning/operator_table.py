@@ -12,7 +12,7 @@ from typing import Any
 from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.contracts.spec import Spec
 from dataflow.errors import ConfigurationError
-from dataflow.planning import specs
+from dataflow.planning import specs, triggered_specs
 
 __all__ = ["make_operator", "operator_class", "register", "specs_of"]
 
@@ -28,6 +28,9 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     specs.ProcessingTime: "operators.transforms.processing_time:ProcessingTimeOperator",
     specs.Aggregate: "operators.aggregation.aggregate:AggregateOperator",
     specs.WindowAggregate: "operators.windows.aggregate:WindowAggregateOperator",
+    triggered_specs.TriggeredAggregate: "operators.windows.triggered_windows:TriggeredWindowOperator",
+    triggered_specs.GlobalAggregate: "operators.windows.triggered_windows:TriggeredGlobalOperator",
+    triggered_specs.CountAggregate: "operators.windows.count_windows:CountWindowOperator",
     specs.Combine: "operators.aggregation.combine:CombineOperator",
     specs.Union: "operators.transforms.union:UnionOperator",
     specs.Apply: "operators.transforms.custom:applied",

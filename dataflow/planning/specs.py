@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dataflow.clock import exact_duration_text
 from dataflow.contracts.operator import OperatorFactory
@@ -428,10 +428,12 @@ class Aggregate(Grouped):
 class WindowAggregate(Grouped):
     """Computes aggregates per key and window of the event times in ``time``. ``lateness`` in microseconds.
 
-    ``emit`` is ``Emit.FINAL`` if ``lateness`` is 0. ``because`` as in ``Aggregate``.
+    Without lateness, ``emit`` is not ``Emit.UPDATES``. ``because`` as in ``Aggregate``. ``merges_slices``: whether
+    windows that overlap may be merged from slices.
     """
 
     windowed = True
+    merges_slices: ClassVar[bool] = True
     signed = False
     folds_alone = True  # finding a row's pane is cheaper before the operator
 
@@ -457,15 +459,17 @@ class WindowAggregate(Grouped):
 
     @property
     def sees_batches(self) -> bool:  # type: ignore[override]
-        return self.emit is Emit.UPDATES
+        return self.emit is not Emit.FINAL
 
     def arguments(self) -> tuple[Any, ...]:
         """Return the arguments. Final results wait until no row can be late: they lag by the lateness."""
         late, lag = (0, self.lateness) if self.emit is Emit.FINAL else (self.lateness, 0)
-        return self.keys, self.time, self.window, late, self.aggregations, lag
+        return self.keys, self.time, self.window, late, self.aggregations, lag, self.emit
 
     def detail(self) -> dict[str, Json]:
-        """Return the settings. ``emit`` is included only for final results with lateness: older checkpoints lack it."""
+        """Return the settings. Older checkpoints lack ``emit``: it is included only if it changes the state or the
+        columns.
+        """
         detail: dict[str, Json] = {
             "keys": list(self.keys),
             "time": self.time.column,
@@ -474,7 +478,8 @@ class WindowAggregate(Grouped):
             "lateness": self.lateness,
             "aggregations": [str(a) for a in self.aggregations],
         }
-        return {**detail, "emit": self.emit.value} if self.lateness and self.emit is Emit.FINAL else detail
+        told = self.emit is Emit.CHANGES or (self.lateness > 0 and self.emit is Emit.FINAL)
+        return {**detail, "emit": self.emit.value} if told else detail
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return {*self.keys, self.time.column, *self.window.columns, *self._aggregated()}

@@ -67,7 +67,8 @@ def partial_schema(spec: Grouped, schema: pa.Schema) -> pa.Schema:
 
 def numbering_of(spec: WindowAggregate, schema: pa.Schema) -> Numbering:
     """Return how the state of ``spec`` over rows of ``schema`` is numbered."""
-    return numbering(spec.window, spec.time, mergeable=is_mergeable(spec.aggregations, schema))
+    mergeable = spec.merges_slices and is_mergeable(spec.aggregations, schema)
+    return numbering(spec.window, spec.time, mergeable=mergeable)
 
 
 def check_partial(batch: pa.RecordBatch, spec: object, what: str) -> None:

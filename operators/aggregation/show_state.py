@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_numbers
 from dataflow.contracts.operator import Snapshot
+from dataflow.contracts.panes import PANE, PANE_INDEX
 from dataflow.contracts.updates import CHANGE
 from dataflow.expressions import col
 from dataflow.planning.specs import Aggregate, Emit, Grouped, WindowAggregate
+from dataflow.planning.triggered_specs import has_pane_columns
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from dataflow.untrusted import parsed
@@ -54,8 +56,8 @@ class _Rows(Mapping[str, pa.Table]):
 def shown_state(spec: Grouped, state: Snapshot, taken: pa.Schema, made: pa.Schema) -> Snapshot:
     """Return the state with one table, ``rows``: the keys and values as the aggregate emits them."""
     values = {name: value for name, value in state.values.items() if name != "aggregations"}
-    if spec.emit is Emit.CHANGES:
-        made = made.remove(made.get_field_index(CHANGE))
+    hidden = [*([CHANGE] if spec.emit is Emit.CHANGES else []), *([PANE, PANE_INDEX] if has_pane_columns(spec) else [])]
+    made = pa.schema([field for field in made if field.name not in hidden])
     return Snapshot(values, _Rows(lambda: _rows_of_state(spec, taken, made, state)))
 
 
@@ -75,7 +77,9 @@ def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snap
     records, ttl = _records(spec, taken), spec.ttl if isinstance(spec, Aggregate) else None
     count = max(1, len(spec.keys))
     if isinstance(spec, WindowAggregate):
-        count += len(numbering_of(spec, taken).key_fields) + 1
+        count += len(numbering_of(spec, taken).key_fields)
+    if spec.windowed:
+        count += 1
     held = KeyedState(pa.schema(list(parts[0]["keys"].schema)[:count]), records, ttl=ttl)
     held.restore(parts)
     slots = held.slots
@@ -106,7 +110,7 @@ def _records(spec: Grouped, taken: pa.Schema) -> Records:
 def _edges_of(spec: Grouped, taken: pa.Schema, made: pa.Schema, keys: Sequence[pa.Array]) -> list[pa.Array]:
     """Return the edges of the window, or the slice, of each row; ``keys`` ends with the columns that number them."""
     if not isinstance(spec, WindowAggregate):
-        return []
+        return [keys[-1]] if spec.windowed else []
     own, kind = numbering_of(spec, taken), made.field("window_start").type
     starts = to_numbers(keys[-2]) if own.key_fields else None
     return [edges(times, kind) for times in own.edges(to_numbers(keys[-1]), starts)]

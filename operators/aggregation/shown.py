@@ -19,7 +19,7 @@ from dataflow.state.arrays import is_word, words
 from dataflow.state.index import Slots
 from operators.aggregation.records import Records
 
-__all__ = ["ShownRows", "differ"]
+__all__ = ["ShownRows", "differ", "signed_rows"]
 
 _AT_ONCE = 32_768
 """Keys whose changes are emitted in one batch."""
@@ -84,26 +84,8 @@ class ShownRows:
         old = [column.take(to_array(places[gone])) for column in kept]
         with self._naming_key(slots[present]):
             new = records.read(slots[present])
-        both = gone & present
-        if both.any():
-            one, other = to_array(both[gone]), to_array(both[present])
-            equal = ~differ([column.filter(one) for column in old], [column.filter(other) for column in new])
-            same = np.flatnonzero(both)[equal]
-            minus, plus = gone.copy(), present.copy()
-            minus[same] = plus[same] = False
-        else:
-            minus, plus = gone, present
         records.show(slots, present)
-        rows_of_slot: Numbers = minus.astype(np.int64) + plus
-        first: Numbers = np.cumsum(rows_of_slot) - rows_of_slot
-        count = int(minus.sum() + plus.sum())
-        source, weights = np.empty(count, np.int64), np.ones(count, np.int8)
-        at: Numbers = first[minus]
-        source[at], weights[at] = (np.cumsum(gone) - 1)[minus], -1
-        at = (first + minus)[plus]
-        source[at] = int(gone.sum()) + (np.cumsum(present) - 1)[plus]
-        order = to_array(source)
-        columns = [pa.concat_arrays([a, b]).take(order) for a, b in zip(old, new, strict=True)]
+        rows_of_slot, columns, weights = signed_rows(old, gone, new, present)
         return np.repeat(slots, rows_of_slot), columns, weights
 
     def _kept_columns(self) -> list[pa.Array]:
@@ -132,6 +114,44 @@ class ShownRows:
         shown[at] = True
         self._keep([column.take(to_array(np.argsort(at))) for column in columns], shown)
         return True
+
+
+def signed_rows(
+    old: Sequence[pa.Array], gone: Mask, new: Sequence[pa.Array], present: Mask
+) -> tuple[Numbers, list[pa.Array], npt.NDArray[np.int8]]:
+    """Return the changes of slots that had the rows ``old`` and now have the rows ``new``.
+
+    Args:
+        old: the columns of the rows that were shown, of the slots in ``gone``.
+        gone: which slots had a row.
+        new: the columns of the rows to show, of the slots in ``present``.
+        present: which slots have a row now.
+
+    Returns: how many changes each slot has (none if its rows are equal bit by bit), and their columns and weights: the
+    old row of a slot directly before its new one.
+
+    >>> both = np.array([True, True])
+    >>> counts, columns, weights = signed_rows([pa.array([1])], np.array([False, True]), [pa.array([5, 2])], both)
+    >>> counts.tolist(), columns[0].to_pylist(), weights.tolist()
+    ([1, 2], [5, 1, 2], [1, -1, 1])
+    """
+    minus, plus = gone.copy(), present.copy()
+    both = gone & present
+    if both.any():
+        one, other = to_array(both[gone]), to_array(both[present])
+        equal = ~differ([column.filter(one) for column in old], [column.filter(other) for column in new])
+        same = np.flatnonzero(both)[equal]
+        minus[same] = plus[same] = False
+    counts: Numbers = minus.astype(np.int64) + plus
+    first: Numbers = np.cumsum(counts) - counts
+    total = int(counts.sum())
+    source, weights = np.empty(total, np.int64), np.ones(total, np.int8)
+    at: Numbers = first[minus]
+    source[at], weights[at] = (np.cumsum(gone) - 1)[minus], -1
+    at = (first + minus)[plus]
+    source[at] = int(gone.sum()) + (np.cumsum(present) - 1)[plus]
+    order = to_array(source)
+    return counts, [pa.concat_arrays([a, b]).take(order) for a, b in zip(old, new, strict=True)], weights
 
 
 def differ(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Mask:

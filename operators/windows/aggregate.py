@@ -28,6 +28,7 @@ from dataflow.contracts.source import Json
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.expressions import Aggregation
+from dataflow.planning.specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.keyed import index_kernels
@@ -37,11 +38,9 @@ from dataflow.untrusted import Time, parsed
 from operators.aggregation.partials import (
     OPEN,
     RECORD,
-    ROWS,
     WINDOW,
     folded_columns,
     is_partial,
-    key_columns,
     state_keys,
 )
 from operators.aggregation.records import Records, SumOverflow
@@ -51,6 +50,7 @@ from operators.aggregation.sums import overflow_of
 from operators.aggregation.window_numbers import BySlice, Numbered, numbering
 from operators.aggregation.window_times import edges
 from operators.windows.emission import MergedResults, Part, Results, SlotResults
+from operators.windows.entries import entry_rows, number_rows
 from operators.windows.late_rows import without_late
 from operators.windows.panes import Pane, Panes
 
@@ -75,15 +75,16 @@ class WindowAggregateOperator(Operator):
         lateness: int,
         aggregations: Sequence[Aggregation],
         lag: int = 0,
+        emit: Emit = Emit.FINAL,
     ) -> None:
         (schema,) = context.input_schemas
         self._context = context
         self._window = window
         self._lateness = lateness
         self._lag = lag
+        self._signed = emit is Emit.CHANGES
         self._aggregations = list(aggregations)
         self._keys = list(keys)
-        self._time = time
         self._rows = folded_columns(schema, keys, aggregations)
         self._numbering = numbering(window, time, mergeable=self._new_records().mergeable)
         self._user_keys = state_keys(key_schema(context.output_schema, keys))
@@ -119,21 +120,27 @@ class WindowAggregateOperator(Operator):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
         if not batch.num_rows:
             return None
-        entries = self._numbered(batch)
+        entries = number_rows(batch, self._numbering, self._context.tally, self._context.name)
         if entries is not None and self._watermark is not None:
             batch, entries = without_late(
                 batch, entries, self._numbering, self._watermark - self._lateness, self._context.tally, out
             )
         if entries is None:
             return None
-        changed = self._fold(batch, entries)
+        rows = entry_rows(batch, entries, self._keys, self._rows.names, self._key_schema)
         if not self._lateness or self._watermark is None:
+            self._fold(rows, entries)
             return None
-        begun = self._numbering.begun(self._watermark)
-        panes = [pane for pane in changed if pane.first <= begun]
-        if not panes:
+        closed, watermark, results = self._watermark - self._lateness, self._watermark, self._results
+        begun = self._numbering.begun(watermark)
+        is_late = entries.low <= begun
+        if is_late and self._signed:
+            results.keep([rows.column(name) for name in self._key_schema.names], entries.numbers, closed, watermark)
+        panes = [pane for pane in self._fold(rows, entries) if pane.first <= begun]
+        if not is_late:
             return None
-        return self._emit(self._results.again(panes, self._watermark - self._lateness, self._watermark), out)
+        again = results.changes if self._signed else results.again
+        return self._emit(again(panes, closed, watermark), out)
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the windows that the watermark, less ``lag``, completes, in order of time."""
@@ -155,33 +162,9 @@ class WindowAggregateOperator(Operator):
 
     # --- rows
 
-    def _numbered(self, batch: pa.RecordBatch) -> Numbered | None:
-        """Return the numbers of a batch of rows or records, and count its rows."""
-        checked = self._context.tally.lateness
-        if is_partial(batch.schema):
-            checked.checked += int(np.sum(to_numbers(batch.column(ROWS))))
-            numbers = to_numbers(batch.column(WINDOW))
-            starts = [to_numbers(batch.column(field.name)) for field in self._numbering.key_fields]
-            return Numbered(numbers, int(numbers.min()), int(numbers.max()), *starts)
-        times = batch.column(self._time.column)
-        if times.null_count:
-            raise ValueError(
-                f"{self._context.name}: {times.null_count} event times are null in {self._time.column!r}; "
-                "filter such rows out, or give on_error= to with_watermark"
-            )
-        checked.checked += batch.num_rows
-        try:
-            return self._numbering.of(batch)
-        except OverflowError as error:
-            raise OverflowError(
-                f"{self._context.name}: event times in {self._time.column!r} are out of range for window edges of "
-                f"{self._window}: {error}; filter such rows out"
-            ) from error
-
-    def _fold(self, batch: pa.RecordBatch, entries: Numbered) -> list[Pane]:
-        """Fold rows or records; return the panes that hold them."""
+    def _fold(self, rows: pa.RecordBatch, entries: Numbered) -> list[Pane]:
+        """Fold rows or records, one for each entry; return the panes that hold them."""
         panes = []
-        rows = self._with_state_keys(batch, entries)
         names = self._key_schema.names
         for pane, part, numbers in self._panes.deal(rows, entries.numbers, entries.low, entries.high):
             slots = pane.slots([part.column(name) for name in names], numbers)
@@ -197,18 +180,6 @@ class WindowAggregateOperator(Operator):
             panes.append(pane)
         return panes
 
-    def _with_state_keys(self, batch: pa.RecordBatch, entries: Numbered) -> pa.RecordBatch:
-        """Return a row for each entry: the columns that are folded, with all key columns of the state."""
-        partial = is_partial(batch.schema)
-        rows = batch.select([*self._keys, RECORD] if partial else self._rows.names)
-        if entries.rows is not None:
-            rows = rows.take(to_array(entries.rows))
-        if not self._keys:
-            rows = rows.append_column(self._user_keys.field(0), key_columns(rows, ())[0])
-        if entries.starts is not None:
-            rows = rows.append_column(self._numbering.key_fields[0], to_array(entries.starts))
-        return rows
-
     def _overflow(self, error: SumOverflow, key: Sequence[pa.Array]) -> OverflowError:
         """Return the error for a sum of ``key``, one row of the key columns of the state."""
         return overflow_of(self._context.name, error, key[: len(self._user_keys)], self._user_keys)
@@ -222,9 +193,13 @@ class WindowAggregateOperator(Operator):
     def _emit(self, parts: Iterator[Part], out: Out) -> Iterator[None]:
         schema = self._context.output_schema
         kind = schema.field("window_start").type
-        for keys, starts, ends, values in parts:
-            bounds = [edges(starts, kind), edges(ends, kind)]
-            out.emit(pa.RecordBatch.from_arrays([*keys[: len(self._keys)], *bounds, *values], schema=schema))
+        for part in parts:
+            bounds = [edges(part.starts, kind), edges(part.ends, kind)]
+            columns = [*part.keys[: len(self._keys)], *bounds, *part.values]
+            if self._signed:
+                weights = np.ones(len(part.ends), np.int8) if part.weights is None else part.weights
+                columns.append(to_array(weights))
+            out.emit(pa.RecordBatch.from_arrays(columns, schema=schema))
             yield
 
     # --- restoring

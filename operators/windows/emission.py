@@ -1,5 +1,9 @@
 """The results of windows: which come out at a watermark, and which come out again because late rows changed them.
 
+With signed changes, a result that late rows change is taken back first. What was shown of a window is known without
+keeping it: nothing until the window is complete, and from then on the result of its records. So the results that a
+batch will change are computed before it is folded (``keep``), and again after that (``changes``).
+
 ``SlotResults`` is for state by window, where each record is a result. ``MergedResults`` is for state by slice, where
 results are merged from records of several slices (``slides``).
 """
@@ -8,15 +12,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from dataflow.arrow_values import to_numbers
+from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.windows import Sliced
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
 from operators.aggregation.records import Records, SumOverflow
+from operators.aggregation.shown import signed_rows
 from operators.aggregation.window_numbers import Numbering
 from operators.aggregation.window_times import Numbers
 from operators.windows.panes import Pane, Panes
@@ -27,8 +34,21 @@ __all__ = ["MergedResults", "Part", "Results", "SlotResults"]
 CHUNK = 65_536
 """The largest batch, in rows, of an emission."""
 
-Part = tuple[list[pa.Array], Numbers, Numbers, list[pa.Array]]
-"""Results: the key columns of the state, the starts and the ends of the windows, and the aggregates."""
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Results: the key columns of the state, the starts and the ends of the windows, and the aggregates.
+
+    ``weights`` are +1 and -1; None: all results are added.
+    """
+
+    keys: list[pa.Array]
+    starts: Numbers
+    ends: Numbers
+    values: list[pa.Array]
+    weights: npt.NDArray[np.int8] | None = None
 
 
 class Results(ABC):
@@ -58,9 +78,21 @@ class Results(ABC):
         Windows that were complete at the watermark ``closed``, before it, take no more rows.
         """
 
+    @abstractmethod
+    def keep(self, keys: Sequence[pa.Array], numbers: Numbers, closed: int, watermark: int) -> None:
+        """Keep the results that rows of ``keys`` and ``numbers`` will change, which are shown: see ``again``."""
+
+    @abstractmethod
+    def changes(self, panes: Sequence[Pane], closed: int, watermark: int) -> Iterator[Part]:
+        """Yield what ``again`` does as signed changes, after the rows that ``keep`` got were folded."""
+
 
 class SlotResults(Results):
     """Results of state by window: slots are results."""
+
+    def __init__(self, panes: Panes, numbering: Numbering) -> None:
+        super().__init__(panes, numbering)
+        self._kept: dict[int, tuple[Slots, list[pa.Array]]] = {}  # by pane: slots in ascending order, their results
 
     def fire(self, before: int | None, watermark: int) -> Iterator[Part]:
         last = self._numbering.over(watermark)
@@ -84,15 +116,47 @@ class SlotResults(Results):
             _, numbers = pane.keys(touched)
             yield from self._parts(pane, touched[numbers <= last])
 
+    def keep(self, keys: Sequence[pa.Array], numbers: Numbers, closed: int, watermark: int) -> None:
+        self._kept = {}
+        shown = numbers <= self._numbering.over(watermark)
+        if not shown.any():
+            return
+        for pane in self._panes.between(int(numbers[shown].min()), int(numbers[shown].max())):
+            own = np.flatnonzero(shown & (pane.first <= numbers) & (numbers < pane.stop))
+            slots = np.unique(pane.find([column.take(to_array(own)) for column in keys], numbers[own]))
+            slots = slots[slots >= 0]
+            self._kept[pane.first] = slots, pane.records.read(slots)
+
+    def changes(self, panes: Sequence[Pane], closed: int, watermark: int) -> Iterator[Part]:
+        last = self._numbering.over(watermark)
+        kept, self._kept = self._kept, {}
+        for pane in panes:
+            touched = pane.records.touched.copy()
+            pane.forget_touched()
+            _, numbers = pane.keys(touched)
+            touched = touched[numbers <= last]
+            shown, columns = kept.get(pane.first, (touched[:0], pane.records.read(touched[:0])))
+            for start in range(0, len(touched), CHUNK // 2):
+                slots = touched[start : start + CHUNK // 2]
+                gone = np.isin(slots, shown)
+                places = to_array(np.searchsorted(shown, slots[gone]))
+                old = [column.take(places) for column in columns]
+                counts, values, weights = signed_rows(old, gone, pane.records.read(slots), _all(slots))
+                yield Part(*self._labels(pane, np.repeat(slots, counts)), values, weights)
+
     def _parts(self, pane: Pane, slots: Slots | range) -> Iterator[Part]:
         for start in range(0, len(slots), CHUNK):
             chosen = slots[start : start + CHUNK]
-            columns, numbers = pane.keys(chosen)
-            begins = None
-            if self._numbering.key_fields:
-                *columns, begin = columns
-                begins = to_numbers(begin)
-            yield columns, *self._numbering.edges(numbers, begins), pane.records.read(_as_slots(chosen))
+            yield Part(*self._labels(pane, chosen), pane.records.read(_as_slots(chosen)))
+
+    def _labels(self, pane: Pane, slots: Slots | range) -> tuple[list[pa.Array], Numbers, Numbers]:
+        """Return the keys of ``slots``, and the edges of their windows."""
+        columns, numbers = pane.keys(slots)
+        begins = None
+        if self._numbering.key_fields:
+            *columns, begin = columns
+            begins = to_numbers(begin)
+        return columns, *self._numbering.edges(numbers, begins)
 
 
 class MergedResults(Results):
@@ -113,6 +177,8 @@ class MergedResults(Results):
         self._keys = keys
         self._make = panes, keys, new_records, overflow
         self._slides = Slides(*self._make)
+        self._late: _LateRows | None = None
+        self._kept: list[tuple[Mask, list[pa.Array]]] = []  # by changed window: which keys are shown, their results
         self.kernels = (*index_kernels(keys), "operators.kernels.merging")
 
     def fire(self, before: int | None, watermark: int) -> Iterator[Part]:
@@ -136,7 +202,6 @@ class MergedResults(Results):
             self._slides.note_changed(pane.keys(np.unique(before))[0])
 
     def again(self, panes: Sequence[Pane], closed: int, watermark: int) -> Iterator[Part]:
-        window = self._window
         touched = KeyIndex(self._keys)
         keys, numbers = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
         for pane in panes:
@@ -145,14 +210,44 @@ class MergedResults(Results):
             columns, of = pane.keys(slots)
             keys.append(touched.slots(columns).copy())
             numbers.append(of)
-        key, number = np.concatenate(keys), np.concatenate(numbers)
-        slides = Slides(*self._make, touched.keys(range(len(touched))))
+        late = _LateRows(touched, np.concatenate(keys), np.concatenate(numbers))
+        for slides, changed, _, each in self._changed(late, closed, watermark):
+            yield from self._parts(slides, changed, each)
+
+    def keep(self, keys: Sequence[pa.Array], numbers: Numbers, closed: int, watermark: int) -> None:
+        shown = numbers <= self._numbering.begun(watermark)
+        touched, own = KeyIndex(self._keys), to_array(shown)
+        slots = touched.slots([column.filter(own) for column in keys]).copy()
+        self._late = _LateRows(touched, slots, numbers[shown])
+        changed = self._changed(self._late, closed, watermark)
+        self._kept = [(gone, slides.read(slots[gone])) for slides, slots, gone, _ in changed]
+
+    def changes(self, panes: Sequence[Pane], closed: int, watermark: int) -> Iterator[Part]:
+        for pane in panes:
+            pane.forget_touched()
+        late, kept, self._late, self._kept = self._late, self._kept, None, []
+        assert late is not None, "keep comes before changes"
+        changed = self._changed(late, closed, watermark)
+        for (slides, slots, _, each), (gone, old) in zip(changed, kept, strict=True):
+            for at in range(0, len(slots), CHUNK // 2):
+                chosen, shown = slots[at : at + CHUNK // 2], gone[at : at + CHUNK // 2]
+                before = int(gone[:at].sum())
+                own = [column.slice(before, int(shown.sum())) for column in old]
+                counts, values, weights = signed_rows(own, shown, slides.read(chosen), _all(chosen))
+                yield Part(*self._labels(slides, np.repeat(chosen, counts), each), values, weights)
+
+    def _changed(self, late: _LateRows, closed: int, watermark: int) -> Iterator[tuple[Slides, Slots, Mask, int]]:
+        """Yield each complete window that takes some of the rows, with their keys in it: see ``again``.
+
+        Returns: merged records over the window, the slots there of its keys, whether each has rows, and the window.
+        """
+        window, number = self._window, late.numbers
+        slides = Slides(*self._make, late.index.keys(range(len(late.index))))
         over, last = window.last_complete(closed), window.last_complete(watermark)
         for each in self._windows(np.unique(number).tolist(), over, last):
             first, stop = window.covered(each)
-            changed = np.unique(key[(first <= number) & (number < stop)])
-            slides.move(first, stop)
-            yield from self._parts(slides, changed, each)
+            changed = np.unique(late.keys[(first <= number) & (number < stop)])
+            yield slides, changed, np.isin(changed, slides.move(first, stop)), each
 
     def _first_slice(self, stop: int) -> int:
         """Return the first slice that has a pane, or ``stop``."""
@@ -169,11 +264,27 @@ class MergedResults(Results):
                 following = each
 
     def _parts(self, slides: Slides, slots: Slots, number: int) -> Iterator[Part]:
-        start, end = self._window.start(number), self._window.end(number)
         for at in range(0, len(slots), CHUNK):
             chosen = slots[at : at + CHUNK]
-            starts, ends = np.full(len(chosen), start, np.int64), np.full(len(chosen), end, np.int64)
-            yield slides.keys(chosen), starts, ends, slides.read(chosen)
+            yield Part(*self._labels(slides, chosen, number), slides.read(chosen))
+
+    def _labels(self, slides: Slides, slots: Slots, number: int) -> tuple[list[pa.Array], Numbers, Numbers]:
+        """Return the keys of ``slots``, and the edges of the window ``number`` for each."""
+        start, end = self._window.start(number), self._window.end(number)
+        return slides.keys(slots), np.full(len(slots), start, np.int64), np.full(len(slots), end, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _LateRows:
+    """Rows for complete windows: row i has the key ``keys[i]`` of ``index``, and the slice ``numbers[i]``."""
+
+    index: KeyIndex
+    keys: Slots
+    numbers: Numbers
+
+
+def _all(slots: Slots) -> Mask:
+    return np.ones(len(slots), np.bool_)
 
 
 def _as_slots(slots: Slots | range) -> Slots:

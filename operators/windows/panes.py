@@ -91,8 +91,8 @@ class Pane:
         start, stop = np.searchsorted(numbers, [number, number + 1]).tolist()
         return slots[start:stop].astype(np.int32)
 
-    def find(self, keys: Sequence[pa.Array], number: int) -> Slots:
-        """Return the slot of each of ``keys`` in one window; -1: it has none."""
+    def find(self, keys: Sequence[pa.Array], number: int | Numbers) -> Slots:
+        """Return the slot of each of ``keys`` in its window, or in one for all; -1: it has none."""
         if self.single:
             return self.state.find(list(keys))
         return self.state.find([*keys, to_array(np.full(len(keys[0]), number, np.int64))])

@@ -17,6 +17,7 @@ from tests.agreement.shapes.rowwise import ROWWISE
 from tests.agreement.shapes.scene import Scene, Shape, pictured
 from tests.agreement.shapes.signed import SIGNED
 from tests.agreement.shapes.timed import TIMED
+from tests.agreement.shapes.triggered import TRIGGERED
 from tests.agreement.shapes.windowed import WINDOWED
 from tests.seeds import in_soak
 
@@ -28,6 +29,7 @@ KINDS: Mapping[str, Sequence[Shape]] = {
     "signed": SIGNED,
     "timed": TIMED,
     "windowed": WINDOWED,
+    "triggered": TRIGGERED,
     "keys": KEYS,
 }
 SOME = [*(kind for kind in KINDS if kind != "keys"), *in_soak("keys")]

@@ -8,6 +8,7 @@ from typing import Final, assert_never
 from dataflow.planning.graph import Node, Partitioning
 from dataflow.planning.physical_plan import Vertex
 from dataflow.planning.specs import ProcessingTime, Watermarks
+from dataflow.planning.triggered_specs import goes_by_clock
 from dataflow.runners.explain_table import Explanation
 from dataflow.runners.spark.placement import Placement, SparkPlan
 
@@ -27,6 +28,9 @@ _DRIFT: Final = (
     "most max_drift and the rows of one micro-batch"
 )
 _CLOCK: Final = "with_processing_time goes by micro-batch: all rows that a source task reads in one have the same time"
+_TRIGGERS: Final = (
+    "op.after_time goes by micro-batch: the clock is read at the end of each, so results may be shown later than asked"
+)
 
 _NOTES_ON_READERS: Final = (
     "a micro-batch is the barrier, exactly once: Checkpointing(every=) and its timeouts are ignored",
@@ -49,7 +53,13 @@ def explain_plan(pipeline: str, spark_plan: SparkPlan, readers: Mapping[str, str
         node for node in spark_plan.plan.graph if isinstance(node.spec, Watermarks) and node.spec.max_drift is not None
     ]
     clock = [node for node in spark_plan.plan.graph if isinstance(node.spec, ProcessingTime)]
-    notes = (*_NOTES, *([_DRIFT] if drift else []), *([_CLOCK] if clock else []))
+    timed = [node for node in spark_plan.plan.graph if goes_by_clock(node.spec)]
+    notes = (
+        *_NOTES,
+        *([_DRIFT] if drift else []),
+        *([_CLOCK] if clock else []),
+        *([_TRIGGERS] if timed else []),
+    )
     return Explanation(f"{pipeline} on Spark", _HEADS, tuple(rows), notes)
 
 

@@ -79,6 +79,25 @@ def allowed(scene: Scene) -> None:
     scene.show(patient.agg(AGGREGATES), "patient", last=OF_USER)
 
 
+def signed(scene: Scene) -> None:
+    """Signed changes of windows whose rows come late, but are taken; and what is computed from them."""
+    rows = timed(scene, "1s", splits=2)
+    for label, window in {
+        "hop": op.hopping("6s", every="2s"),
+        "tumble": op.tumbling("3s"),
+        "own": EachAndAll(),
+    }.items():
+        found = (
+            rows.key_by("user").window(window, lateness="60s").agg(AGGREGATES, emit="changes", name=f"signed {label}")
+        )
+        scene.show(found, label)
+        if label == "hop":
+            kinds = {"users": op.count(), "most": col("n").max(), "kinds": col("least").count_distinct()}
+            scene.show(found.key_by(*EDGES).agg(kinds, emit="final", name="of changes"), "again")
+    over_all = rows.window(op.cumulate("6s", every="2s"), lateness="60s")
+    scene.show(over_all.agg(op.count(), texts=col("value").count_distinct(), emit="changes"), "all rows")
+
+
 def all_rows(scene: Scene) -> None:
     """Aggregates and windows without keys, also over no rows."""
     rows = timed(scene, splits=2, delay="60s")
@@ -109,4 +128,4 @@ def own_kind(scene: Scene) -> None:
     scene.show(late.side("late"), "late", late=True)
 
 
-WINDOWED: list[Shape] = [hopping, unmerged, cumulate, partly_late, allowed, all_rows, behind, own_kind]
+WINDOWED: list[Shape] = [hopping, unmerged, cumulate, partly_late, allowed, signed, all_rows, behind, own_kind]

@@ -55,14 +55,16 @@ class Windowed:
         fold_first: bool = False,
         restored: Snapshot | None = None,
         groups: range = range(128),
+        emit: Emit = Emit.UPDATES,
     ) -> None:
         self.out, self.fold_first = Emitted(), fold_first
         keys = ("k",) if keyed else ()
-        self.spec = WindowAggregate(keys, EventTime("t"), window, lateness, tuple(aggregations), Emit.UPDATES)
+        self.spec = WindowAggregate(keys, EventTime("t"), window, lateness, tuple(aggregations), emit)
         kind = edge_type(pa.timestamp("us"), window)
         edges = [pa.field("window_start", kind), pa.field("window_end", kind)]
         results = [pa.field(a.name, a.dtype(SCHEMA)) for a in aggregations]
-        output = pa.schema([*[SCHEMA.field(key) for key in keys], *edges, *results])
+        change = [pa.field("change", pa.int8())] if emit is Emit.CHANGES else []
+        output = pa.schema([*[SCHEMA.field(key) for key in keys], *edges, *results, *change])
         self.context = context_of(SCHEMA, output, restored=restored, groups=groups)
         self.operator = WindowAggregateOperator(self.context, *self.spec.arguments())
 

@@ -1,0 +1,161 @@
+"""The specs of windows whose results come by triggers, and of windows without times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from dataflow.contracts.panes import AfterTime, Panes, Trigger
+from dataflow.contracts.source import Json
+from dataflow.contracts.spec import Spec
+from dataflow.contracts.untimed import WINDOW_INDEX, CountWindow
+from dataflow.contracts.updates import Meaning
+from dataflow.expressions import Aggregation
+from dataflow.planning.specs import Emit, Grouped, WindowAggregate
+
+__all__ = ["CountAggregate", "GlobalAggregate", "TriggeredAggregate", "goes_by_clock", "has_pane_columns"]
+
+
+@dataclass(frozen=True, slots=True)
+class TriggeredAggregate(WindowAggregate):
+    """Computes aggregates per key and window of event time, which ``early`` and ``late`` show besides the one at the
+    end.
+
+    ``emit`` is not ``Emit.FINAL``. Discarding panes are rows, each of which counts.
+    """
+
+    merges_slices: ClassVar[bool] = False
+
+    early: Trigger | None = None
+    late: Trigger | None = None
+    panes: Panes = Panes.ACCUMULATING
+
+    @property
+    def takes_records(self) -> bool:
+        return not self.window.overlaps
+
+    @property
+    def sees_batches(self) -> bool:  # type: ignore[override]
+        return True
+
+    def arguments(self) -> tuple[Any, ...]:
+        return (
+            self.keys,
+            self.aggregations,
+            self.emit,
+            self.early,
+            self.late,
+            self.panes,
+            self.time,
+            self.window,
+            self.lateness,
+        )
+
+    def detail(self) -> dict[str, Json]:
+        return {
+            **WindowAggregate.detail(self),
+            "emit": self.emit.value,
+            "early": _text(self.early),
+            "late": _text(self.late),
+            "panes": self.panes.value,
+        }
+
+    def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
+        meaning = WindowAggregate.changes(self, inputs, name=name, word=word)
+        return None if self.panes is Panes.DISCARDING else meaning
+
+
+class _UntimedAggregate(Grouped):
+    """Aggregates of windows without times."""
+
+    windowed = True
+    signed = False
+
+    @property
+    def takes_records(self) -> bool:
+        return False
+
+    @property
+    def update_keys(self) -> tuple[str, ...]:
+        return *self.keys, WINDOW_INDEX
+
+    @property
+    def row_keys(self) -> tuple[str, ...]:
+        return self.update_keys
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str]:
+        return {*self.keys, *self._aggregated()}
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalAggregate(_UntimedAggregate):
+    """Computes aggregates per key over all rows; ``early`` shows results before the end."""
+
+    keys: tuple[str, ...]
+    aggregations: tuple[Aggregation, ...]
+    emit: Emit
+    because: str = field(default="", compare=False)
+    early: Trigger | None = None
+    panes: Panes = Panes.ACCUMULATING
+
+    @property
+    def sees_batches(self) -> bool:  # type: ignore[override]
+        return self.early is not None
+
+    def arguments(self) -> tuple[Any, ...]:
+        return self.keys, self.aggregations, self.emit, self.early, None, self.panes
+
+    def detail(self) -> dict[str, Json]:
+        return {
+            "keys": list(self.keys),
+            "aggregations": [str(a) for a in self.aggregations],
+            "emit": self.emit.value,
+            "early": _text(self.early),
+            "panes": self.panes.value,
+        }
+
+    def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
+        meaning = Grouped.changes(self, inputs, name=name, word=word)
+        return None if self.panes is Panes.DISCARDING else meaning
+
+
+@dataclass(frozen=True, slots=True)
+class CountAggregate(_UntimedAggregate):
+    """Computes aggregates per key and window of so many rows by arrival."""
+
+    sees_batches = False
+
+    keys: tuple[str, ...]
+    window: CountWindow
+    aggregations: tuple[Aggregation, ...]
+    emit: Emit
+    because: str = field(default="", compare=False)
+
+    def arguments(self) -> tuple[Any, ...]:
+        return self.keys, self.window, self.aggregations, self.emit
+
+    def detail(self) -> dict[str, Json]:
+        return {
+            "keys": list(self.keys),
+            "window": str(self.window),
+            "aggregations": [str(a) for a in self.aggregations],
+            "emit": self.emit.value,
+        }
+
+
+def has_pane_columns(spec: Spec) -> bool:
+    """Return whether results say which pane they are: with early panes, but for signed changes."""
+    if not isinstance(spec, TriggeredAggregate | GlobalAggregate):
+        return False
+    return spec.early is not None and spec.emit is not Emit.CHANGES
+
+
+def goes_by_clock(spec: Spec) -> bool:
+    """Return whether the clock decides when results are shown."""
+    triggers = [getattr(spec, phase, None) for phase in ("early", "late")]
+    return isinstance(spec, Grouped) and any(isinstance(trigger, AfterTime) for trigger in triggers)
+
+
+def _text(trigger: Trigger | None) -> str | None:
+    return None if trigger is None else str(trigger)

@@ -1,0 +1,103 @@
+"""Windows of event time, and the one window of all rows, whose results come by triggers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array
+from dataflow.contracts.operator import OperatorContext, Out
+from dataflow.contracts.panes import Panes, Trigger
+from dataflow.contracts.untimed import GlobalWindow
+from dataflow.contracts.windows import EventTime, Window
+from dataflow.expressions import Aggregation
+from dataflow.planning.specs import Emit
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from operators.aggregation.partials import key_columns
+from operators.aggregation.window_numbers import numbering
+from operators.aggregation.window_times import Numbers, edges
+from operators.windows.entries import entry_rows, number_rows, weights_of
+from operators.windows.late_rows import without_late
+from operators.windows.triggered import TriggeredOperator
+
+__all__ = ["TriggeredGlobalOperator", "TriggeredWindowOperator"]
+
+
+class TriggeredWindowOperator(TriggeredOperator):
+    """Windows of event time that are complete, and over, by the watermark."""
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        keys: Sequence[str],
+        aggregations: Sequence[Aggregation],
+        emit: Emit,
+        early: Trigger | None,
+        late: Trigger | None,
+        panes: Panes,
+        time: EventTime,
+        window: Window,
+        lateness: int,
+    ) -> None:
+        self._numbering = numbering(window, time, mergeable=False)
+        self._lateness = lateness
+        fields = self._numbering.key_fields
+        super().__init__(context, keys, aggregations, emit, early, late, panes, fields, described=str(window))
+
+    def _entries(self, batch: pa.RecordBatch, out: Out) -> tuple[pa.RecordBatch, Numbers, Numbers] | None:
+        context = self._context
+        entries = number_rows(batch, self._numbering, context.tally, context.name)
+        if entries is not None and self._watermark is not None:
+            closed = self._watermark - self._lateness
+            batch, entries = without_late(batch, entries, self._numbering, closed, context.tally, out)
+        if entries is None:
+            return None
+        rows = entry_rows(batch, entries, self._keys, self._columns.names, self._row_keys)
+        return rows, entries.numbers, weights_of(batch, entries)
+
+    def _complete(self, watermark: int) -> int:
+        return self._numbering.over(watermark)
+
+    def _over(self, watermark: int) -> int:
+        return self._numbering.over(watermark if watermark == MAX_WATERMARK else watermark - self._lateness)
+
+    def _labels(self, keys: Sequence[pa.Array], numbers: Numbers) -> list[pa.Array]:
+        kind = self._context.output_schema.field("window_start").type
+        starts = np.asarray(keys[-1]) if self._numbering.key_fields else None
+        return [edges(times, kind) for times in self._numbering.edges(numbers, starts)]
+
+    def _check_numbers(self, numbers: pa.ChunkedArray) -> None:
+        self._numbering.check(numbers, self._context.name)
+
+
+class TriggeredGlobalOperator(TriggeredOperator):
+    """One window of all rows of a key, with the number 0, which is complete at the end of the input."""
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        keys: Sequence[str],
+        aggregations: Sequence[Aggregation],
+        emit: Emit,
+        early: Trigger | None,
+        late: Trigger | None,
+        panes: Panes,
+    ) -> None:
+        super().__init__(context, keys, aggregations, emit, early, late, panes, described=str(GlobalWindow()))
+
+    def _entries(self, batch: pa.RecordBatch, out: Out) -> tuple[pa.RecordBatch, Numbers, Numbers]:
+        rows = batch.select(self._columns.names)
+        if not self._keys:
+            rows = batch.select(self._columns.names).append_column(self._row_keys.field(0), key_columns(batch, ())[0])
+        return rows, np.zeros(batch.num_rows, np.int64), np.ones(batch.num_rows, np.int64)
+
+    def _complete(self, watermark: int) -> int:
+        return 0 if watermark == MAX_WATERMARK else -1
+
+    def _over(self, watermark: int) -> int:
+        return self._complete(watermark)
+
+    def _labels(self, keys: Sequence[pa.Array], numbers: Numbers) -> list[pa.Array]:
+        return [to_array(numbers)]
