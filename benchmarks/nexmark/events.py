@@ -20,6 +20,7 @@ __all__ = ["Events", "Sources"]
 
 SEGMENT = 1 << 20
 """Events that are generated at a time."""
+ROW_GROUP = 1 << 17
 KINDS: Mapping[str, Callable[[Ids, float, int], pa.Table]] = {
     "people": generator.people,
     "auctions": generator.auctions,
@@ -63,7 +64,7 @@ class Events:
         """Return the ``people``, ``auctions`` or ``bids`` in the order of their arrival."""
         return KINDS[kind](self.order(), self.rate, self.seed)
 
-    def write(self, folder: Path, kind: str, *, files: int = 1, row_group: int = 1 << 17) -> list[Path]:
+    def write(self, folder: Path, kind: str, *, files: int = 1) -> list[Path]:
         """Write the events of a kind as Parquet, dealt out to ``files`` in turn, and return the paths.
 
         >>> import tempfile
@@ -80,7 +81,7 @@ class Events:
             with pq.ParquetWriter(path, schema) as writer:
                 for start in range(0, len(own), SEGMENT):
                     part = KINDS[kind](own[start : start + SEGMENT], self.rate, self.seed)
-                    writer.write_table(part, row_group_size=row_group)
+                    writer.write_table(part, row_group_size=ROW_GROUP)
         return paths
 
 
@@ -91,13 +92,20 @@ class Sources:
         p: the pipeline.
         files: the files by kind.
         delay: how far the watermark is behind the latest time; 4 s is that of the reference queries.
-        rate: if given, rows a second that each source emits.
+        batch_rows: rows of a batch; None: as the reader chooses.
+        rate: rows a second that each source emits; None: no limit.
     """
 
     def __init__(
-        self, p: flow.Pipeline, files: Mapping[str, Sequence[Path]], *, delay: str = "4s", rate: float | None = None
+        self,
+        p: flow.Pipeline,
+        files: Mapping[str, Sequence[Path]],
+        *,
+        delay: str = "4s",
+        batch_rows: int | None = None,
+        rate: float | None = None,
     ) -> None:
-        self._pipeline, self._files, self._delay, self._rate = p, files, delay, rate
+        self._pipeline, self._files, self._delay, self._batch_rows, self._rate = p, files, delay, batch_rows, rate
         self._streams: dict[str, flow.Stream] = {}
 
     def answer(self, query: Callable[..., flow.Stream]) -> flow.Stream:
@@ -107,7 +115,7 @@ class Sources:
     def stream(self, kind: str) -> flow.Stream:
         """Return the stream of the ``people``, ``auctions`` or ``bids``, with event time."""
         if kind not in self._streams:
-            source: flow.Source = op.read_parquet(self._files[kind])
+            source: flow.Source = op.read_parquet(self._files[kind], batch_rows=self._batch_rows)
             if self._rate is not None:
                 source = op.paced(source, self._rate)
             rows = self._pipeline.source(source, name=kind)

@@ -59,7 +59,9 @@ def people(ids: Ids, rate: float, seed: int = 0) -> pa.Table:
     draws = Draws(ids, seed)
     first, last = draws.one_of("first name", FIRST_NAMES), draws.one_of("last name", LAST_NAMES)
     user, host = draws.letters("user", 7, 7), draws.letters("host", 5, 5)
-    groups = [pc.utf8_slice_codeunits(pa.array(draws.below(f"card {n}", 10_000) + 10_000).cast("string"), 1) for n in "1234"]
+    groups = [
+        pc.utf8_slice_codeunits(pa.array(draws.below(f"card {n}", 10_000) + 10_000).cast("string"), 1) for n in "1234"
+    ]
     return pa.table(
         {
             "id": _last_person(ids) + FIRST_ID,

@@ -55,7 +55,9 @@ def q5(bids: flow.Stream) -> flow.Stream:
     def hottest(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         most = max(row["nums"])
         edges = {name: row[name] for name in ("window_start", "window_end")}
-        return ({**edges, "auction": a, "num": n} for a, n in zip(row["auctions"], row["nums"], strict=True) if n == most)
+        return (
+            {**edges, "auction": a, "num": n} for a, n in zip(row["auctions"], row["nums"], strict=True) if n == most
+        )
 
     schema = pa.schema([counts.schema.field(name) for name in ("window_start", "window_end", "auction", "num")])
     return lists.flat_map(hottest, schema=schema, name="q5 hottest")

@@ -19,13 +19,14 @@ Files = Mapping[str, list[Path]]
 
 
 def written(events: Events, folder: Path, files: int = 3) -> Files:
-    """Write the bids of a stream, in batches of 200 rows."""
+    """Write the bids of a stream."""
     folder.mkdir(exist_ok=True)
-    return {"bids": events.write(folder, "bids", files=files, row_group=200)}
+    return {"bids": events.write(folder, "bids", files=files)}
 
 
 def pipeline(files: Files, queries: Iterable[str] = QUERIES, **options: Any) -> flow.Pipeline:
-    """Return a pipeline with all ``queries``, which share the source of bids."""
+    """Return a pipeline with all ``queries``, which share the source of bids; its batches have 500 rows by default."""
+    options = {"batch_rows": 500, **options}
     with flow.Pipeline("nexmark") as p:
         add_queries(Sources(p, files, **options), queries)
     return p
