@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 import dataflow as flow

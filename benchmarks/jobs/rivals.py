@@ -22,11 +22,11 @@ SQL: Mapping[str, str] = {
     "group by auction, window_start",
     "J4": "select channel, count(*) n from bids group by channel",
     "J5": "with slices as (select auction, time_bucket(interval '2 seconds', event_time) slice, count(*) n from bids "
-    "group by auction, slice), hops as (select auction, n, "
-    "unnest(range(slice - interval '8 seconds', slice + interval '1 second', interval '2 seconds')) window_start "
-    "from slices), counts as (select auction, window_start, sum(n)::bigint n from hops group by auction, window_start) "
+    "group by auction, slice), counts as (select auction, slice - hop * interval '2 seconds' window_start, "
+    "sum(n)::bigint n from slices, range(5) hops(hop) group by auction, window_start) "
     "select window_start, max(n) most from counts group by window_start",
-    "J6": "select auction, count(*) n, sum(price)::bigint total, max(price) top from bids group by auction having n < 0",
+    "J6": "select auction, count(*) n, sum(price)::bigint total, max(price) top from bids group by auction "
+    "having n < 0",
 }
 
 Rival = Callable[[str, Sequence[Path], Path | None], pa.Table | None]

@@ -1,7 +1,7 @@
 """People, auctions and bids of Nexmark as Arrow tables, from the ids of events.
 
-The rules are those of the reference generator (nexmark/nexmark, commit 6b3646c), which draws from an unseeded source, so
-its streams cannot be repeated. Here each value depends on the seed and on the id of its event only, so a change of the
+The rules are those of the reference generator (nexmark/nexmark, commit 6b3646c), which draws from an unseeded source,
+so its streams cannot be repeated. Here each value depends on the seed and on the id of its event only, so another
 order of arrival changes no row. Of each 50 ids the first is a person, three are auctions, and the others are bids.
 """
 

@@ -1,7 +1,7 @@
 """Nexmark queries, a function each: it takes streams of events with event time and returns the stream of the answer.
 
-The meaning of the queries is that of nexmark/nexmark, commit 6b3646c. A query that aggregates without windows emits signed
-changes, of which the net is the answer. Queries that join streams, rank rows, or cut sessions are not here.
+The meaning of the queries is that of nexmark/nexmark, commit 6b3646c. A query that aggregates without windows emits
+signed changes, of which the net is the answer. Queries that join streams, rank rows or cut sessions are not here.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def q15(bids: flow.Stream) -> flow.Stream:
 
 
 def q16(bids: flow.Stream) -> flow.Stream:
-    """Count the bids, bidders and auctions of each channel and day, by the rank of the price, up to the latest minute."""
+    """Count the bids, bidders and auctions of each channel and day by the rank of the price, with the latest minute."""
     minute = col("dateTime").dt.truncate("1min")
     days = bids.with_columns(col("dateTime").dt.date().alias("day"), minute.alias("minute")).key_by("channel", "day")
     return days.agg({"minute": col("minute").max(), **_statistics()}, emit="changes", name="q16 statistics")

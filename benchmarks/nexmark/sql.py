@@ -33,9 +33,8 @@ SQL: Mapping[str, str] = {
     "q2": "select auction, price from bids where auction % 123 = 0",
     "q5": """
         with hops as (
-            select auction, unnest(range(bucket - interval 8 seconds, bucket + interval 1 second, interval 2 seconds)) as
-                window_start
-            from (select auction, time_bucket(interval 2 seconds, "dateTime") as bucket from bids)),
+            select auction, bucket - hop * interval 2 seconds as window_start
+            from (select auction, time_bucket(interval 2 seconds, "dateTime") as bucket from bids), range(5) hops(hop)),
         counts as (select auction, window_start, count(*) as num from hops group by all)
         select window_start, window_start + interval 10 seconds as window_end, auction, num
         from counts qualify num = max(num) over (partition by counts.window_start)""",
@@ -46,7 +45,8 @@ SQL: Mapping[str, str] = {
     "q14": f"""
         select auction, bidder, {EUROS} as price,
             case when hour("dateTime") between 8 and 18 then 'dayTime'
-                when hour("dateTime") <= 6 or hour("dateTime") >= 20 then 'nightTime' else 'otherTime' end as "bidTimeType",
+                when hour("dateTime") <= 6 or hour("dateTime") >= 20 then 'nightTime'
+                else 'otherTime' end as "bidTimeType",
             "dateTime", extra, length(regexp_replace(extra, '[^c]', '', 'g')) as c_counts
         from bids where {EUROS} > 1000000 and {EUROS} < 50000000""",
     "q15": f'select "dateTime"::date as day, {COUNTS} from bids group by day',
@@ -62,8 +62,8 @@ SQL: Mapping[str, str] = {
         qualify row_number() over (partition by bidder, auction order by "dateTime" desc) = 1""",
     "q21": """
         select auction, bidder, price, channel,
-            case lower(channel) when 'apple' then '0' when 'google' then '1' when 'facebook' then '2' when 'baidu' then '3'
-                else nullif(regexp_extract(url, '[&?]channel_id=([^&]*)', 1), '') end as channel_id
+            case lower(channel) when 'apple' then '0' when 'google' then '1' when 'facebook' then '2'
+                when 'baidu' then '3' else nullif(regexp_extract(url, '[&?]channel_id=([^&]*)', 1), '') end as channel_id
         from bids where channel_id is not null""",
     "q22": """
         select auction, bidder, price, channel, split_part(url, '/', 4) as dir1, split_part(url, '/', 5) as dir2,

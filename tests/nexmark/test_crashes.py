@@ -1,10 +1,9 @@
-"""Nexmark queries through crashes on seeded schedules: DuckDB's answers, in mode unaligned with the reported duplicates."""
+"""Nexmark queries through crashes on seeded schedules: DuckDB's answers, or those with the reported duplicates."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import duckdb

@@ -1,4 +1,4 @@
-"""Bids delayed beyond the watermark: with those on time they are the input, and answers are those of the bids on time."""
+"""Bids delayed beyond the watermark: with those on time they are the input; answers are those of the bids on time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.nexmark.running import Files, differences, written
 pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 
 EVENTS = Events(4_000, rate=100, group=100, one_in=15, delay=1_500)
-"""One event in 15 comes 15 seconds later, about 10 seconds after the watermark has passed it. No two have the same time."""
+"""One event in 15 comes 15 seconds later, some 10 seconds after the watermark passed it. No two have the same time."""
 WITHOUT_WINDOWS = ["q0", "q12", "q15"]
 
 
