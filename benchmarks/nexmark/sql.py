@@ -63,7 +63,8 @@ SQL: Mapping[str, str] = {
     "q21": """
         select auction, bidder, price, channel,
             case lower(channel) when 'apple' then '0' when 'google' then '1' when 'facebook' then '2'
-                when 'baidu' then '3' else nullif(regexp_extract(url, '[&?]channel_id=([^&]*)', 1), '') end as channel_id
+                when 'baidu' then '3'
+                else nullif(regexp_extract(url, '[&?]channel_id=([^&]*)', 1), '') end as channel_id
         from bids where channel_id is not null""",
     "q22": """
         select auction, bidder, price, channel, split_part(url, '/', 4) as dir1, split_part(url, '/', 5) as dir2,
