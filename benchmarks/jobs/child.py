@@ -78,7 +78,7 @@ def _once(task: Task, files: Sequence[Path], target: Path) -> tuple[pa.Table | N
 
     target.mkdir()
     in_files = JOBS[task.job].answer is Answer.IN_FILES
-    if task.engine not in (OURS, TUNED):
+    if task.engine in RIVALS:
         return RIVALS[task.engine](task.job, files, target / "table.parquet" if in_files else None), {}
     return _ours(task, files, target, target if in_files else None)
 
@@ -92,8 +92,11 @@ def _ours(
 
     kept = place.parent / f"{place.name}-checkpoints"
     with flow.Pipeline(task.job) as p:
-        stream = JOBS[task.job].stream(p, files, tuned=task.engine == TUNED)
-        stream.sink(op.collect() if target is None else op.write_parquet(target / "files"), name="answer")
+        job = JOBS[task.job]
+        build = job.variants.get(task.engine, job.stream)
+        stream = build(p, files, tuned=task.engine == TUNED)
+        in_memory = op.collect(net=stream.changes == "signed")
+        stream.sink(in_memory if target is None else op.write_parquet(target / "files"), name="answer")
     runner = flow.LocalRunner(step_budget=STEP) if task.engine == TUNED else flow.LocalRunner()
     result = p.run(runner, parallelism=2, checkpoint=flow.Checkpointing(kept, every="1s", mode="aligned"))
     return (

@@ -90,7 +90,7 @@ def _calibrated(job: str, plan: Plan, say: Say) -> int:
 
 
 def _round(job: str, plan: Plan, repetitions: int, number: int, folder: Path) -> dict[str, Figures]:
-    engines = [OURS, *([TUNED] if plan.tuned else []), *plan.rivals]
+    engines = [OURS, *([TUNED] if plan.tuned else []), *JOBS[job].variants, *plan.rivals]
     found = {}
     for engine in engines if number % 2 else reversed(engines):
         found[engine] = _child(engine, job, plan, repetitions, folder / _place(engine))

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 import dataflow as flow
@@ -36,13 +37,18 @@ class Answer(Enum):
 
 @dataclass(frozen=True)
 class Job:
-    """``keys`` are the columns by which rows of the answer are told apart; there are none in an answer of one row."""
+    """A job by this engine.
+
+    ``keys`` are the columns by which rows of the answer are told apart; there are none in an answer of one row.
+    ``variants`` are other ways to write the job, by name, each of which is measured like a rival.
+    """
 
     title: str
     stream: Callable[..., flow.Stream]
     keys: tuple[str, ...]
     input: Input = Input.REPEATED
     answer: Answer = Answer.IN_MEMORY
+    variants: Mapping[str, Callable[..., flow.Stream]] = field(default_factory=dict)
 
 
 def _rows(tuned: bool, part: int = 1) -> int | None:  # noqa: FBT001
@@ -61,7 +67,7 @@ def _filtered(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.S
     )
 
 
-def _totals(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Stream:
+def _totals(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool, emit: str = "final") -> flow.Stream:
     return (
         p.source(op.read_parquet(files, batch_rows=_rows(tuned)), name="bids")
         .key_by("auction")
@@ -69,17 +75,31 @@ def _totals(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Str
             op.count().alias("n"),
             col("price").sum().alias("total"),
             col("price").max().alias("top"),
-            emit="final",
+            emit=emit,
             name="totals",
         )
     )
 
 
 def _windows(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Stream:
-    bids = p.source(op.read_parquet(files, batch_rows=_rows(tuned, 2)), name="bids")  # for less memory
-    timed = bids.with_watermark("event_time", delay="3s", max_drift="20s")  # a file holds 10 s
-    windows = timed.key_by("auction").window(op.tumbling("10s"))
+    windows = _timed(p, files, tuned=tuned).key_by("auction").window(op.tumbling("10s"))
     return windows.agg(op.count().alias("n"), name="windows").select("auction", "window_start", "n")
+
+
+def _timed(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Stream:
+    bids = p.source(op.read_parquet(files, batch_rows=_rows(tuned, 2)), name="bids")  # for less memory
+    return bids.with_watermark("event_time", delay="3s", max_drift="20s")  # a file holds 10 s
+
+
+def _most(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Stream:
+    hopping = _timed(p, files, tuned=tuned).key_by("auction").window(op.hopping("10s", every="2s"))
+    counts = hopping.agg(op.count().alias("n"), name="windows")
+    most = counts.window(op.same_window()).agg(col("n").max().alias("most"), name="most")
+    return most.select("window_start", "most")
+
+
+def _no_totals(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool, emit: str = "changes") -> flow.Stream:
+    return _totals(p, files, tuned=tuned, emit=emit).filter(col("n") < 0)
 
 
 def _counts(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Stream:
@@ -101,6 +121,18 @@ JOBS: Mapping[str, Job] = {
         Answer.IN_FILES,
     ),
     "J4": Job("count by channel, a string", _counts, ("channel",)),
+    "J5": Job(
+        "the highest count by auction in each window of 10 s, every 2 s",
+        _most,
+        ("window_start",),
+        Input.LATER,
+    ),
+    "J6": Job(
+        "J2 as signed changes, all of which are dropped",
+        _no_totals,
+        ("auction",),
+        variants={"ours, final": partial(_no_totals, emit="final")},
+    ),
 }
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.conditions import conditions
-from benchmarks.jobs.child import OURS, TUNED
+from benchmarks.jobs.child import OURS
 from benchmarks.jobs.measuring import Measured
 from benchmarks.jobs.ours import JOBS
+from benchmarks.jobs.rivals import RIVALS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -77,8 +78,15 @@ def _engine(measured: Measured, engine: str) -> dict[str, Any]:
 
 
 def _ratio(measured: Measured, rival: str) -> dict[str, Any]:
-    """The rival's wall time over ours, round by round: above 1, ours is faster."""
-    pairs = [figures[rival].wall / figures[OURS].wall for figures in measured.rounds]
+    """Return the rival's wall and CPU times over ours, round by round: above 1, ours is faster, or takes less CPU."""
+    walls, cpus = (
+        [getattr(figures[rival], time) / getattr(figures[OURS], time) for figures in measured.rounds]
+        for time in ("wall", "cpu")
+    )
+    return {**_described(walls), "cpu": _described(cpus)}
+
+
+def _described(pairs: list[float]) -> dict[str, Any]:
     median, low, high = interval(pairs)
     return {"median": median, "low": low, "high": high, "pairs": pairs}
 
@@ -88,7 +96,8 @@ def table(jobs: dict[str, Any]) -> Table:
     from rich.table import Table
 
     made = Table()
-    for name in ("job", "engine", "M rows/s", "per CPU-second", "wall", "peak RSS", "checkpoints", "its wall / ours"):
+    names = ("M rows/s", "per CPU-second", "wall", "peak RSS", "checkpoints", "its wall / ours", "its CPU / ours")
+    for name in ("job", "engine", *names):
         made.add_column(name, justify="left" if name in ("job", "engine") else "right")
     for job, found in jobs.items():
         for engine, figures in found["engines"].items():
@@ -100,7 +109,11 @@ def table(jobs: dict[str, Any]) -> Table:
                 f"{figures['rows_per_cpu_second'] / 1e6:.1f}",
                 f"{figures['wall']:.2f} s",
                 f"{figures['peak_rss'] / 2**20:.0f} MiB",
-                str(figures["checkpoints"]) if engine in (OURS, TUNED) else "",
-                "" if ratio is None else f"{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]",
+                str(figures["checkpoints"]) if engine not in RIVALS else "",
+                *(_text(ratio), "" if ratio is None else _text(ratio["cpu"])),
             )
     return made
+
+
+def _text(ratio: dict[str, Any] | None) -> str:
+    return "" if ratio is None else f"{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"

@@ -21,6 +21,12 @@ SQL: Mapping[str, str] = {
     "J3": "select auction, time_bucket(interval '10 seconds', event_time) window_start, count(*) n from bids "
     "group by auction, window_start",
     "J4": "select channel, count(*) n from bids group by channel",
+    "J5": "with slices as (select auction, time_bucket(interval '2 seconds', event_time) slice, count(*) n from bids "
+    "group by auction, slice), counts as (select auction, slice - hop * interval '2 seconds' window_start, "
+    "sum(n)::bigint n from slices, range(5) hops(hop) group by auction, window_start) "
+    "select window_start, max(n) most from counts group by window_start",
+    "J6": "select auction, count(*) n, sum(price)::bigint total, max(price) top from bids group by auction "
+    "having n < 0",
 }
 
 Rival = Callable[[str, Sequence[Path], Path | None], pa.Table | None]
@@ -46,11 +52,17 @@ def _polars(job: str, files: Sequence[Path], target: Path | None) -> pa.Table | 
     bids = pl.scan_parquet([str(file) for file in files])
     count, price = pl.len().cast(pl.Int64).alias("n"), pl.col("price")
     window = pl.col("event_time").dt.truncate("10s").alias("window_start")
+    totals = bids.group_by("auction").agg(count, price.sum().alias("total"), price.max().alias("top"))
+    slices = bids.group_by("auction", pl.col("event_time").dt.truncate("2s").alias("slice")).agg(count)
+    starts = pl.concat_list([pl.col("slice").dt.offset_by(f"-{2 * n}s") for n in range(5)]).alias("window_start")
+    hops = slices.select("auction", "n", starts).explode("window_start").group_by("auction", "window_start")
     queries: Mapping[str, Callable[[], pl.LazyFrame]] = {
         "J1": lambda: bids.filter(pl.col("auction") % 123 == 0).select(count, (price * 0.908).sum().alias("total")),
-        "J2": lambda: bids.group_by("auction").agg(count, price.sum().alias("total"), price.max().alias("top")),
+        "J2": lambda: totals,
         "J3": lambda: bids.group_by("auction", window).agg(count),
         "J4": lambda: bids.group_by("channel").agg(count),
+        "J5": lambda: hops.agg(pl.col("n").sum()).group_by("window_start").agg(pl.col("n").max().alias("most")),
+        "J6": lambda: totals.filter(pl.col("n") < 0),
     }
     if target is None:
         return queries[job]().collect(engine="streaming").to_arrow()

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.state.arrays import is_word, words
+from dataflow.state.arrays import fresh, from_words, is_word, words
 from dataflow.state.index import Slots
 from operators.aggregation.records import Records
 
@@ -81,7 +81,7 @@ class ShownRows:
     ) -> tuple[Slots, list[pa.Array], npt.NDArray[np.int8]]:
         records = self._records
         gone, present = records.shown(slots), self._present(slots)  # a row that expired is not taken back
-        old = [column.take(to_array(places[gone])) for column in kept]
+        old = [_picked(column, places[gone]) for column in kept]
         with self._naming_key(slots[present]):
             new = records.read(slots[present])
         records.show(slots, present)
@@ -135,12 +135,20 @@ def signed_rows(
     >>> counts.tolist(), columns[0].to_pylist(), weights.tolist()
     ([1, 2], [5, 1, 2], [1, -1, 1])
     """
+    if not gone.any():
+        return present.astype(np.int64), list(new), np.ones(int(present.sum()), np.int8)
     minus, plus = gone.copy(), present.copy()
     both = gone & present
-    if both.any():
+    if both.all():  # in most emissions
+        unequal = differ(old, new)
+        if unequal.all():
+            columns = [_alternating(a, b) for a, b in zip(old, new, strict=True)]
+            return np.full(len(gone), 2), columns, np.tile(np.array([-1, 1], np.int8), len(gone))
+        minus, plus = unequal, unequal
+    elif both.any():
         one, other = to_array(both[gone]), to_array(both[present])
-        equal = ~differ([column.filter(one) for column in old], [column.filter(other) for column in new])
-        same = np.flatnonzero(both)[equal]
+        unequal = differ([column.filter(one) for column in old], [column.filter(other) for column in new])
+        same = np.flatnonzero(both)[~unequal]
         minus[same] = plus[same] = False
     counts: Numbers = minus.astype(np.int64) + plus
     first: Numbers = np.cumsum(counts) - counts
@@ -152,6 +160,24 @@ def signed_rows(
     source[at] = int(gone.sum()) + (np.cumsum(present) - 1)[plus]
     order = to_array(source)
     return counts, [pa.concat_arrays([a, b]).take(order) for a, b in zip(old, new, strict=True)], weights
+
+
+def _picked(column: pa.Array, places: Numbers) -> pa.Array:
+    """Return the values at ascending places: a view, if no place between them is left out."""
+    count = len(places)
+    if count and places[-1] - places[0] + 1 == count:
+        return column.slice(places[0], count)
+    return column.take(to_array(places))
+
+
+def _alternating(one: pa.Array, other: pa.Array) -> pa.Array:
+    """Return each value of ``one`` followed by the value of ``other`` in the same place."""
+    if is_word(one.type) and one.type.bit_width == 64 and not one.null_count and not other.null_count:
+        rows = fresh(np.int64, 2 * len(one))
+        rows[::2], rows[1::2] = words(one), words(other)
+        return from_words(rows, one.type)
+    order = np.arange(2 * len(one)).reshape(2, -1).T.ravel()
+    return pa.concat_arrays([one, other]).take(to_array(order))
 
 
 def differ(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Mask:
@@ -169,7 +195,6 @@ def _differ(left: pa.Array, right: pa.Array) -> Mask:
     type_ = left.type
     if pa.types.is_null(type_):
         return np.zeros(len(left), np.bool_)
-    present, also = to_numbers(left.is_valid()), to_numbers(right.is_valid())
     if is_word(type_):
         unequal = words(left) != words(right)
     elif pa.types.is_list(type_) or pa.types.is_large_list(type_):
@@ -178,6 +203,9 @@ def _differ(left: pa.Array, right: pa.Array) -> Mask:
         unequal = differ(left.flatten(), right.flatten())
     else:
         unequal = ~to_numbers(pc.equal(left, right).fill_null(True))  # noqa: FBT003
+    if not left.null_count and not right.null_count:
+        return unequal
+    present, also = to_numbers(left.is_valid()), to_numbers(right.is_valid())
     result: Mask = (present != also) | (present & also & unequal)
     return result
 

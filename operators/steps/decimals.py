@@ -42,6 +42,6 @@ class DecimalSum(Step):
 
     def read(self, records: Rows, always: int) -> pa.Array:
         word = self.place.word
-        sums = np.ascontiguousarray(records[:, word : word + 2])
+        sums = records[:, word : word + 2].copy()  # a slice of one record would be a view
         bitmap = seen(self.place.flag, records, always)
         return pa.Array.from_buffers(self.dtype, len(records), [bitmap, pa.py_buffer(sums)])

@@ -91,7 +91,7 @@ class SignedSum(SignedStep):
             fold_integers(rows.rows, slots, words(values), *bits, words(weights), word, unsigned)
 
     def read(self, records: Rows, always: int) -> pa.Array:
-        low, high, counts = np.ascontiguousarray(records[:, self.place.word : self.place.word + 3].T)
+        low, high, counts = records[:, self.place.word : self.place.word + 3].T.copy()  # of one record a view
         present = counts > 0
         self._check(low, high, present)
         bitmap = _bitmap(present)

@@ -68,11 +68,11 @@ def overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 LOST = [
-    pytest.param(silent, "aligned", 3, 8, id="a cancel overtakes the barriers of a lower checkpoint"),
-    pytest.param(silent, "aligned", 4, 70, id="of several lower ones"),
-    pytest.param(silent, "unaligned", 4, 122, id="where nothing is blocked"),
-    pytest.param(overtaken, "unaligned-persisted", 3, 126, id="a trigger at the end of input overtakes barriers"),
-    pytest.param(overtaken, "aligned-timeout", 3, 126, id="so does one after the timeout"),
+    pytest.param(silent, "aligned", 4, 532, id="a cancel overtakes the barriers of a lower checkpoint"),
+    pytest.param(silent, "aligned", 4, 743, id="of several lower ones"),
+    pytest.param(silent, "unaligned", 4, 350, id="where nothing is blocked"),
+    pytest.param(overtaken, "unaligned-persisted", 3, 1833, id="a trigger at the end of input overtakes barriers"),
+    pytest.param(overtaken, "aligned-timeout", 3, 1833, id="so does one after the timeout"),
 ]
 """Seeds with which barriers are lost if a fault is put back.
 

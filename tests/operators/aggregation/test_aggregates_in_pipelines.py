@@ -50,6 +50,22 @@ def test_joined_snapshots_of_values_are_split_again_by_key_group() -> None:
     assert sorted(found) == sorted((f"key {i}", str(i), 1, str(i)) for i in range(90))
 
 
+@pytest.mark.parametrize("type_", [pa.int64(), pa.float64(), pa.decimal128(21, 2)], ids=str)
+def test_an_emitted_row_keeps_its_values_when_its_key_changes(type_: pa.DataType) -> None:
+    """One key changes in each batch, so each result is a column of one record."""
+    rows = pa.table({"k": [1] * 4, "x": pa.array([1, 2, 3, 4]).cast(type_)})
+    updates = flow.Pipeline().source(op.from_arrow(rows, batch_rows=1)).key_by("k")
+    totals = updates.agg(total=col("x").sum(), emit="updates").collect(parallelism=1)["total"]
+    assert totals.to_pylist() == [1, 3, 6, 10]
+
+
+def test_the_net_of_a_sum_of_sums_is_the_last_row() -> None:
+    rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": [1, 2] * 3}), batch_rows=1))
+    counts = rows.key_by("k").agg(n=op.count(), emit="changes")
+    totals = counts.agg(total=col("n").sum(), emit="changes")
+    assert totals.collect(net=True, parallelism=1).to_pylist() == [{"total": 6}]
+
+
 def test_a_decimal_sum_that_does_not_fit_names_its_key() -> None:
     harness = Harness([col("v").sum()], schema=pa.schema({"k": pa.string(), "v": pa.decimal128(38, 0)}))
     with pytest.raises(OverflowError, match=r"'v_sum' of key \{'k': 'big'\} does not fit into decimal128\(38, 0\)"):

@@ -1,0 +1,163 @@
+"""Nexmark queries, a function each: it takes streams of events with event time and returns the stream of the answer.
+
+The meaning of the queries is that of nexmark/nexmark, commit 6b3646c. A query that aggregates without windows emits
+signed changes, of which the net is the answer. Queries that join streams, rank rows or cut sessions are not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+import dataflow as flow
+import operators as op
+from dataflow import col, lit, when
+from dataflow.expressions import Aggregation, Expr
+
+__all__ = ["QUERIES"]
+
+RATE = lit(Decimal("0.908"))
+"""Euros of a dollar."""
+RANKS: Mapping[str, Expr] = {
+    "rank1": col("price") < 10_000,
+    "rank2": (col("price") >= 10_000) & (col("price") < 1_000_000),
+    "rank3": col("price") >= 1_000_000,
+}
+
+
+def q0(bids: flow.Stream) -> flow.Stream:
+    """Pass all bids through."""
+    return bids.select("auction", "bidder", "price", "dateTime", "extra")
+
+
+def q1(bids: flow.Stream) -> flow.Stream:
+    """Convert prices from dollars to euros."""
+    euros = (col("price") * RATE).cast(pa.decimal128(23, 3))
+    return bids.select("auction", "bidder", euros.alias("price"), "dateTime", "extra")
+
+
+def q2(bids: flow.Stream) -> flow.Stream:
+    """Select the bids on some auctions."""
+    return bids.filter(col("auction") % 123 == 0).select("auction", "price")
+
+
+def q5(bids: flow.Stream) -> flow.Stream:
+    """Find the auctions with the most bids of the last 10 seconds, every 2 seconds."""
+    hopping = bids.key_by("auction").window(op.hopping("10s", every="2s"))
+    counts = hopping.agg(num=op.count(), name="q5 counts")
+    lists = counts.window(op.same_window()).agg(
+        auctions=col("auction").to_list(), nums=col("num").to_list(), name="q5 windows"
+    )
+
+    def hottest(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        most = max(row["nums"])
+        edges = {name: row[name] for name in ("window_start", "window_end")}
+        return (
+            {**edges, "auction": a, "num": n} for a, n in zip(row["auctions"], row["nums"], strict=True) if n == most
+        )
+
+    schema = pa.schema([counts.schema.field(name) for name in ("window_start", "window_end", "auction", "num")])
+    return lists.flat_map(hottest, schema=schema, name="q5 hottest")
+
+
+def q7(bids: flow.Stream) -> flow.Stream:
+    """Find the bids with the highest price of each 10 seconds."""
+    columns = ["auction", "price", "bidder", "dateTime", "extra"]
+    windows = bids.window(op.tumbling("10s")).agg({name: col(name).to_list() for name in columns}, name="q7 windows")
+
+    def highest(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        top = max(row["price"])
+        rows = zip(*[row[name] for name in columns], strict=True)
+        return (dict(zip(columns, bid, strict=True)) for bid in rows if bid[1] == top)
+
+    return windows.flat_map(highest, schema=pa.schema([bids.schema.field(name) for name in columns]), name="q7 highest")
+
+
+def q12(bids: flow.Stream) -> flow.Stream:
+    """Count the bids of each bidder in windows of 10 seconds by the clock."""
+    by_clock = bids.with_processing_time("at").key_by("bidder").window(op.tumbling("10s"))
+    return by_clock.agg(bid_count=op.count(), name="q12 windows")
+
+
+def q14(bids: flow.Stream) -> flow.Stream:
+    """Select bids by price in euros, with the time of day, and the number of the letter c in the text."""
+    euros = (col("price") * RATE).cast(pa.decimal128(23, 3))
+    hour = col("dateTime").dt.hour()
+    without_c = col("extra").str.replace_all("c", "", literal=True)
+    return bids.filter((euros > 1_000_000) & (euros < 50_000_000)).select(
+        "auction",
+        "bidder",
+        euros.alias("price"),
+        when(hour.between(8, 18))
+        .then("dayTime")
+        .when((hour <= 6) | (hour >= 20))
+        .then("nightTime")
+        .otherwise("otherTime")
+        .alias("bidTimeType"),
+        "dateTime",
+        "extra",
+        (col("extra").str.length() - without_c.str.length()).alias("c_counts"),
+    )
+
+
+def q15(bids: flow.Stream) -> flow.Stream:
+    """Count the bids, bidders and auctions of each day, by the rank of the price."""
+    days = bids.with_columns(col("dateTime").dt.date().alias("day")).key_by("day")
+    return days.agg(_statistics(), emit="changes", name="q15 statistics")
+
+
+def q16(bids: flow.Stream) -> flow.Stream:
+    """Count the bids, bidders and auctions of each channel and day by the rank of the price, with the latest minute."""
+    minute = col("dateTime").dt.truncate("1min")
+    days = bids.with_columns(col("dateTime").dt.date().alias("day"), minute.alias("minute")).key_by("channel", "day")
+    return days.agg({"minute": col("minute").max(), **_statistics()}, emit="changes", name="q16 statistics")
+
+
+def q17(bids: flow.Stream) -> flow.Stream:
+    """Count the bids of each auction and day by the rank of the price, with least, greatest, mean and total price."""
+    days = bids.with_columns(col("dateTime").dt.date().alias("day")).key_by("auction", "day")
+    counts = {f"{rank}_bids": op.count(where=where) for rank, where in RANKS.items()}
+    price = col("price")
+    prices = {"min_price": price.min(), "max_price": price.max(), "sum_price": price.sum()}
+    statistics = days.agg({"total_bids": op.count(), **counts, **prices}, emit="changes", name="q17 statistics")
+    return statistics.with_columns((col("sum_price") // col("total_bids")).alias("avg_price"))
+
+
+def q18(bids: flow.Stream) -> flow.Stream:
+    """Keep the last bid of each bidder on each auction."""
+    return bids.key_by("bidder", "auction").agg(op.latest(), emit="changes", name="q18 last bids")
+
+
+def q21(bids: flow.Stream) -> flow.Stream:
+    """Find the id of each channel: a fixed one, or the one in the address of the page."""
+    channel = col("channel").str.lower()
+    in_url = col("url").str.extract("[&?]channel_id=([^&]*)")
+    fixed = when(channel == "apple").then("0").when(channel == "google").then("1")
+    channel_id = fixed.when(channel == "facebook").then("2").when(channel == "baidu").then("3").otherwise(in_url)
+    known = bids.with_columns(channel_id.alias("channel_id")).filter(col("channel_id").is_not_null())
+    return known.select("auction", "bidder", "price", "channel", "channel_id")
+
+
+def q22(bids: flow.Stream) -> flow.Stream:
+    """Take the folders out of the address of each bid's page."""
+    folders = "//[^/]*/([^/]*)/([^/]*)/([^/]*)"
+    parts = [col("url").str.extract(folders, number).alias(f"dir{number}") for number in (1, 2, 3)]
+    return bids.select("auction", "bidder", "price", "channel", *parts)
+
+
+def _statistics() -> dict[str, Aggregation]:
+    """Return counts of bids, and of different bidders and auctions: of all bids, and of those of each rank."""
+    ranks = {"total": None, **RANKS}
+    return {
+        **{f"{rank}_bids": op.count(where=where) for rank, where in ranks.items()},
+        **{f"{rank}_bidders": col("bidder").count_distinct(where=where) for rank, where in ranks.items()},
+        **{f"{rank}_auctions": col("auction").count_distinct(where=where) for rank, where in ranks.items()},
+    }
+
+
+QUERIES: Mapping[str, Callable[..., flow.Stream]] = {
+    query.__name__: query for query in (q0, q1, q2, q5, q7, q12, q14, q15, q16, q17, q18, q21, q22)
+}

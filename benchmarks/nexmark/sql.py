@@ -1,0 +1,85 @@
+"""The same queries in SQL, computed by DuckDB over the same Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+__all__ = ["SQL", "by_duckdb"]
+
+EUROS = "(price * 0.908::decimal(3, 3))::decimal(23, 3)"
+RANKS = {
+    "total": "true",
+    "rank1": "price < 10000",
+    "rank2": "price >= 10000 and price < 1000000",
+    "rank3": "price >= 1000000",
+}
+COUNTS = ", ".join(
+    f"{what} filter ({where}) as {rank}_{name}"
+    for name, what in (
+        ("bids", "count(*)"),
+        ("bidders", "count(distinct bidder)"),
+        ("auctions", "count(distinct auction)"),
+    )
+    for rank, where in RANKS.items()
+)
+BIDS_BY_RANK = ", ".join(f"count(*) filter ({where}) as {rank}_bids" for rank, where in RANKS.items())
+
+SQL: Mapping[str, str] = {
+    "q0": 'select auction, bidder, price, "dateTime", extra from bids',
+    "q1": f'select auction, bidder, {EUROS} as price, "dateTime", extra from bids',
+    "q2": "select auction, price from bids where auction % 123 = 0",
+    "q5": """
+        with hops as (
+            select auction, bucket - hop * interval 2 seconds as window_start
+            from (select auction, time_bucket(interval 2 seconds, "dateTime") as bucket from bids), range(5) hops(hop)),
+        counts as (select auction, window_start, count(*) as num from hops group by all)
+        select window_start, window_start + interval 10 seconds as window_end, auction, num
+        from counts qualify num = max(num) over (partition by counts.window_start)""",
+    "q7": """
+        select auction, price, bidder, "dateTime", extra from bids
+        qualify price = max(price) over (partition by time_bucket(interval 10 seconds, "dateTime"))""",
+    "q12": "select bidder, count(*) as bid_count from bids group by bidder",
+    "q14": f"""
+        select auction, bidder, {EUROS} as price,
+            case when hour("dateTime") between 8 and 18 then 'dayTime'
+                when hour("dateTime") <= 6 or hour("dateTime") >= 20 then 'nightTime'
+                else 'otherTime' end as "bidTimeType",
+            "dateTime", extra, length(regexp_replace(extra, '[^c]', '', 'g')) as c_counts
+        from bids where {EUROS} > 1000000 and {EUROS} < 50000000""",
+    "q15": f'select "dateTime"::date as day, {COUNTS} from bids group by day',
+    "q16": f"""
+        select channel, "dateTime"::date as day, max(date_trunc('minute', "dateTime")) as minute, {COUNTS}
+        from bids group by channel, day""",
+    "q17": f"""
+        select auction, "dateTime"::date as day, {BIDS_BY_RANK}, min(price) as min_price, max(price) as max_price,
+            sum(price)::bigint as sum_price, trunc(sum(price) / count(*))::bigint as avg_price
+        from bids group by auction, day""",
+    "q18": """
+        select bidder, auction, price, channel, url, "dateTime", extra from bids
+        qualify row_number() over (partition by bidder, auction order by "dateTime" desc) = 1""",
+    "q21": """
+        select auction, bidder, price, channel,
+            case lower(channel) when 'apple' then '0' when 'google' then '1' when 'facebook' then '2'
+                when 'baidu' then '3'
+                else nullif(regexp_extract(url, '[&?]channel_id=([^&]*)', 1), '') end as channel_id
+        from bids where channel_id is not null""",
+    "q22": """
+        select auction, bidder, price, channel, split_part(url, '/', 4) as dir1, split_part(url, '/', 5) as dir2,
+            split_part(url, '/', 6) as dir3
+        from bids""",
+}
+"""In q12 windows go by the clock, so only the count of each bidder over all windows is defined."""
+
+
+def by_duckdb(query: str, files: Mapping[str, Sequence[Path]], threads: int = 2) -> pa.Table:
+    """Return DuckDB's answer to a query over the files of each kind of events."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.execute(f"set threads = {threads}")
+        for kind, paths in files.items():
+            connection.read_parquet([str(path) for path in paths]).create_view(kind)
+        return connection.sql(SQL[query]).to_arrow_table()

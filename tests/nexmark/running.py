@@ -1,0 +1,38 @@
+"""Runs of Nexmark queries over small files of events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import dataflow as flow
+from benchmarks.nexmark.answers import add_queries, answer, difference
+from benchmarks.nexmark.events import Events, Sources
+from benchmarks.nexmark.queries import QUERIES
+from benchmarks.nexmark.sql import by_duckdb
+
+__all__ = ["Files", "differences", "pipeline", "written"]
+
+Files = Mapping[str, list[Path]]
+"""Files by the kind of events."""
+
+
+def written(events: Events, folder: Path, files: int = 3) -> Files:
+    """Write the bids of a stream."""
+    folder.mkdir(exist_ok=True)
+    return {"bids": events.write(folder, "bids", files=files)}
+
+
+def pipeline(files: Files, queries: Iterable[str] = QUERIES, **options: Any) -> flow.Pipeline:
+    """Return a pipeline with all ``queries``, which share the source of bids; its batches have 500 rows by default."""
+    options = {"batch_rows": 500, **options}
+    with flow.Pipeline("nexmark") as p:
+        add_queries(Sources(p, files, **options), queries)
+    return p
+
+
+def differences(result: flow.RunResult, files: Files, queries: Iterable[str] = QUERIES) -> dict[str, str]:
+    """Return, by query, what differs between the answers of a run and those of DuckDB."""
+    found = {query: difference(answer(query, result), by_duckdb(query, files)) for query in queries}
+    return {query: text for query, text in found.items() if text is not None}
