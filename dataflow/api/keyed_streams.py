@@ -13,7 +13,7 @@ from dataflow.api.streams import Stream
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.updates import CHANGE
-from dataflow.contracts.windows import EventTime, Window
+from dataflow.contracts.windows import Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation, Latest, col
 from dataflow.planning.checks import (
@@ -21,12 +21,11 @@ from dataflow.planning.checks import (
     check_distinct,
     check_options,
     choose_emit,
-    choose_window_emit,
     columns_of,
-    edge_type,
     key_type_error,
 )
-from dataflow.planning.specs import Aggregate, Emit, WindowAggregate
+from dataflow.planning.specs import Aggregate, Emit
+from dataflow.planning.window_plans import Windowed, plan_windows
 from dataflow.state.ttl import Ttl
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class KeyedStream(Stream):
 
         Args:
             window: ``op.tumbling("10s")``, ``op.hopping("10s", every="2s")``, ``op.cumulate("1d", every="1h")``,
-                ``op.same_window()``, or a `Window` of your own.
+                ``op.same_window()``, ``op.sliding("10s")``, or a `Window` of your own.
             lateness: how long after its end (by the watermark) a window still takes rows. ``emit`` of
                 `WindowedStream.agg` decides how this affects its results.
 
@@ -352,25 +351,17 @@ class WindowedStream:
         >>> windows.agg(op.count().alias("n"), emit="final").collect()["n"].to_pylist()
         [2, 1, 1]
         """
-        import pyarrow as pa
-
         stream, time = self._stream, self._stream._time
         assert time is not None, "a windowed stream has event time"
         check_options("agg", stream.schema, name=name, parallelism=parallelism, emit=emit)
         computed = stream._aggregations(aggregations, named)
-        check_distinct(
-            [*stream.keys, "window_start", "window_end", *(a.name for a in computed)],
-            "agg",
-            "rename the column that is not of the window, before or with .alias(...)",
-        )
         width = stream._width(parallelism)
-        kind = edge_type(stream.schema.field(time.column).type, self._window)
-        edges = [pa.field("window_start", kind), pa.field("window_end", kind)]
-        chosen, because = choose_window_emit(emit, self._lateness)
-        spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(computed), chosen, because)
-        schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(computed)])
-        time = EventTime("window_end", exclusive=True)
-        return stream._then(spec, schema, "window", name, width, sides={LATE: stream.schema}, time=time)
+        keys, results = stream._key_fields(), stream._fields_of(computed)
+        windowed = Windowed(stream.schema, keys, time, self._lateness, tuple(computed), results, emit)
+        plan = plan_windows(self._window, windowed)
+        return stream._then(
+            plan.spec, plan.schema, "window", name, width, sides={LATE: stream.schema}, time=plan.time
+        )
 
 
 def _ttl(ttl: Duration | None, ttl_from: str) -> Ttl | None:
