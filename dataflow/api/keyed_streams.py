@@ -359,9 +359,7 @@ class WindowedStream:
         keys, results = stream._key_fields(), stream._fields_of(computed)
         windowed = Windowed(stream.schema, keys, time, self._lateness, tuple(computed), results, emit)
         plan = plan_windows(self._window, windowed)
-        return stream._then(
-            plan.spec, plan.schema, "window", name, width, sides={LATE: stream.schema}, time=plan.time
-        )
+        return stream._then(plan.spec, plan.schema, "window", name, width, sides={LATE: stream.schema}, time=plan.time)
 
 
 def _ttl(ttl: Duration | None, ttl_from: str) -> Ttl | None:

@@ -1,4 +1,4 @@
-"""Kernels of sliding windows: the rows of each window, and numbers of distinct values as rows come and go.
+"""Kernels of sliding windows: the rows of each window, distinct values as rows come and go, and the best of values.
 
 Rows are ordered by segment (a key, or a range of its rows) and then by time; ``starts`` has the first row of each
 segment, and after them the number of rows.
@@ -13,7 +13,9 @@ from numba import types
 from dataflow.kernel_cache.decorator import kernel
 from dataflow.state.kernels.words import RI32, RI64, WI64
 
-__all__ = ["count_distinct", "evict_values", "find_windows"]
+__all__ = ["best_after", "best_before", "count_distinct", "evict_values", "find_windows"]
+
+MASK = types.Array(types.boolean, 1, "C", readonly=True)
 
 
 @kernel(types.void(RI64, RI64, types.int64, WI64, WI64))
@@ -32,9 +34,7 @@ def find_windows(starts: Any, times: Any, period: Any, heads: Any, lasts: Any) -
             row = after
 
 
-@kernel(
-    types.void(RI64, RI32, RI64, RI64, RI64, RI64, RI64, types.int64, WI64, WI64, WI64)
-)
+@kernel(types.void(RI64, RI32, RI64, RI64, RI64, RI64, RI64, types.int64, WI64, WI64, WI64))
 def count_distinct(
     starts: Any,
     slots: Any,
@@ -87,3 +87,30 @@ def evict_values(slots: Any, pairs: Any, counts: Any, distinct: Any) -> None:
             counts[pair] -= 1
             if counts[pair] == 0:
                 distinct[types.int64(slots[i])] -= 1
+
+
+@kernel(types.void(MASK, RI64, RI64, RI64, RI64, WI64))
+def best_before(starts: Any, rows: Any, scores: Any, begin: Any, begin_scores: Any, best: Any) -> None:
+    """Set, up to each row, the one of ``rows`` with the greatest score of its block, of which ``begin`` has the start.
+
+    ``starts`` says which rows begin a block.
+    """
+    held, score = types.int64(-1), types.int64(0)
+    for row in range(rows.size):
+        if starts[row]:
+            held, score = begin[row], begin_scores[row]
+        if scores[row] > score or held < 0:
+            held, score = rows[row], scores[row]
+        best[row] = held
+
+
+@kernel(types.void(MASK, RI64, RI64, WI64))
+def best_after(starts: Any, rows: Any, scores: Any, best: Any) -> None:
+    """Set, from each row on, the one of ``rows`` with the greatest score of its block."""
+    held, score = types.int64(-1), types.int64(0)
+    for row in range(rows.size - 1, -1, -1):
+        if scores[row] > score or held < 0:
+            held, score = rows[row], scores[row]
+        best[row] = held
+        if starts[row]:
+            held = -1

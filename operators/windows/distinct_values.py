@@ -89,16 +89,16 @@ class DistinctValues:
             self._index.release(empty)
 
 
-def counted_apart(rows: Segments, values: pa.Array, period: int) -> Numbers:
-    """Return the number of distinct values in the window of each row, where each segment has all rows of its windows.
+def counted_apart(starts: Numbers, times: Numbers, values: pa.Array, period: int) -> Numbers:
+    """Return the number of distinct values in the window of each row.
 
-    >>> starts, slots, times = np.array([0, 3]), np.zeros(1, np.int32), np.array([1, 2, 12])
-    >>> counted_apart((starts, slots, times), pa.array(["a", "b", "b"]), 10).tolist()
+    ``starts`` has the first row of each segment, which has all rows of its windows, and after them the number of rows.
+
+    >>> counted_apart(np.array([0, 3]), np.array([1, 2, 12]), pa.array(["a", "b", "b"]), 10).tolist()
     [1, 2, 1]
     """
     from operators.kernels.sliding import count_distinct
 
-    starts, _, times = rows
     segments = np.arange(len(starts) - 1, dtype=np.int32)
     index = KeyIndex(_pairs(values.type))
     pairs = _numbered(index, np.repeat(segments, np.diff(starts)), values)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
+from dataflow.expressions import AggregateKind
 from dataflow.state.copy_on_write import Rows
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
@@ -23,6 +24,7 @@ from dataflow.state.ranges import SEQUENCE, SLOT
 from operators.aggregation.records import SumOverflow
 from operators.aggregation.shown import differ
 from operators.windows.distinct_values import counted_apart
+from operators.windows.extreme_values import Comparison, best_apart
 from operators.windows.row_aggregates import RowAggregates
 from operators.windows.running import changes_at
 from operators.windows.scans import earlier, joined, later
@@ -111,35 +113,42 @@ class LateResults:
         starts, rows = self._state.rows_between(slots[firsts], low[firsts], high[lasts])
         batch = self._read(rows)
         leaves = self._aggregates.leaves(batch, rows)
-        return _Stretch(rows, starts, records[rows, TIME], leaves, self._aggregates.distinct_values(batch))
+        return _Stretch(rows, starts, records[rows, TIME], leaves, self._aggregates.values(batch))
 
-    def _results(self, rows: _Stretch) -> tuple[tuple[Rows, list[Numbers]], Numbers, Numbers]:
-        """Return the records and distinct values of rows, and the first and the last row of each window."""
+    def _results(self, rows: _Stretch) -> tuple[tuple[Rows, list[pa.Array]], Numbers, Numbers]:
+        """Return the records of windows and what has no record, and the first and the last row of each window."""
         from operators.kernels.sliding import find_windows
 
         count, records = len(rows.numbers), self._aggregates.records
         heads, lasts = np.empty(count, np.int64), np.empty(count, np.int64)
         if not count:
-            return (rows.leaves, [np.empty(0, np.int64) for _ in rows.values]), heads, lasts
+            return (rows.leaves, rows.values), heads, lasts
         find_windows(rows.starts, rows.times, self._period, heads, lasts)
         segments, blocks = np.repeat(np.arange(len(rows.starts) - 1), np.diff(rows.starts)), rows.times // self._period
         starts = changes_at(segments, blocks)
         try:
             merged = earlier(records, rows.leaves, starts, rows.leaves[:0], heads[:0])
             ends = later(records, rows.leaves, starts)
-            words = joined(records, ends[heads], blocks[heads] != blocks, merged[lasts])
+            has_end = blocks[heads] != blocks
+            words = joined(records, ends[heads], has_end, merged[lasts])
         except SumOverflow as error:
             slot = int(self._state.row_records[rows.numbers[error.row], SLOT])
             raise self._overflow(error, slot) from error
-        slots = np.zeros(len(rows.starts) - 1, np.int32)
-        apart = [counted_apart((rows.starts, slots, rows.times), values, self._period) for values in rows.values]
-        return (words, apart), heads, lasts
+        results = []
+        for apart, values in zip(self._aggregates.apart, rows.values, strict=True):
+            if apart.kind is AggregateKind.COUNT_DISTINCT:
+                results.append(to_array(counted_apart(rows.starts, rows.times, values, self._period)))
+            else:
+                comparison = Comparison(least=apart.kind is AggregateKind.MIN)
+                results.append(best_apart(comparison, values, starts, heads, has_end, lasts))
+        return (words, results), heads, lasts
 
-    def _columns(self, results: tuple[Rows, list[Numbers]], rows: Numbers) -> list[pa.Array]:
+    def _columns(self, results: tuple[Rows, list[pa.Array]], rows: Numbers) -> list[pa.Array]:
         """Return the results of rows; those of row -1 are not read."""
-        records, counts = results
+        records, apart = results
         rows = rows[rows >= 0]
-        return self._aggregates.columns(records[rows], [count[rows] for count in counts], self._read)
+        chosen = to_array(rows)
+        return self._aggregates.columns(records[rows], [column.take(chosen) for column in apart], self._read)
 
 
 def _changed(numbers: Slots, now: list[pa.Array], then: list[pa.Array], was: Numbers) -> Change:

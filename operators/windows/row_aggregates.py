@@ -1,7 +1,8 @@
 """The aggregates of sliding windows over rows that are kept: a record for each row, and what a record cannot hold.
 
 A record of a window is merged from those of its rows (``scans``). Values that do not fit into a record, such as text,
-stay in the row: the record has its number instead. Distinct values are counted apart (``distinct_values``).
+stay in the row: the record has its number instead. Apart from that, distinct values are counted (``distinct_values``),
+and such values compared (``extreme_values``).
 """
 
 from __future__ import annotations
@@ -10,23 +11,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.expressions import AggregateKind, Aggregation, col, compile_expression, count
-from dataflow.state.arrays import is_word
+from dataflow.expressions.coercion import value_type
+from dataflow.state.arrays import is_bytes, is_word, plain
 from dataflow.state.copy_on_write import Rows
+from dataflow.state.dictionaries import decoded
 from dataflow.state.index import Slots
 from operators.aggregation.records import Records
 
-__all__ = ["RowAggregates"]
+__all__ = ["Apart", "RowAggregates"]
 
 ROW = "barrierflow:row"
 """The column with the number of a row, beside its own columns."""
 
-Numbers = npt.NDArray[np.int64]
+_EXTREMES = (AggregateKind.MIN, AggregateKind.MAX)
+
 Evaluate = Callable[[pa.RecordBatch], pa.Array]
 ReadRows = Callable[[Slots], pa.RecordBatch]
 
@@ -48,10 +51,19 @@ class _Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class _Distinct:
-    """An aggregate that is number ``place`` of those that count distinct values."""
+class _Apart:
+    """An aggregate that is number ``place`` of those without records."""
 
     place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """An aggregate without records. ``values`` returns its argument, of type ``dtype``; null in rows left out."""
+
+    kind: AggregateKind
+    dtype: pa.DataType
+    values: Evaluate
 
 
 class RowAggregates:
@@ -61,14 +73,16 @@ class RowAggregates:
     """
 
     def __init__(self, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str) -> None:
-        folded, self._distinct = [count().alias(ROW)], list[tuple[Evaluate, pa.DataType]]()
-        self._results: list[_Folded | _Chosen | _Distinct] = []
+        folded = [count().alias(ROW)]
+        self._results: list[_Folded | _Chosen | _Apart] = []
+        self.apart: list[Apart] = []
+        """The aggregates without records."""
         for a in aggregations:
             argument, dtype = a.argument, a.dtype(schema, where)
-            if a.kind is AggregateKind.COUNT_DISTINCT:
+            if a.kind is AggregateKind.COUNT_DISTINCT or (a.kind in _EXTREMES and is_bytes(dtype)):
                 assert argument is not None, f"{a} has no argument"
-                self._results.append(_Distinct(len(self._distinct)))
-                self._distinct.append((_where_true(a, schema), argument.dtype(schema)))
+                self._results.append(_Apart(len(self.apart)))
+                self.apart.append(Apart(a.kind, value_type(argument.dtype(schema)), _where_true(a, schema)))
             elif a.chooses_a_row and not is_word(dtype):
                 assert argument is not None, f"{a} has no argument"
                 self._results.append(_Chosen(len(folded), compile_expression(argument, schema), dtype))
@@ -78,14 +92,9 @@ class RowAggregates:
                 folded.append(a)
         self.records = Records(folded, schema.append(pa.field(ROW, pa.int64())), where)
 
-    @property
-    def distinct_types(self) -> list[pa.DataType]:
-        """The types of the values whose distinct ones are counted, in order."""
-        return [dtype for _, dtype in self._distinct]
-
-    def distinct_values(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """Return the values whose distinct ones are counted; null in rows that do not count."""
-        return [evaluate(batch) for evaluate, _ in self._distinct]
+    def values(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """Return the values of the aggregates without records."""
+        return [apart.values(batch) for apart in self.apart]
 
     def leaves(self, batch: pa.RecordBatch, numbers: Slots) -> Rows:
         """Return the record of each row alone."""
@@ -95,8 +104,14 @@ class RowAggregates:
         self.records.fold(rows, places, len(numbers))
         return self.records.copied(places)
 
-    def columns(self, records: Rows, distinct: Sequence[Numbers], read: ReadRows) -> list[pa.Array]:
-        """Return the results, a column for each aggregate; ``read`` returns rows by their numbers."""
+    def columns(self, records: Rows, apart: Sequence[pa.Array], read: ReadRows) -> list[pa.Array]:
+        """Return the results, a column for each aggregate.
+
+        Args:
+            records: the record of each window.
+            apart: the results of the aggregates without records.
+            read: returns rows by their numbers.
+        """
         folded = self.records.read_rows(records)
         columns = []
         for result in self._results:
@@ -105,8 +120,8 @@ class RowAggregates:
                     columns.append(folded[column])
                 case _Chosen(column, value, dtype):
                     columns.append(_values_of(folded[column], value, dtype, read))
-                case _Distinct(place):
-                    columns.append(to_array(distinct[place]))
+                case _Apart(place):
+                    columns.append(apart[place])
         return columns
 
 
@@ -134,12 +149,10 @@ def _where_true(aggregation: Aggregation, schema: pa.Schema) -> Evaluate:
     """Return a function that evaluates the argument, which is null where the predicate is not true."""
     assert aggregation.argument is not None, f"{aggregation} has no argument"
     argument = compile_expression(aggregation.argument, schema)
-    if aggregation.where is None:
-        return argument
-    where = compile_expression(aggregation.where, schema)
+    where = None if aggregation.where is None else compile_expression(aggregation.where, schema)
 
     def evaluate(batch: pa.RecordBatch) -> pa.Array:
-        values = argument(batch)
-        return pc.if_else(where(batch), values, pa.scalar(None, values.type))
+        values = decoded(plain(argument(batch)))
+        return values if where is None else pc.if_else(where(batch), values, pa.scalar(None, values.type))
 
     return evaluate

@@ -14,22 +14,26 @@ merged: in ``_merged[slot]`` if they are of that block, in ``_words`` if they ar
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dataflow.arrow_values import to_array
+from dataflow.expressions import AggregateKind
 from dataflow.state.copy_on_write import Rows
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.ranges import SLOT
 from operators.aggregation.records import SumOverflow
-from operators.windows.distinct_values import DistinctValues, Segments
-from operators.windows.row_aggregates import RowAggregates
+from operators.windows.distinct_values import DistinctValues
+from operators.windows.extreme_values import Comparison, ExtremeValues
+from operators.windows.row_aggregates import Apart, RowAggregates
 from operators.windows.scans import earlier, joined, later
 
-__all__ = ["Running", "block_ends", "changes_at"]
+__all__ = ["Running", "changes_at"]
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -68,12 +72,19 @@ class Running:
         self._gone = np.empty(0, np.int64)  # by slot: rows before this time have left the latest window
         self._merged = np.empty((0, width), np.int64)  # by slot
         self._words = np.empty((0, width), np.int64)  # by row
-        self._distinct = [DistinctValues(dtype) for dtype in aggregates.distinct_types]
+        self._distinct: dict[int, DistinctValues] = {}
+        self._extremes: dict[int, ExtremeValues] = {}
+        for place, apart in enumerate(aggregates.apart):
+            if apart.kind is AggregateKind.COUNT_DISTINCT:
+                self._distinct[place] = DistinctValues(apart.dtype)
+            else:
+                comparison = Comparison(least=apart.kind is AggregateKind.MIN)
+                self._extremes[place] = ExtremeValues(comparison, partial(_values_of, apart, read))
 
     @property
     def kernels(self) -> tuple[str, ...]:
         """The modules with the kernels that are called."""
-        return tuple(name for distinct in self._distinct for name in distinct.kernels)
+        return tuple(name for distinct in self._distinct.values() for name in distinct.kernels)
 
     def forget(self, slots: Slots) -> None:
         """Drop what is known of keys: new ones, or those with a row that came late."""
@@ -84,7 +95,7 @@ class Running:
         """Take note that rows were removed from the state, which has had no other rows since."""
         self._grow()
         slots = self._state.row_records[numbers, SLOT].astype(np.int32)
-        for distinct in self._distinct:
+        for distinct in self._distinct.values():
             distinct.evict(slots, numbers)
 
     def results(self, numbers: Slots, batch: pa.RecordBatch) -> list[pa.Array]:
@@ -101,20 +112,33 @@ class Running:
         self._restore(slots, numbers)
         times = self._state.row_records[numbers, TIME]
         batch = batch.take(pa.array(order))
-        merged, counts = self._absorb(numbers, slots, times, batch)
+        merged, apart = self._absorb(numbers, slots, times, batch)
         heads = self._state.first_rows(slots, times - self._period + 1)
         in_block = self._state.row_records[heads, TIME] // self._period == times // self._period
-        records = joined(self._records, self._words[heads], ~in_block, merged[_lasts(slots, times)])
+        lasts = _lasts(slots, times)
+        records = joined(self._records, self._words[heads], ~in_block, merged[lasts])
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        return self._aggregates.columns(records[back], [count[back] for count in counts], self._read)
+        results = [
+            self._extremes[place].joined(heads[back], ~in_block[back], numbers[lasts[back]])
+            if place in self._extremes
+            else to_array(numbers[back])
+            for place, numbers in enumerate(apart)
+        ]
+        return self._aggregates.columns(records[back], results, self._read)
 
     def _absorb(
         self, numbers: Slots, slots: Slots, times: Numbers, batch: pa.RecordBatch
     ) -> tuple[Rows, list[Numbers]]:
-        """Take rows in, by slot and time; return the merge of each one's block up to it, and the distinct values."""
+        """Take rows in, by slot and time; return what is merged of each one's block up to it, and what has no record.
+
+        The latter are the numbers of distinct values, or the numbers of the rows of the best values of that block.
+        """
         leaves = self._aggregates.leaves(batch, numbers)
         self._words[numbers] = leaves
+        values = self._aggregates.values(batch)
+        for place, extreme in self._extremes.items():
+            extreme.enter(numbers, values[place])
         blocks = times // self._period
         of_key, starts = changes_at(slots), changes_at(slots, blocks)
         firsts = np.flatnonzero(of_key)
@@ -127,7 +151,10 @@ class Running:
             raise self._overflow(error, int(slots[error.row])) from error
         self._merged[slots[lasts]] = merged[lasts]
         self._block[slots[lasts]] = blocks[lasts]
-        return merged, self._count(numbers, slots, times, firsts, lasts, batch)
+        counts = self._count(numbers, slots, times, firsts, lasts, values)
+        for place, extreme in self._extremes.items():
+            counts[place] = extreme.absorb(numbers, slots, starts, seeded, lasts, values[place])
+        return merged, [counts[place] for place in range(len(counts))]
 
     def _turn(self, slots: Slots, blocks: Numbers, firsts: Numbers, nexts: Numbers) -> None:
         """Merge, from each row on, the blocks that keys leave for the next one.
@@ -148,6 +175,8 @@ class Running:
             self._words[numbers] = later(self._records, self._words[numbers], starts)
         except SumOverflow as error:
             raise self._overflow(error, int(self._state.row_records[numbers[error.row], SLOT])) from error
+        for extreme in self._extremes.values():
+            extreme.turn(numbers, starts)
 
     def _count(
         self,
@@ -156,22 +185,21 @@ class Running:
         times: Numbers,
         firsts: Numbers,
         lasts: Numbers,
-        batch: pa.RecordBatch,
-    ) -> list[Numbers]:
-        """Return the number of distinct values in the window of each row."""
+        values: list[pa.Array],
+    ) -> dict[int, Numbers]:
+        """Return the number of distinct values in the window of each row, by place."""
         if not self._distinct:
-            return []
+            return {}
         keys = slots[firsts]
         rows = np.append(firsts, len(slots)), keys, times
         until = times[lasts] - self._period + 1
         offsets, gone = self._state.rows_between(keys, self._gone[keys], until)
         self._gone[keys] = until
         left = offsets, keys, self._state.row_records[gone, TIME]
-        values = self._aggregates.distinct_values(batch)
-        return [
-            distinct.slide(rows, numbers, value, left, gone, self._period)
-            for distinct, value in zip(self._distinct, values, strict=True)
-        ]
+        return {
+            place: distinct.slide(rows, numbers, values[place], left, gone, self._period)
+            for place, distinct in self._distinct.items()
+        }
 
     def _restore(self, slots: Slots, numbers: Slots) -> None:
         """Go through the rows before ``numbers`` that keys about which nothing is known need again."""
@@ -182,7 +210,7 @@ class Running:
         keys, times = slots[firsts], self._state.row_records[numbers[firsts], TIME]
         if self._distinct:
             offsets, counted = self._state.rows_between(keys, _LEAST, times)
-            for distinct in self._distinct:
+            for distinct in self._distinct.values():
                 distinct.evict(np.repeat(keys, np.diff(offsets)), counted)
         self._since[keys] = self._gone[keys] = times - self._period + 1
         offsets, rows = self._state.rows_between(keys, times - self._period + 1, times)
@@ -198,8 +226,10 @@ class Running:
             self._gone = _longer(self._gone, slots)
             self._merged = _longer(self._merged, slots)
         self._words = _longer(self._words, rows)
-        for distinct in self._distinct:
+        for distinct in self._distinct.values():
             distinct.grow(slots, rows)
+        for extreme in self._extremes.values():
+            extreme.grow(slots, rows)
 
 
 def changes_at(*columns: npt.NDArray[np.int32] | Numbers) -> Mask:
@@ -207,6 +237,10 @@ def changes_at(*columns: npt.NDArray[np.int32] | Numbers) -> Mask:
     changed = np.ones(len(columns[0]), np.bool_)
     changed[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
     return changed
+
+
+def _values_of(apart: Apart, read: Callable[[Slots], pa.RecordBatch], numbers: Slots) -> pa.Array:
+    return apart.values(read(numbers))
 
 
 def _lasts(slots: Slots, times: Numbers) -> Numbers:

@@ -124,9 +124,7 @@ class SlidingAggregateOperator(Operator):
         slots, fresh = self._state.insert(keys)
         slots = slots.copy()
         columns = {
-            field.name: decoded(plain(batch.column(field.name)))
-            for field in self._rows
-            if field.name not in self._keys
+            field.name: decoded(plain(batch.column(field.name))) for field in self._rows if field.name not in self._keys
         }
         numbers = self._state.append(slots, times, pa.record_batch(columns))
         self._running.forget(slots[fresh])
@@ -196,9 +194,7 @@ class SlidingAggregateOperator(Operator):
         """Return rows with all columns of the input."""
         values = self._state.read_rows(numbers)
         keys = self._state.keys(self._state.row_records[numbers, SLOT].astype(np.int32)) if self._keys else []
-        columns = dict(zip(values.schema.names, values.columns, strict=True)) | dict(
-            zip(self._keys, keys, strict=True)
-        )
+        columns = dict(zip(values.schema.names, values.columns, strict=True)) | dict(zip(self._keys, keys, strict=True))
         return pa.RecordBatch.from_arrays([columns[name] for name in self._rows.names], schema=self._rows)
 
     # --- results
