@@ -122,7 +122,10 @@ class LateResults:
         count, records = len(rows.numbers), self._aggregates.records
         heads, lasts = np.empty(count, np.int64), np.empty(count, np.int64)
         if not count:
-            return (rows.leaves, rows.values), heads, lasts
+            counts = pa.array([], pa.int64())
+            apart = zip(self._aggregates.apart, rows.values, strict=True)
+            results = [counts if a.kind is AggregateKind.COUNT_DISTINCT else values for a, values in apart]
+            return (rows.leaves, results), heads, lasts
         find_windows(rows.starts, rows.times, self._period, heads, lasts)
         segments, blocks = np.repeat(np.arange(len(rows.starts) - 1), np.diff(rows.starts)), rows.times // self._period
         starts = changes_at(segments, blocks)
@@ -135,11 +138,11 @@ class LateResults:
             slot = int(self._state.row_records[rows.numbers[error.row], SLOT])
             raise self._overflow(error, slot) from error
         results = []
-        for apart, values in zip(self._aggregates.apart, rows.values, strict=True):
-            if apart.kind is AggregateKind.COUNT_DISTINCT:
+        for a, values in zip(self._aggregates.apart, rows.values, strict=True):
+            if a.kind is AggregateKind.COUNT_DISTINCT:
                 results.append(to_array(counted_apart(rows.starts, rows.times, values, self._period)))
             else:
-                comparison = Comparison(least=apart.kind is AggregateKind.MIN)
+                comparison = Comparison(least=a.kind is AggregateKind.MIN)
                 results.append(best_apart(comparison, values, starts, heads, has_end, lasts))
         return (words, results), heads, lasts
 
