@@ -315,7 +315,8 @@ class WindowedStream:
     ) -> Stream:
         """Return aggregates per key and window: keys, ``window_start``, ``window_end``, then one column per aggregate.
 
-        Windows without rows of a key have no result for it.
+        Windows without rows of a key have no result for it. ``op.sliding`` has a result for each row: all columns of
+        the row, then the aggregates, without window columns; the event time is that of the row.
 
         A window's rows are emitted once the watermark has reached its end, and at the latest at the end of the input.
         A row is *late* if its last window ended, allowed lateness included, at or before the watermark. It is then
@@ -331,15 +332,16 @@ class WindowedStream:
                 `changes`). ``"final"``: it is emitted once, when the watermark reaches its end plus the lateness; the
                 watermark downstream is reduced by the lateness, so that no later window takes the results for late.
                 Without lateness both give the same rows, each of which counts. Default: updates with lateness, else
-                final.
+                final. ``op.sliding`` takes ``"final"``, or ``"changes"``, which it needs with lateness.
             name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
             parallelism: how many subtasks the operator has; None: as many as the run says.
             named: aggregates under new names.
 
         Raises:
-            GraphError: no aggregate is given, a value is not an aggregate, or two columns have one name.
+            GraphError: no aggregate is given, a value is not an aggregate, two columns have one name, or these windows
+                have no such aggregate, ``emit`` or lateness.
             ConfigurationError: ``emit`` is unknown.
-            SchemaMismatch: an aggregate cannot take its column's type.
+            SchemaMismatch: an aggregate cannot take its column's type, or rows with such a column cannot be kept.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> at = pa.array([1, 12, 2, 30], pa.timestamp("s"))  # the third row comes when the watermark is at 12
