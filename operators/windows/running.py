@@ -8,7 +8,8 @@ All of this is derived from the rows and nothing is stored. For a key without it
 came) the rows of one period are gone through again.
 
 Invariant: if ``_block[slot]`` is set, all rows of the key before its latest one that are in a window of a later row are
-merged: in ``_merged[slot]`` if they are of that block, in ``_words`` if they are of the one before.
+merged: in ``_merged[slot]`` if they are of that block, in ``_words`` if they are of the one before. If the slot was
+that of another key, its block is over, because the last row of that key was a period before any row that still comes.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Running:
         return tuple(name for distinct in self._distinct.values() for name in distinct.kernels)
 
     def forget(self, slots: Slots) -> None:
-        """Drop what is known of keys: new ones, or those with a row that came late."""
+        """Drop what is known of keys, because a row came late, or they were restored."""
         self._grow()
         self._block[slots] = _NONE
 

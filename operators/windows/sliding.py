@@ -121,13 +121,12 @@ class SlidingAggregateOperator(Operator):
         if not batch.num_rows:
             return None
         keys = [batch.column(key) for key in self._keys] or key_columns(batch, ())
-        slots, fresh = self._state.insert(keys)
+        slots, _ = self._state.insert(keys)
         slots = slots.copy()
         columns = {
             field.name: decoded(plain(batch.column(field.name))) for field in self._rows if field.name not in self._keys
         }
         numbers = self._state.append(slots, times, pa.record_batch(columns))
-        self._running.forget(slots[fresh])
         now = self._now()
         waits = times >= now
         self._wait(numbers[waits])
