@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dataflow.contracts.sliding import sliding
     from dataflow.contracts.triggers import after_rows, after_time, at_times
     from dataflow.contracts.untimed_windows import count_window, global_window
     from dataflow.contracts.window_kinds import cumulate, hopping, same_window, tumbling
@@ -58,6 +59,7 @@ __all__ = [
     "read_parquet",
     "same_window",
     "sequence",
+    "sliding",
     "tumbling",
     "uniform",
     "watch",
@@ -98,6 +100,7 @@ _HOMES = {
     "read_parquet": "operators.sources.parquet",
     "same_window": "dataflow.contracts.window_kinds",
     "sequence": "operators.sources.recipes",
+    "sliding": "dataflow.contracts.sliding",
     "tumbling": "dataflow.contracts.window_kinds",
     "uniform": "operators.sources.recipes",
     "watch": "operators.sources.watch",

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from dataflow.api.streams import Stream
 from dataflow.clock import Duration, microseconds
-from dataflow.contracts.panes import PANE, PANE_INDEX, Panes, Trigger
+from dataflow.contracts.panes import Panes, Trigger
 from dataflow.contracts.row_errors import LATE
-from dataflow.contracts.untimed import WINDOW_INDEX, CountWindow, GlobalWindow, Untimed
+from dataflow.contracts.untimed import CountWindow, GlobalWindow, Untimed
 from dataflow.contracts.updates import CHANGE
-from dataflow.contracts.windows import EventTime, Window
+from dataflow.contracts.windows import Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation, Latest, col
 from dataflow.planning.checks import (
@@ -24,12 +24,11 @@ from dataflow.planning.checks import (
     check_options,
     choose_emit,
     columns_of,
-    edge_type,
     key_type_error,
 )
-from dataflow.planning.specs import Aggregate, Emit, Grouped, WindowAggregate
-from dataflow.planning.triggered_specs import CountAggregate, GlobalAggregate, TriggeredAggregate
+from dataflow.planning.specs import Aggregate, Emit
 from dataflow.planning.window_options import WindowOptions, window_options
+from dataflow.planning.window_plans import Windowed, plan_windows
 from dataflow.state.ttl import Ttl
 
 if TYPE_CHECKING:
@@ -66,8 +65,8 @@ class KeyedStream(Stream):
 
         Args:
             window: windows of event time: ``op.tumbling("10s")``, ``op.hopping("10s", every="2s")``,
-                ``op.cumulate("1d", every="1h")``, ``op.same_window()``, or a `Window` of your own; or windows without
-                times: ``op.count_window(100)``, ``op.global_window()``.
+                ``op.cumulate("1d", every="1h")``, ``op.same_window()``, ``op.sliding("10s")``, or a `Window` of your own;
+                or windows without times: ``op.count_window(100)``, ``op.global_window()``.
             lateness: how long after its end (by the watermark) a window still takes rows. ``emit`` of
                 `WindowedStream.agg` decides how this affects its results.
             early: when results are shown before the end of a window: ``op.after_rows(n)``, ``op.after_time("1s")`` or
@@ -346,6 +345,9 @@ class WindowedStream:
         "early" before the end of the window, "on_time" at its end, where a pane always comes, and "late" after it;
         ``pane_index`` numbers the panes of a key and window from 0 on. Signed changes do not have these columns.
 
+        ``op.sliding`` has a result for each row: all columns of the row, then the aggregates, without window columns;
+        the event time is that of the row.
+
         A window's rows are emitted once the watermark has reached its end, and at the latest at the end of the input.
         A row is *late* if its last window ended, allowed lateness included, at or before the watermark. It is then
         counted in the summary and emitted unchanged as ``.side("late")``. If only some of its windows ended so early,
@@ -362,7 +364,8 @@ class WindowedStream:
                 batch does not change is not emitted. ``"final"``: a window is emitted once, when the watermark reaches
                 its end plus the lateness; the watermark downstream is reduced by the lateness, so that no later window
                 takes the results for late. Without lateness all three emit the same rows. Default: updates with
-                lateness or ``early``, else final. Discarding panes are rows, and take no ``emit``.
+                lateness or ``early``, else final. Discarding panes are rows, and take no ``emit``. ``op.sliding``
+                takes ``"final"``, or ``"changes"``, which it needs with lateness.
             name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
             parallelism: how many subtasks the operator has; None: as many as the run says.
             named: aggregates under new names.
@@ -370,9 +373,9 @@ class WindowedStream:
         Raises:
             GraphError: no aggregate is given, a value is not an aggregate, two columns have one name, or a column is
                 called ``change`` where signed changes would be emitted. ``emit`` is given for discarding panes, or is
-                "final" with ``early`` or ``late``.
+                "final" with ``early`` or ``late``. These windows have no such aggregate, ``emit`` or lateness.
             ConfigurationError: ``emit`` is unknown.
-            SchemaMismatch: an aggregate cannot take its column's type.
+            SchemaMismatch: an aggregate cannot take its column's type, or rows with such a column cannot be kept.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> at = pa.array([1, 12, 2, 30], pa.timestamp("s"))  # the third row comes when the watermark is at 12
@@ -387,56 +390,17 @@ class WindowedStream:
         >>> list(zip(changes["n"].to_pylist(), changes["change"].to_pylist()))
         [(1, 1), (1, -1), (2, 1), (1, 1), (1, 1)]
         """
-        import pyarrow as pa
-
-        stream, window, options = self._stream, self._window, self._options
+        stream, window = self._stream, self._window
         check_options("agg", stream.schema, name=name, parallelism=parallelism, emit=emit)
         computed = stream._aggregations(aggregations, named)
         width = stream._width(parallelism)
-        chosen, because = options.emit(emit)
-        if chosen is Emit.CHANGES:
+        keys, results = stream._key_fields(), stream._fields_of(computed)
+        windowed = Windowed(stream.schema, keys, stream._time, self._options, tuple(computed), results, emit)
+        plan = plan_windows(window, windowed)
+        if plan.spec.emit is Emit.CHANGES:
             stream._check_change("agg")
-        labels = self._labels(chosen)
-        change = [pa.field(CHANGE, pa.int8())] if chosen is Emit.CHANGES else []
-        check_distinct(
-            [*stream.keys, *(field.name for field in labels), *(a.name for a in computed), *(f.name for f in change)],
-            "agg",
-            "rename the column that is not of the window, before or with .alias(...)",
-        )
-        schema = pa.schema([*stream._key_fields(), *labels, *stream._fields_of(computed), *change])
-        spec = self._spec(tuple(computed), chosen, because)
-        if not isinstance(window, Window):
-            return stream._then(spec, schema, "window", name, width)
-        time = EventTime("window_end", exclusive=True)
-        return stream._then(spec, schema, "window", name, width, sides={LATE: stream.schema}, time=time)
-
-    def _labels(self, emit: Emit) -> list[pa.Field]:
-        """Return the columns that name a window, and a pane of it."""
-        import pyarrow as pa
-
-        stream, window = self._stream, self._window
-        if isinstance(window, Window):
-            assert stream.time is not None, "a stream cut into windows of event time has event time"
-            kind = edge_type(stream.schema.field(stream.time).type, window)
-            labels = [pa.field("window_start", kind), pa.field("window_end", kind)]
-        else:
-            labels = [pa.field(WINDOW_INDEX, pa.int64())]
-        if self._options.early is not None and emit is not Emit.CHANGES:
-            labels += [pa.field(PANE, pa.string()), pa.field(PANE_INDEX, pa.int64())]
-        return labels
-
-    def _spec(self, computed: tuple[Aggregation, ...], emit: Emit, because: str) -> Grouped:
-        keys, time, window, options = self._stream.keys, self._stream._time, self._window, self._options
-        match window:
-            case CountWindow():
-                return CountAggregate(keys, window, computed, emit, because)
-            case GlobalWindow():
-                return GlobalAggregate(keys, computed, emit, because, options.early, options.panes)
-        assert time is not None, "a stream cut into windows of event time has event time"
-        timed = (keys, time, window, options.lateness, computed, emit, because)
-        if options.has_triggers:
-            return TriggeredAggregate(*timed, options.early, options.late, options.panes)
-        return WindowAggregate(*timed)
+        sides = {LATE: stream.schema} if isinstance(window, Window) else {}
+        return stream._then(plan.spec, plan.schema, "window", name, width, sides=sides, time=plan.time)
 
 
 def _ttl(ttl: Duration | None, ttl_from: str) -> Ttl | None:

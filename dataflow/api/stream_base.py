@@ -12,7 +12,7 @@ from dataflow.contracts.updates import CHANGE, Changes, Meaning, Signed, meaning
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import GraphError
 from dataflow.planning.graph import Edge, Node
-from dataflow.planning.specs import WindowAggregate
+from dataflow.planning.specs import SlidingAggregate, WindowAggregate
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,7 +112,8 @@ class StreamBase:
         """The event time of the rows, or None if they have none."""
         if self._edge.tag is None:
             return self._node.time
-        late = self._edge.tag == LATE and isinstance(self._node.spec, WindowAggregate)  # rows as the window took them
+        windows = isinstance(self._node.spec, WindowAggregate | SlidingAggregate)
+        late = self._edge.tag == LATE and windows  # rows as the window took them
         return self._pipeline.graph.nodes[self._node.inputs[0].source].time if late else None
 
     def _time_in(self, schema: pa.Schema) -> EventTime | None:

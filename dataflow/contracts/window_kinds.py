@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dataflow.contracts.windows import Microseconds
 
 __all__ = ["Cumulate", "Hopping", "SameWindow", "Tumbling", "cumulate", "hopping", "same_window", "tumbling"]
+__all__ += ["window_length"]
 
 _CALENDAR = re.compile(r"\s*[\d.]*\s*(mo|mon|months?|q|quarters?|y|years?)\s*")
 LONGEST = 100_000 * 86_400_000_000
@@ -221,7 +222,7 @@ def tumbling(every: Duration, *, offset: Duration = "0s", zone: str | None = Non
     >>> [f"{start:%d %H:%M}" for start in days["window_start"].to_pylist()]
     ['30 00:00', '31 00:00']
     """
-    size = _length(every, "tumbling(every)")
+    size = window_length(every, "tumbling(every)")
     shift = microseconds(offset, "tumbling(offset=)") % size
     return Tumbling(size, shift) if zone is None else LocalTumbling(size, shift, _zone(zone))
 
@@ -312,7 +313,7 @@ def _zone(zone: str) -> str:
     return zone
 
 
-def _length(given: Duration, what: str) -> int:
+def window_length(given: Duration, what: str) -> int:
     """Return a length of windows in microseconds. Raises: ConfigurationError if it is out of range."""
     if isinstance(given, str) and _CALENDAR.fullmatch(given):
         raise ConfigurationError(
@@ -327,7 +328,7 @@ def _length(given: Duration, what: str) -> int:
 
 def _period_and_step(period: Duration, every: Duration, kind: str) -> tuple[int, int]:
     """Return both lengths in microseconds. Raises: ConfigurationError if one is out of range."""
-    length, step = _length(period, f"{kind}(period)"), _length(every, f"{kind}(every=)")
+    length, step = window_length(period, f"{kind}(period)"), window_length(every, f"{kind}(every=)")
     if step > length:
         raise ConfigurationError(
             f"{kind}(every=) must be at most the period, got a period of {period!r} and every={every!r}; between such "

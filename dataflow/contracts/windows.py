@@ -14,6 +14,8 @@ Everything else follows. A window is *over* when it is complete for the watermar
 takes no more rows. A row is late if all of its windows are over, and *partly late* if some are. It is then counted
 apart, and folded into the others.
 
+A kind with an operator of its own, as sliding windows have, chooses its spec in ``dataflow.planning.window_plans``.
+
 **Slices.** A kind whose windows overlap by arithmetic is a `Sliced`: its windows are ranges of adjacent slices, whose
 edges are all starts and ends of windows. A row is folded once, into its slice, whatever the number of its windows, and
 windows are made by merging the records of slices (``operators.windows.slides``). Slices and windows are numbered in

@@ -33,6 +33,7 @@ __all__ = [
     "side_schemas",
     "timestamp_advice",
     "key_type_error",
+    "choose_sliding_emit",
     "choose_window_emit",
 ]
 
@@ -148,6 +149,25 @@ def choose_window_emit(emit: str | Emit | None, lateness: int) -> tuple[Emit, st
     if lateness == 0 or chosen is Emit.FINAL:
         return Emit.FINAL, ""
     return Emit.UPDATES, "its windows have lateness=" if chosen is None else ""
+
+
+def choose_sliding_emit(emit: str | Emit | None, lateness: int) -> Emit:
+    """Return what sliding windows emit: by default each result once.
+
+    Raises: ConfigurationError if ``emit`` is unknown; GraphError for updates, or lateness without changes.
+    """
+    chosen = Emit.FINAL if emit is None else _emit(emit)
+    if chosen is Emit.UPDATES:
+        raise GraphError(
+            "agg(emit='updates'): sliding windows have a result for each row, and no key by which a later one could "
+            "replace it; use emit='changes'"
+        )
+    if lateness and chosen is not Emit.CHANGES:
+        raise GraphError(
+            "window(lateness=): a late row changes results of sliding windows that were shown; give "
+            "agg(emit='changes') to take these back, or leave lateness out"
+        )
+    return chosen
 
 
 def _kind(source: Source) -> str:

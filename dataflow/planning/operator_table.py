@@ -31,6 +31,7 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     triggered_specs.TriggeredAggregate: "operators.windows.triggered_windows:TriggeredWindowOperator",
     triggered_specs.GlobalAggregate: "operators.windows.triggered_windows:TriggeredGlobalOperator",
     triggered_specs.CountAggregate: "operators.windows.count_windows:CountWindowOperator",
+    specs.SlidingAggregate: "operators.windows.sliding:SlidingAggregateOperator",
     specs.Combine: "operators.aggregation.combine:CombineOperator",
     specs.Union: "operators.transforms.union:UnionOperator",
     specs.Apply: "operators.transforms.custom:applied",

@@ -38,6 +38,7 @@ __all__ = [
     "ProcessingTime",
     "Project",
     "Read",
+    "SlidingAggregate",
     "Union",
     "Watermarks",
     "WindowAggregate",
@@ -483,6 +484,62 @@ class WindowAggregate(Grouped):
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return {*self.keys, self.time.column, *self.window.columns, *self._aggregated()}
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingAggregate(Spec):
+    """Computes aggregates for each row, over the rows of its key in the ``period`` (microseconds) that ends with it.
+
+    With ``lateness`` (microseconds) ``emit`` is ``Emit.CHANGES``.
+    """
+
+    is_users = False
+    keeps_batches = False
+
+    keys: tuple[str, ...]
+    time: EventTime
+    period: int
+    lateness: int
+    aggregations: tuple[Aggregation, ...]
+    emit: Emit
+
+    @property
+    def sees_batches(self) -> bool:  # type: ignore[override]
+        return self.lateness > 0
+
+    def arguments(self) -> tuple[Any, ...]:
+        signed = self.emit is Emit.CHANGES
+        return self.keys, self.time, self.period, self.lateness, self.aggregations, signed
+
+    def detail(self) -> dict[str, Json]:
+        return {
+            "keys": list(self.keys),
+            "time": self.time.column,
+            "exclusive": self.time.exclusive,
+            "period": self.period,
+            "lateness": self.lateness,
+            "aggregations": [str(a) for a in self.aggregations],
+            "emit": self.emit.value,
+        }
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str]:
+        columns = {name for aggregation in self.aggregations for name in aggregation.columns()}
+        return {*self.keys, self.time.column, *columns, *(used - self._made)}
+
+    def takes_encoded(self, column: str) -> bool:
+        return column in self.keys and not any(column in a.columns() for a in self.aggregations)
+
+    def origin_of(self, column: str) -> str | None:
+        return None if column in self._made else column
+
+    def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
+        Spec.changes(self, inputs, name=name, word=word)
+        return Signed(name) if self.emit is Emit.CHANGES else None
+
+    @property
+    def _made(self) -> set[str]:
+        """The columns of the output that are not of the input."""
+        return {*(a.name for a in self.aggregations), *([CHANGE] if self.emit is Emit.CHANGES else [])}
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,8 +92,11 @@ class KeyedRows:
         """Return the number of rows of each slot."""
         return self._runs.counts(slots)
 
-    def append(self, slots: Slots, times: Numbers, batch: pa.RecordBatch) -> None:
-        """Add a row to each slot. Raises: SchemaMismatch unless the batch has the columns of the schema."""
+    def append(self, slots: Slots, times: Numbers, batch: pa.RecordBatch) -> Slots:
+        """Add a row to each slot, and return their numbers.
+
+        Raises: SchemaMismatch unless the batch has the columns of the schema.
+        """
         batch = self._checked(batch)
         if not len(slots) == len(times) == batch.num_rows:
             raise ValueError(
@@ -107,20 +110,26 @@ class KeyedRows:
         self._sequence += len(slots)
         numbers = self._enter(slots, times, sequences)
         self.columns.write(numbers, batch, distinct=True)
+        return numbers
 
-    def between(
-        self, slots: Slots, low: Numbers, high: Numbers, names: Sequence[str]
-    ) -> tuple[Numbers, pa.RecordBatch]:
-        """Return the rows of each slot with ``low <= time < high``, and their offsets."""
+    def between(self, slots: Slots, low: Numbers, high: Numbers) -> tuple[Numbers, Slots]:
+        """Return the numbers of the rows of each slot with ``low <= time < high``, and their offsets."""
+        return self._runs.between(slots, low, high)
+
+    def first(self, slots: Slots, times: Numbers) -> Slots:
+        """Return the number of each slot's first row with a time of at least ``times``, or -1."""
+        return self._runs.first(slots, times)
+
+    def read(self, numbers: Slots, names: Sequence[str]) -> pa.RecordBatch:
+        """Return the columns of rows; all columns for no names."""
         from dataflow.state.kernels.copy_on_write import copy_rows
 
-        offsets, numbers = self._runs.between(slots, low, high)
         records = np.empty((len(numbers), len(self.columns.template)), np.int64)
         copy_rows(self.records.rows, numbers, records)
-        return offsets, self.columns.read(records, names)
+        return self.columns.read(records, names)
 
-    def drop_before(self, time: int, slots: Slots | None) -> tuple[int, Slots]:
-        """Remove the rows before ``time``, of ``slots`` or of all; return their number and the slots that had some."""
+    def take_before(self, time: int, slots: Slots | None) -> tuple[Slots, Slots]:
+        """Remove the rows before ``time``, of ``slots`` or of all; return their numbers and the slots that had some."""
         if slots is None:
             taken = (
                 self._ranges.take(time - 1, self.live, self.records.rows) if time > _LEAST else np.empty((0, 3), int)
@@ -129,11 +138,11 @@ class KeyedRows:
             numbers = self._runs.take_before(slots, time)
             assert len(numbers) == len(taken), f"{len(taken)} rows are before {time}, their slots have {len(numbers)}"
             self._remove(numbers)
-            return len(numbers), slots
+            return numbers, slots
         numbers = self._runs.take_before(slots, time)
         slots = np.unique(self.records.rows[numbers, SLOT]).astype(np.int32)
         self._drop(numbers)
-        return len(numbers), slots
+        return numbers, slots
 
     def drop(self, slots: Slots) -> None:
         """Remove all rows of ``slots``, each once."""

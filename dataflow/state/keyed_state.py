@@ -305,7 +305,7 @@ class KeyedState:
 
     # --- rows
 
-    def append(self, slots: Slots, times: npt.NDArray[np.int64], batch: pa.RecordBatch) -> None:
+    def append(self, slots: Slots, times: npt.NDArray[np.int64], batch: pa.RecordBatch) -> Slots:
         """Add a row to the key of each slot, after ``insert``.
 
         Args:
@@ -313,18 +313,20 @@ class KeyedState:
             times: the time of each row, microseconds, in any order.
             batch: the rows, with the columns ``rows`` of this state.
 
+        Returns: the numbers of the rows (``read_rows``). A row keeps its number until it is removed.
+
         Raises: SchemaMismatch for other columns; ValueError for slot -1, or unequal lengths.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), rows=pa.schema({"x": pa.string()}))
         >>> slots, fresh = state.insert([pa.array([7, 8, 7])])
-        >>> state.append(slots, np.array([20, 10, 15]), pa.record_batch({"x": ["a", "b", "c"]}))
+        >>> numbers = state.append(slots, np.array([20, 10, 15]), pa.record_batch({"x": ["a", "b", "c"]}))
         >>> offsets, rows = state.between(state.find([pa.array([7, 8])]), 0, 20)
         >>> offsets.tolist(), rows["x"].to_pylist()
         ([0, 1, 2], ['c', 'b'])
         """
         self._readers.settle()
         slots = self._with_values(slots)
-        self._row_store.append(slots, one_a_row(times, len(slots), "times"), batch)
+        return self._row_store.append(slots, one_a_row(times, len(slots), "times"), batch)
 
     def between(
         self, slots: Slots, low: Times, high: Times, *names: str
@@ -343,13 +345,51 @@ class KeyedState:
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), rows=pa.schema({"x": pa.int64()}))
         >>> slots, fresh = state.insert([pa.array([7, 7])])
-        >>> state.append(slots, np.array([2, 1]), pa.record_batch({"x": [20, 10]}))
+        >>> numbers = state.append(slots, np.array([2, 1]), pa.record_batch({"x": [20, 10]}))
         >>> state.between(slots, np.array([0, 2]), 9)[0].tolist()
         [0, 2, 3]
         """
+        offsets, numbers = self.rows_between(slots, low, high)
+        return offsets, self.read_rows(numbers, *names)
+
+    def rows_between(self, slots: Slots, low: Times, high: Times) -> tuple[npt.NDArray[np.int64], Slots]:
+        """Return the numbers of the rows that ``between`` reads, and their offsets.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), rows=pa.schema({"x": pa.int64()}))
+        >>> slots, fresh = state.insert([pa.array([7, 7])])
+        >>> numbers = state.append(slots, np.array([2, 1]), pa.record_batch({"x": [20, 10]}))
+        >>> offsets, numbers = state.rows_between(slots[:1], 0, 9)
+        >>> state.read_rows(numbers[1:])["x"].to_pylist()
+        [20]
+        """
         slots = maybe_absent(slots, len(self._index))
         low, high = row_times(low, len(slots), "low"), row_times(high, len(slots), "high")
-        return self._row_store.between(slots, low, high, names)
+        return self._row_store.between(slots, low, high)
+
+    def first_rows(self, slots: Slots, times: npt.NDArray[np.int64]) -> Slots:
+        """Return the number of the first row of each slot with a time of at least ``times``, or -1.
+
+        It is fastest if equal slots are adjacent and their times ascend.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), rows=pa.schema({"x": pa.int64()}))
+        >>> slots, fresh = state.insert([pa.array([7, 7])])
+        >>> numbers = state.append(slots, np.array([2, 1]), pa.record_batch({"x": [20, 10]}))
+        >>> state.first_rows(slots, np.array([2, 3])).tolist() == [numbers[0], -1]
+        True
+        """
+        return self._row_store.first(slots, times)
+
+    def read_rows(self, numbers: Slots, *names: str) -> pa.RecordBatch:
+        """Return the columns of rows by their numbers. No names: all columns."""
+        return self._row_store.read(numbers, names)
+
+    @property
+    def row_records(self) -> npt.NDArray[np.int64]:
+        """The records of rows by their numbers, with the words of ``dataflow.state.ranges`` and ``keyed_rows.TIME``.
+
+        They are valid until the next ``append``, and only to read.
+        """
+        return self._row_store.records.rows
 
     def drop_before(self, time: int, slots: Slots | None = None) -> int:
         """Remove rows with an earlier time, and return how many. If the state has rows alone, keys go with their last.
@@ -360,15 +400,19 @@ class KeyedState:
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), rows=pa.schema({"x": pa.int64()}))
         >>> slots, fresh = state.insert([pa.array([7, 8])])
-        >>> state.append(slots, np.array([1, 2]), pa.record_batch({"x": [10, 20]}))
+        >>> numbers = state.append(slots, np.array([1, 2]), pa.record_batch({"x": [10, 20]}))
         >>> state.drop_before(2), state.live
         (1, 1)
         """
+        return len(self.take_before(time, slots))
+
+    def take_before(self, time: int, slots: Slots | None = None) -> Slots:
+        """Remove rows as ``drop_before`` does, and return their numbers, which the next ``append`` may use again."""
         self._settle()
-        dropped, had = self._row_store.drop_before(time, None if slots is None else of_keys(slots, len(self._index)))
+        taken, had = self._row_store.take_before(time, None if slots is None else of_keys(slots, len(self._index)))
         if self._has_only_rows:
             self._drop_values(had[self._row_store.counts(had) == 0])
-        return dropped
+        return taken
 
     # --- time
 

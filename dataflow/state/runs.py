@@ -71,6 +71,17 @@ class Runs:
         list_entries(firsts, offsets, self._arena, numbers)
         return offsets, numbers
 
+    def first(self, slots: Slots, times: Numbers) -> Slots:
+        """Return the number of each slot's first entry with a time of at least ``times``, or -1.
+
+        It is fastest if rows of one slot are adjacent and their times ascend.
+        """
+        from dataflow.state.kernels.runs import find_first
+
+        numbers = np.empty(len(slots), np.int32)
+        find_first(slots, times, self._runs, self._arena, numbers)
+        return numbers
+
     def take_before(self, slots: Slots, time: int) -> Slots:
         """Remove the entries of ``slots``, each once, with a time before ``time``; return their numbers."""
         from dataflow.state.kernels.runs import count_before

@@ -223,14 +223,18 @@ class Records:
 
     def partials(self, slots: Slots) -> pa.FixedSizeBinaryArray:
         """Return a copy of the records of ``slots``, one value a record, for ``merge`` in another subtask."""
+        memory = pa.py_buffer(self.copied(slots))
+        return pa.Array.from_buffers(self._layout.partial_type, len(slots), [None, memory])
+
+    def copied(self, slots: Slots) -> Rows:
+        """Return a copy of the records of ``slots``, one row a record, for ``merge_rows`` and ``read_rows``."""
         from operators.kernels.aggregate import gather_records
 
         assert self.mergeable, "these records are more than their words"
-        memory = fresh_words(len(slots) * self._layout.width)
-        records = memory.reshape(len(slots), self._layout.width)
+        records = fresh_words(len(slots) * self._layout.width).reshape(len(slots), self._layout.width)
         gather_records(self._records.rows, slots, records)
         records[:, 0] &= ~(_LIVE | 1)  # clear the bits "has a value" and "touched", which are local
-        return pa.Array.from_buffers(self._layout.partial_type, len(slots), [None, pa.py_buffer(memory)])
+        return records
 
     def merge(self, partials: pa.Array, slots: Slots, known: int = 0) -> None:
         """Fold record i of ``partials`` into the record of ``slots[i]``, as if its rows came now.
@@ -239,8 +243,6 @@ class Records:
 
         Raises ``SumOverflow`` with the row of ``partials``; the records must not be used again.
         """
-        from operators.kernels.merging import merge_records
-
         assert self.mergeable, "these records are more than their words"
         assert partials.type == self._layout.partial_type, (
             f"records of type {partials.type}, expected {self._layout.partial_type}"
@@ -249,19 +251,28 @@ class Records:
         assert partials.null_count == 0, f"{partials.null_count} of {len(partials)} records are null"
         self._make_room(known)
         others = _records_of(partials, self._layout.width)
+        self._touches = self._merge(self._records.rows, slots, others, self._touched, self._touches)
+
+    def merge_rows(self, records: Rows, places: Slots, others: Rows) -> None:
+        """Fold row i of ``others`` into row ``places[i]`` of ``records``, in order of i; both are ``copied``.
+
+        They may share memory: a row of ``others`` that was changed by an earlier i is merged as it then is.
+
+        Raises ``SumOverflow`` with the row of ``others``; the rows must not be used again.
+        """
+        self._merge(records, places, others, np.empty(len(places) + 1, np.int32), 0)
+        records[places, 0] &= ~1
+
+    def _merge(self, records: Rows, slots: Slots, others: Rows, touched: Slots, touches: int) -> int:
+        from operators.kernels.merging import merge_records
+
         for step in self._layout.steps:
             with _named(step):
-                step.merge(self._records.rows, slots, others)
-        self._touches, row, word = merge_records(
-            self._records.rows,
-            slots,
-            others,
-            self._layout.operations,
-            self._touched,
-            self._touches,
-        )
+                step.merge(records, slots, others)
+        touches, row, word = merge_records(records, slots, others, self._layout.operations, touched, touches)
         if row >= 0:
             raise SumOverflow(row, self._layout.name_of(word))
+        return int(touches)
 
     def read(self, slots: Slots) -> list[pa.Array]:
         """Return a copy of the aggregates of ``slots``, a column each."""
@@ -271,7 +282,11 @@ class Records:
             self._scratch = np.empty((2 * len(slots), self._layout.width), np.int64)
         records = self._scratch[: len(slots)]
         gather_records(self._records.rows, slots, records)
-        always = int(np.bitwise_and.reduce(records[:, 0])) if len(slots) else 0
+        return self.read_rows(records)
+
+    def read_rows(self, records: Rows) -> list[pa.Array]:
+        """Return the aggregates of ``records``, copies of them as ``copied`` returns, a column each."""
+        always = int(np.bitwise_and.reduce(records[:, 0])) if len(records) else 0
         columns = []
         for column in self._layout.columns:
             with _named(column):

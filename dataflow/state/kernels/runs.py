@@ -19,6 +19,7 @@ __all__ = [
     "count_before",
     "find_between",
     "find_entries",
+    "find_first",
     "least_room",
     "list_entries",
     "merge_entries",
@@ -193,6 +194,31 @@ def find_between(slots: Any, low: Any, high: Any, runs: Any, arena: Any, firsts:
             count = lower_bound(arena, first, stop, high[min(row, high.size - 1)]) - first
         firsts[row] = first
         offsets[row + 1] = offsets[row] + count
+
+
+@kernel(types.void(RI32, RI64, READ_RECORDS, READ_RECORDS, WI32))
+def find_first(slots: Any, times: Any, runs: Any, arena: Any, numbers: Any) -> None:
+    """Set the number of the first entry of each row's slot with a time of at least ``times``, or -1.
+
+    Rows of one slot should be adjacent, their times ascending: the search then begins where the last one ended.
+    """
+    place = types.int64(0)
+    for row in range(slots.size):
+        numbers[row] = -1
+        if slots[row] < 0 or slots[row] >= runs.shape[0]:
+            continue
+        slot = types.int64(slots[row])
+        stop = runs[slot, 1] + runs[slot, 2]
+        if row == 0 or slots[row - 1] != slots[row] or times[row] < times[row - 1]:
+            place = lower_bound(arena, runs[slot, 1], stop, times[row])
+        else:
+            step = 1
+            while place + step < stop and arena[place + step, 0] < times[row]:
+                place += step
+                step <<= 1
+            place = lower_bound(arena, place, min(place + step, stop), times[row])
+        if place < stop:
+            numbers[row] = arena[place, 1]
 
 
 @kernel(types.void(RI64, RI64, READ_RECORDS, WI32))

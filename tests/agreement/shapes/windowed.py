@@ -128,4 +128,37 @@ def own_kind(scene: Scene) -> None:
     scene.show(late.side("late"), "late", late=True)
 
 
+def sliding(scene: Scene) -> None:
+    """A result for each row: times of all units, nobody late, also over all rows and behind other windows."""
+    table = clicks()
+    for type_ in TIMES:
+        table = table.append_column(str(type_), clicks(type_=type_)["ts"])
+    source = scene.read(op.from_arrow(table, batch_rows=40, splits=2)).select("row", "user", "value", *map(str, TIMES))
+    for type_ in TIMES:
+        cut = source.with_watermark(str(type_), delay="60s").key_by("user").window(op.sliding("4s"))
+        scene.show(cut.agg(AGGREGATES, values=col("value").count_distinct()), str(type_))
+    rows = timed(scene, splits=2, delay="60s")
+    texts = {"texts": col("user").count_distinct(), "text": col("user").max(), "who": col("user").last("row")}
+    scene.show(rows.window(op.sliding("900ms")).agg(AGGREGATES | texts), "all")
+    scene.show(rows.filter(col("row") < 0).window(op.sliding("4s")).agg(AGGREGATES), "none")
+    counts = rows.key_by("user").window(op.tumbling("2s")).agg(n=op.count(), name="two seconds")
+    recent = counts.key_by("user").window(op.sliding("10s")).agg(recent=col("n").sum(), name="recent")
+    scene.show(recent, "behind a window")
+    scene.show(recent.key_by("user").window(op.tumbling("8s")).agg(most=col("recent").max()), "before a window")
+
+
+def sliding_late(scene: Scene) -> None:
+    """Rows that are late, and results that late rows change."""
+    once = timed(scene, "1s").key_by("user").window(op.sliding("4s")).agg(AGGREGATES, name="slid")
+    scene.show(once, late=True)
+    scene.show(once.side("late"), "late", late=True)
+    again = timed(scene, "1s").key_by("user").window(op.sliding("4s"), lateness="2s")
+    scene.show(again.agg(AGGREGATES, emit="changes", name="slid again"), "changes", late=True)
+    patient = timed(scene, "0s", splits=2).key_by("user").window(op.sliding("4s"), lateness="60s")
+    changes = patient.agg(n=op.count(), s=col("value").sum(), text=col("user").min(), emit="changes", name="patient")
+    scene.show(changes, "patient")
+    scene.show(changes.key_by("n").agg(rows=op.count()), "counted")
+
+
 WINDOWED: list[Shape] = [hopping, unmerged, cumulate, partly_late, allowed, signed, all_rows, behind, own_kind]
+WINDOWED += [sliding, sliding_late]

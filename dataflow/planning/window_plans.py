@@ -1,0 +1,176 @@
+"""What aggregates of windows become: the spec, columns and event time, by the kind of the windows.
+
+A kind with an operator of its own registers a function here: ``@plan_windows.register``. All others are windows that
+rows are assigned to, which are a ``WindowAggregate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import TYPE_CHECKING
+
+from dataflow.contracts.panes import PANE, PANE_INDEX
+from dataflow.contracts.sliding import Sliding
+from dataflow.contracts.untimed import WINDOW_INDEX, CountWindow, GlobalWindow, Untimed
+from dataflow.contracts.updates import CHANGE
+from dataflow.contracts.windows import EventTime, Window
+from dataflow.errors import GraphError, SchemaMismatch
+from dataflow.expressions import AggregateKind, Aggregation
+from dataflow.planning.checks import check_distinct, choose_sliding_emit, edge_type
+from dataflow.planning.specs import Emit, Grouped, SlidingAggregate, WindowAggregate
+from dataflow.planning.triggered_specs import CountAggregate, GlobalAggregate, TriggeredAggregate
+from dataflow.planning.window_options import WindowOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["WindowPlan", "Windowed", "plan_windows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """A call of ``stream.window(...).agg(...)``.
+
+    Attributes:
+        schema: the columns of the stream.
+        keys: the key columns of the output.
+        time: the event time of the stream; None: it has none, and the windows have no times.
+        options: the other arguments of ``window``.
+        aggregations: what is computed.
+        results: the columns of it.
+        emit: what the user asked for; None: the default.
+    """
+
+    schema: pa.Schema
+    keys: Sequence[pa.Field]
+    time: EventTime | None
+    options: WindowOptions
+    aggregations: tuple[Aggregation, ...]
+    results: Sequence[pa.Field]
+    emit: str | Emit | None
+
+    @property
+    def timed(self) -> EventTime:
+        """The event time, which a stream with windows of event time has."""
+        assert self.time is not None, "a stream cut into windows of event time has event time"
+        return self.time
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The names of the keys."""
+        return tuple(field.name for field in self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlan:
+    """The operator of windows, the columns of its output, and the event time of these."""
+
+    spec: Grouped | SlidingAggregate
+    schema: pa.Schema
+    time: EventTime | None
+
+
+@singledispatch
+def plan_windows(window: Window | Untimed, windowed: Windowed) -> WindowPlan:
+    """Return the plan of aggregates over ``window``.
+
+    Args:
+        window: the kind of the windows, which decides.
+        windowed: the stream and the arguments.
+
+    Raises: GraphError for two columns of one name, or what this kind does not take; ConfigurationError if ``emit`` is
+        unknown; SchemaMismatch for columns that this kind cannot keep.
+    """
+    import pyarrow as pa
+
+    emit, because = windowed.options.emit(windowed.emit)
+    labels = _labels(window, windowed, emit)
+    change = [pa.field(CHANGE, pa.int8())] if emit is Emit.CHANGES else []
+    schema = pa.schema([*windowed.keys, *labels, *windowed.results, *change])
+    check_distinct(schema.names, "agg", "rename the column that is not of the window, before or with .alias(...)")
+    time = EventTime("window_end", exclusive=True) if isinstance(window, Window) else None
+    return WindowPlan(_spec(window, windowed, emit, because), schema, time)
+
+
+def _labels(window: Window | Untimed, windowed: Windowed, emit: Emit) -> list[pa.Field]:
+    """Return the columns that name a window, and a pane of it."""
+    import pyarrow as pa
+
+    if isinstance(window, Window):
+        kind = edge_type(windowed.schema.field(windowed.timed.column).type, window)
+        labels = [pa.field("window_start", kind), pa.field("window_end", kind)]
+    else:
+        labels = [pa.field(WINDOW_INDEX, pa.int64())]
+    if windowed.options.early is not None and emit is not Emit.CHANGES:
+        labels += [pa.field(PANE, pa.string()), pa.field(PANE_INDEX, pa.int64())]
+    return labels
+
+
+def _spec(window: Window | Untimed, windowed: Windowed, emit: Emit, because: str) -> Grouped:
+    keys, options, computed = windowed.key_names, windowed.options, windowed.aggregations
+    match window:
+        case CountWindow():
+            return CountAggregate(keys, window, computed, emit, because)
+        case GlobalWindow():
+            return GlobalAggregate(keys, computed, emit, because, options.early, options.panes)
+    timed = (keys, windowed.timed, window, options.lateness, computed, emit, because)
+    if options.has_triggers:
+        return TriggeredAggregate(*timed, options.early, options.late, options.panes)
+    return WindowAggregate(*timed)
+
+
+_SLIDE = (
+    AggregateKind.COUNT,
+    AggregateKind.COUNT_DISTINCT,
+    AggregateKind.SUM,
+    AggregateKind.MEAN,
+    AggregateKind.VARIANCE,
+    AggregateKind.STDDEV,
+    AggregateKind.MIN,
+    AggregateKind.MAX,
+    AggregateKind.FIRST,
+    AggregateKind.LAST,
+)
+"""The aggregates whose cost for a row does not depend on the number of rows in its window."""
+
+
+@plan_windows.register
+def _plan_sliding(window: Sliding, windowed: Windowed) -> WindowPlan:
+    import pyarrow as pa
+
+    for a in windowed.aggregations:
+        if a.kind not in _SLIDE:
+            raise GraphError(
+                f"agg: {a.name!r} is {a}, and sliding windows compute {', '.join(kind.value for kind in _SLIDE)} "
+                "alone; use one of them, or other windows such as op.hopping"
+            )
+    options = windowed.options
+    if options.has_triggers:
+        raise GraphError(
+            f"window: {window} has one result for each row, so it takes no early=, late= or panes=; leave them out"
+        )
+    emit = choose_sliding_emit(windowed.emit, options.lateness)
+    keys = {field.name: field for field in windowed.keys}
+    rows = [keys.get(field.name, _kept(field)) for field in windowed.schema]
+    change = [pa.field(CHANGE, pa.int8())] if emit is Emit.CHANGES else []
+    names = [field.name for field in (*rows, *windowed.results, *change)]
+    check_distinct(names, "agg", "the result has the columns of the rows as well: rename one, or drop it before")
+    period, time = window.period, windowed.timed
+    spec = SlidingAggregate(windowed.key_names, time, period, options.lateness, windowed.aggregations, emit)
+    return WindowPlan(spec, pa.schema([*rows, *windowed.results, *change]), time)
+
+
+def _kept(field: pa.Field) -> pa.Field:
+    """Return the field of a column of rows that wait. Raises: SchemaMismatch if its type cannot be kept."""
+    import pyarrow as pa
+
+    from dataflow.state.arrays import is_key
+
+    if not is_key(field.type):
+        raise SchemaMismatch(
+            f"agg: sliding windows keep the rows, and the column {field.name!r} of type {field.type} cannot be kept: "
+            "expected a number, boolean, text, binary, time or decimal column; drop it before, or cast it"
+        )
+    return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field

@@ -1,0 +1,251 @@
+"""Sliding windows: one result for each row, over the rows of its key in (time - period, time].
+
+A row waits until the watermark W is above its time, because rows of the same time count, and may come while W is at it.
+So what is passed on may be W: rows that wait are at W or after it, and none of them is late downstream. A row is late
+if its time is below W less the allowed lateness. Between the two, it changes results that were shown: with signed
+changes they are taken back (``late_results``). Such results have the times of their rows, so the watermark downstream
+is held back by the lateness.
+
+State: the rows of the last period and lateness, and those that wait, by key; the watermark. Everything else (which rows
+wait, and what is merged of the others, see ``running``) is derived from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array
+from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.row_errors import LATE
+from dataflow.contracts.source import Json
+from dataflow.contracts.windows import EventTime
+from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
+from dataflow.expressions import Aggregation
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.arrays import plain, words
+from dataflow.state.dictionaries import decoded, key_schema
+from dataflow.state.index import Slots
+from dataflow.state.keyed_rows import TIME
+from dataflow.state.keyed_state import KeyedState
+from dataflow.state.ranges import SEQUENCE, SLOT, TimeRanges
+from dataflow.untrusted import Time, parsed
+from operators.aggregation.partials import key_columns, state_keys
+from operators.aggregation.records import SumOverflow
+from operators.aggregation.restoring import restoring
+from operators.aggregation.sums import overflow_of
+from operators.aggregation.window_times import row_times
+from operators.windows.late_results import LateResults
+from operators.windows.row_aggregates import RowAggregates
+from operators.windows.running import Running
+
+__all__ = ["SlidingAggregateOperator"]
+
+_CHUNK = 32_768
+"""The rows of an emitted batch, more only if they have the same time."""
+_LEAST, _LARGEST = -(2**63), MAX_WATERMARK
+
+Numbers = npt.NDArray[np.int64]
+
+
+class SlidingAggregateOperator(Operator):
+    """Aggregates over sliding windows; see the module's text. Times in the state are microseconds, or nanoseconds of a
+    column with this unit.
+
+    Args:
+        keys: the key columns; none: all rows together.
+        time: the event time.
+        period: the length of a window in microseconds.
+        lateness: how long late rows are taken, in microseconds.
+        aggregations: the aggregates.
+        signed: whether rows are emitted with ``change``, +1 or -1.
+
+    Raises: SchemaMismatch when built; ValueError for a null event time; OverflowError for a time out of range, or when
+    a sum of integers exceeds 64 bits; CheckpointMismatch for the state of another aggregate.
+    """
+
+    kernels_of_rows = ("operators.kernels.sliding", "operators.kernels.merging")
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        keys: Sequence[str],
+        time: EventTime,
+        period: int,
+        lateness: int,
+        aggregations: Sequence[Aggregation],
+        signed: bool,  # noqa: FBT001
+    ) -> None:
+        (schema,) = context.input_schemas
+        self._context = context
+        self._keys = list(keys)
+        self._time = time
+        self._described: list[Json] = [f"sliding({period}us)", *(a.fingerprint() for a in aggregations)]
+        self._held_back = lateness
+        self._scale = 1000 if schema.field(time.column).type.unit == "ns" else 1
+        self._period, self._lateness = period * self._scale, lateness * self._scale
+        self._signed = signed
+        results = len(aggregations) + signed
+        self._output = context.output_schema
+        self._rows = pa.schema([self._output.field(i) for i in range(len(self._output) - results)])
+        self._key_schema = state_keys(key_schema(self._rows, keys))
+        values = [field for field in self._rows if field.name not in self._keys]
+        self._state = KeyedState(self._key_schema, pa.schema([]), rows=pa.schema(values))
+        self._aggregates = RowAggregates(aggregations, self._rows, context.name)
+        parts = (self._state, self._aggregates, self._period, self._read, self._overflow)
+        self._running, self._late_results = Running(*parts), LateResults(*parts)
+        self._waiting = TimeRanges()
+        self._watermark: int | None = None
+        if context.restored is not None:
+            self._restore(context.restored)
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return (
+            *self.kernels_of_rows,
+            *self._state.kernels,
+            *self._aggregates.records.kernels,
+            *self._running.kernels,
+        )
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
+        if not batch.num_rows:
+            return None
+        self._context.tally.lateness.checked += batch.num_rows
+        times = self._times(batch)
+        batch, times = self._without_late(batch, times, out)
+        if not batch.num_rows:
+            return None
+        keys = [batch.column(key) for key in self._keys] or key_columns(batch, ())
+        slots, _ = self._state.insert(keys)
+        slots = slots.copy()
+        columns = {
+            field.name: decoded(plain(batch.column(field.name))) for field in self._rows if field.name not in self._keys
+        }
+        numbers = self._state.append(slots, times, pa.record_batch(columns))
+        now = self._now()
+        waits = times >= now
+        self._wait(numbers[waits])
+        if waits.all():
+            return None
+        self._running.forget(slots[~waits])
+        return self._change(numbers, now, out)
+
+    def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
+        """Emit the results of the rows before the watermark, in the order of time, and drop rows that none needs."""
+        self._watermark = watermark
+        return self._fire(self._now(), out)
+
+    def held(self, watermark: int) -> int:
+        """Return the watermark before which no result changes any more."""
+        return watermark - self._held_back
+
+    def snapshot(self) -> Snapshot:
+        values: dict[str, Json] = {"watermark": self._watermark, "aggregations": self._described}
+        return Snapshot(values, logs={"state": self._state})
+
+    # --- rows
+
+    def _now(self) -> int:
+        """Return the watermark in the unit of the rows' times; before the first one, the earliest time."""
+        if self._watermark is None:
+            return _LEAST
+        return min(max(self._watermark * self._scale, _LEAST), _LARGEST)
+
+    def _times(self, batch: pa.RecordBatch) -> Numbers:
+        column = batch.column(self._time.column)
+        if column.null_count:
+            raise ValueError(
+                f"{self._context.name}: {column.null_count} event times are null in {self._time.column!r}; "
+                "filter such rows out, or give on_error= to with_watermark"
+            )
+        where = f"{self._context.name}: event times in {self._time.column!r} are out of range for windows of sliding"
+        try:
+            times = words(column) - self._time.back if self._scale > 1 else row_times(column, self._time.back)
+        except OverflowError as error:
+            raise OverflowError(f"{where}: {error}; filter such rows out") from error
+        if times.min() <= _LEAST + self._period or times.max() == _LARGEST:
+            raise OverflowError(f"{where}: a window does not fit into 64 bits; filter such rows out")
+        return times
+
+    def _without_late(self, batch: pa.RecordBatch, times: Numbers, out: Out) -> tuple[pa.RecordBatch, Numbers]:
+        """Emit late rows to their side output, count them, and return the others."""
+        closed = max(self._now() - self._lateness, _LEAST)
+        late = times < closed
+        if not late.any():
+            return batch, times
+        tally = self._context.tally
+        tally.late += int(late.sum())
+        tally.lateness.add((closed - times[late]) // self._scale)
+        out.emit(batch.filter(to_array(late)), LATE)
+        return batch.filter(to_array(~late)), times[~late]
+
+    def _wait(self, numbers: Slots) -> None:
+        records = self._state.row_records
+        entries = np.stack([records[numbers, TIME], records[numbers, SEQUENCE], numbers.astype(np.int64)], axis=1)
+        self._waiting.enter(entries, records)
+
+    def _read(self, numbers: Slots) -> pa.RecordBatch:
+        """Return rows with all columns of the input."""
+        values = self._state.read_rows(numbers)
+        keys = self._state.keys(self._state.row_records[numbers, SLOT].astype(np.int32)) if self._keys else []
+        columns = dict(zip(values.schema.names, values.columns, strict=True)) | dict(zip(self._keys, keys, strict=True))
+        return pa.RecordBatch.from_arrays([columns[name] for name in self._rows.names], schema=self._rows)
+
+    # --- results
+
+    def _fire(self, now: int, out: Out) -> Iterator[None]:
+        while len(numbers := self._due(now)):
+            rows = self._read(numbers)
+            self._emit(rows, self._running.results(numbers, rows), np.ones(len(numbers), np.int8), out)
+            yield
+        self._running.leave(self._state.take_before(max(now - self._lateness - self._period + 1, _LEAST)))
+
+    def _due(self, now: int) -> Slots:
+        """Take the next rows before ``now`` in the order of time, with all rows of the last one's time."""
+        if now == _LEAST:
+            return np.empty(0, np.int32)
+        records = self._state.row_records
+        due = self._waiting.take(now - 1, _CHUNK, records)
+        if len(due):
+            rest = self._waiting.take(int(due[-1, 0]), len(records), records)
+            due = np.concatenate([due, rest])
+        return due[:, 2].astype(np.int32)
+
+    def _change(self, numbers: Slots, now: int, out: Out) -> Iterator[None]:
+        for changed, results, weights in self._late_results.changes(numbers, now):
+            self._emit(self._read(changed), results, weights, out)
+            yield
+
+    def _emit(self, rows: pa.RecordBatch, results: list[pa.Array], weights: npt.NDArray[np.int8], out: Out) -> None:
+        change = [to_array(weights)] if self._signed else []
+        out.emit(pa.RecordBatch.from_arrays([*rows.columns, *results, *change], schema=self._output))
+
+    def _overflow(self, error: SumOverflow, slot: int) -> OverflowError:
+        key = self._state.keys(np.array([slot], np.int32))
+        return overflow_of(self._context.name, error, key, self._key_schema)
+
+    # --- restoring
+
+    def _restore(self, restored: Snapshot) -> None:
+        values: Any = restored.values
+        if not values:
+            return
+        if values["aggregations"] != self._described:
+            raise CheckpointMismatch(
+                f"{self._context.name}: the checkpoint holds {values['aggregations']}, the pipeline "
+                f"{self._described}; {OTHER_PIPELINE}"
+            )
+        self._watermark = parsed(Time | None, values["watermark"], f"{self._context.name}: the watermark")
+        log: Any = restored.logs.get("state", ())
+        with restoring(self._context.name):
+            self._state.restore(log, self._context.key_groups, self._context.max_key_groups)
+        slots = self._state.slots
+        _, waiting = self._state.rows_between(slots, self._now(), _LARGEST)
+        records = self._state.row_records
+        self._wait(waiting[np.lexsort((records[waiting, SEQUENCE], records[waiting, TIME]))])
+        self._running.forget(slots)
