@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dataflow.contracts.window_kinds import cumulate, hopping, same_window, tumbling
+    from dataflow.contracts.window_kinds import cumulate, hopping, same_window, session, tumbling
     from dataflow.expressions import count, latest
     from operators.aggregation.custom_aggregates import aggregate_kernel
     from operators.aggregation.python_aggregates import aggregate_python
@@ -50,6 +50,7 @@ __all__ = [
     "read_json",
     "read_parquet",
     "same_window",
+    "session",
     "sequence",
     "tumbling",
     "uniform",
@@ -85,6 +86,7 @@ _HOMES = {
     "read_json": "operators.sources.json_lines",
     "read_parquet": "operators.sources.parquet",
     "same_window": "dataflow.contracts.window_kinds",
+    "session": "dataflow.contracts.window_kinds",
     "sequence": "operators.sources.recipes",
     "tumbling": "dataflow.contracts.window_kinds",
     "uniform": "operators.sources.recipes",

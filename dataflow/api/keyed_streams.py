@@ -13,6 +13,7 @@ from dataflow.api.streams import Stream
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.updates import CHANGE
+from dataflow.contracts.window_kinds import Session
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation, Latest, col
@@ -21,12 +22,13 @@ from dataflow.planning.checks import (
     check_distinct,
     check_options,
     choose_emit,
+    choose_session_emit,
     choose_window_emit,
     columns_of,
     edge_type,
     key_type_error,
 )
-from dataflow.planning.specs import Aggregate, Emit, WindowAggregate
+from dataflow.planning.specs import Aggregate, Emit, SessionAggregate, WindowAggregate
 from dataflow.state.ttl import Ttl
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ class KeyedStream(Stream):
 
         Args:
             window: ``op.tumbling("10s")``, ``op.hopping("10s", every="2s")``, ``op.cumulate("1d", every="1h")``,
-                ``op.same_window()``, or a `Window` of your own.
+                ``op.session("10s")``, ``op.same_window()``, or a `Window` of your own.
             lateness: how long after its end (by the watermark) a window still takes rows. ``emit`` of
                 `WindowedStream.agg` decides how this affects its results.
 
@@ -88,8 +90,10 @@ class KeyedStream(Stream):
                 "window: the stream has no event time; declare its column close to the source and before "
                 'key_by, as in .with_watermark("ts", delay="2s"), and keep that column'
             )
-        if window.merges:
-            raise GraphError(f"window: {window} merges windows, and no operator of .agg(...) does that")
+        if window.merges and not isinstance(window, Session):
+            raise GraphError(
+                f"window: {window} merges windows, and the only kind whose windows .agg(...) merges is op.session(gap)"
+            )
         window.check(self.schema, self._time)
         return window
 
@@ -332,7 +336,7 @@ class WindowedStream:
                 `changes`). ``"final"``: it is emitted once, when the watermark reaches its end plus the lateness; the
                 watermark downstream is reduced by the lateness, so that no later window takes the results for late.
                 Without lateness both give the same rows, each of which counts. Default: updates with lateness, else
-                final.
+                final. ``op.session`` also takes ``"changes"``, and no updates; see there.
             name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
             parallelism: how many subtasks the operator has; None: as many as the run says.
             named: aggregates under new names.
@@ -366,11 +370,43 @@ class WindowedStream:
         width = stream._width(parallelism)
         kind = edge_type(stream.schema.field(time.column).type, self._window)
         edges = [pa.field("window_start", kind), pa.field("window_end", kind)]
+        if isinstance(self._window, Session):
+            return self._sessions(self._window, computed, choose_session_emit(emit, self._lateness), edges, name, width)
         chosen, because = choose_window_emit(emit, self._lateness)
         spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(computed), chosen, because)
         schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(computed)])
         time = EventTime("window_end", exclusive=True)
         return stream._then(spec, schema, "window", name, width, sides={LATE: stream.schema}, time=time)
+
+    def _sessions(
+        self,
+        window: Session,
+        computed: list[Aggregation],
+        emit: Emit,
+        edges: list[pa.Field],
+        name: str | None,
+        width: int | None,
+    ) -> Stream:
+        """Return aggregates per key and session."""
+        import pyarrow as pa
+
+        stream, time = self._stream, self._stream._time
+        assert time is not None, "a windowed stream has event time"
+        spec = SessionAggregate(
+            keys=stream.keys,
+            time=time,
+            window=window,
+            lateness=self._lateness,
+            aggregations=tuple(computed),
+            emit=emit,
+        )
+        fields = [*stream._key_fields(), *edges, *stream._fields_of(computed)]
+        if emit is Emit.CHANGES:
+            stream._check_change("agg")
+            check_distinct([*(field.name for field in fields), CHANGE], "agg")
+            fields.append(pa.field(CHANGE, pa.int8()))
+        sides = {LATE: stream.schema}
+        return stream._then(spec, pa.schema(fields), "window", name, width, sides=sides, time=EventTime("window_end"))
 
 
 def _ttl(ttl: Duration | None, ttl_from: str) -> Ttl | None:

@@ -33,6 +33,7 @@ __all__ = [
     "side_schemas",
     "timestamp_advice",
     "key_type_error",
+    "choose_session_emit",
     "choose_window_emit",
 ]
 
@@ -146,6 +147,18 @@ def choose_window_emit(emit: str | Emit | None, lateness: int) -> tuple[Emit, st
     if lateness == 0 or chosen is Emit.FINAL:
         return Emit.FINAL, ""
     return Emit.UPDATES, "its windows have lateness=" if chosen is None else ""
+
+
+def choose_session_emit(emit: str | Emit | None, lateness: int) -> Emit:
+    """Return what sessions emit. Raises: GraphError for updates, which are the default with lateness."""
+    chosen = Emit.UPDATES if emit is None and lateness else Emit.FINAL if emit is None else _emit(emit)
+    if chosen is Emit.UPDATES:
+        why = "emit='updates'" if emit is not None else "emit='updates', the default with lateness,"
+        raise GraphError(
+            f"agg: {why} cannot be used with op.session(), because an update cannot say that two sessions became one; "
+            "use emit='changes' (panes='discarding' gives plain rows with early results), or emit='final'"
+        )
+    return chosen
 
 
 def _kind(source: Source) -> str:

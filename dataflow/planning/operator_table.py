@@ -28,6 +28,7 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     specs.ProcessingTime: "operators.transforms.processing_time:ProcessingTimeOperator",
     specs.Aggregate: "operators.aggregation.aggregate:AggregateOperator",
     specs.WindowAggregate: "operators.windows.aggregate:WindowAggregateOperator",
+    specs.SessionAggregate: "operators.windows.sessions:SessionAggregateOperator",
     specs.Combine: "operators.aggregation.combine:CombineOperator",
     specs.Union: "operators.transforms.union:UnionOperator",
     specs.Apply: "operators.transforms.custom:applied",
