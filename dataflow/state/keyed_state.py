@@ -212,7 +212,7 @@ class KeyedState:
         >>> state.find([pa.array([1, 2])]).tolist(), state.live
         ([-1, 1], 1)
         """
-        slots = np.unique(slots)
+        slots = _distinct(slots)
         if len(slots):
             if self._timers is not None:
                 self._timers.cancel_all(slots)
@@ -588,7 +588,8 @@ class KeyedState:
         if not len(slots):
             return
         self._values.remove(slots)
-        self._fired = self._fired[~np.isin(self._fired, slots)]
+        if len(self._fired):
+            self._fired = self._fired[~np.isin(self._fired, slots)]
         self._values.changes.bound(self.live)
 
     def _drop_bare(self, slots: Slots) -> None:
@@ -605,3 +606,9 @@ class KeyedState:
         if len(self._fired):
             fired, self._fired = self._fired, np.empty(0, np.int32)
             self._drop_bare(fired)
+
+
+def _distinct(slots: Slots) -> Slots:
+    """Return each of ``slots`` once, in ascending order: a sort of int32 is several times as fast as ``np.unique``."""
+    slots = np.sort(slots)
+    return slots if len(slots) < 2 else slots[np.append(True, slots[1:] != slots[:-1])]

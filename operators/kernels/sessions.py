@@ -15,7 +15,7 @@ from numba import types
 from dataflow.kernel_cache.decorator import kernel
 from dataflow.state.kernels.words import READ_RECORDS, RI32, RI64, WI32, WI64
 
-__all__ = ["FIRST", "LAST", "count_back", "find_ends", "link", "list_back", "meet", "unlink"]
+__all__ = ["FIRST", "LAST", "count_back", "find_ends", "link", "list_back", "look", "meet", "unlink"]
 
 FIRST, LAST = 1, 2
 """The words of a cell's times."""
@@ -27,6 +27,15 @@ def are_joined(records: Any, earlier: Any, later: Any, gap: Any) -> Any:
     if earlier < 0 or later < 0:
         return False
     return ~records[later, FIRST] <= records[earlier, LAST] + gap
+
+
+@kernel(types.void(RI32, READ_RECORDS, RI32, types.int64, WI64, types.boolean[::1]))
+def look(slots: Any, records: Any, after: Any, gap: Any, lasts: Any, joined: Any) -> None:
+    """Write the last time of each cell to ``lasts``, and whether it is joined to the one after it to ``joined``."""
+    for i in range(slots.size):
+        slot = types.int64(slots[i])
+        lasts[i] = records[slot, LAST]
+        joined[i] = are_joined(records, slot, types.int64(after[slot]), gap)
 
 
 @kernel(types.void(RI32, RI32, RI32, WI32, WI32))

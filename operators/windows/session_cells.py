@@ -65,6 +65,13 @@ class Sessions:
         return self.cells[self.offsets[1:] - 1]
 
     @property
+    def before_ends(self) -> Slots:
+        """All cells but the last one of each session."""
+        others = np.ones(len(self.cells), np.bool_)
+        others[self.offsets[1:] - 1] = False
+        return self.cells[others]
+
+    @property
     def numbers(self) -> Slots:
         """The number of each cell's session."""
         return np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.offsets))
@@ -97,7 +104,7 @@ class Cells(ABC):
     @property
     def kernels(self) -> Sequence[str]:
         """The modules with the kernels that cells call."""
-        return ("operators.kernels.sessions", *self.state.kernels)
+        return ("operators.kernels.sessions", *self.dues.kernels, *self.state.kernels)
 
     def __len__(self) -> int:
         return self.state.live
@@ -168,21 +175,17 @@ class Cells(ABC):
         find_ends(slots, self.state.records, self._after, self._gap, self._memo, out)
         return out
 
-    def exist(self, slots: Slots) -> npt.NDArray[np.bool_]:
-        """Return whether each cell still exists, since the last rows were entered."""
-        live: npt.NDArray[np.bool_] = self.state.records[slots, 0] < 0
-        return live
+    def existing(self, slots: Slots) -> Slots:
+        """Return those of ``slots`` that were not deleted since rows were last entered."""
+        return slots[self.state.records[slots, 0] < 0]
 
-    def is_joined(self, slots: Slots) -> npt.NDArray[np.bool_]:
-        """Return whether each cell is joined to the one after it."""
-        after = self._after[slots]
-        joined: npt.NDArray[np.bool_] = after >= 0
-        joined[joined] = self.firsts(after[joined]) <= self.lasts(slots[joined]) + self._gap
-        return joined
+    def look(self, slots: Slots) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+        """Return the last time of each cell, and whether it is joined to the one after it."""
+        from operators.kernels.sessions import look
 
-    def after(self, slots: Slots) -> Slots:
-        """Return the cell after each cell, or -1."""
-        return self._after[slots]
+        lasts, joined = np.empty(len(slots), np.int64), np.empty(len(slots), np.bool_)
+        look(slots, self.state.records, self._after, self._gap, lasts, joined)
+        return lasts, joined
 
     def sessions(self, ends: Slots) -> Sessions:
         """Return the cells of the sessions up to each of ``ends``."""
@@ -194,10 +197,11 @@ class Cells(ABC):
         list_back(ends, self._before, offsets, cells)
         return Sessions(cells, offsets)
 
-    def all_sessions(self) -> Sessions:
-        """Return all sessions."""
+    def all_sessions(self, *, shown: bool) -> Sessions:
+        """Return all sessions; if not ``shown``, without those that are shown."""
         slots = self.state.slots
-        return self.sessions(slots[~self.is_joined(slots)])
+        ends = slots[~self.look(slots)[1]]
+        return self.sessions(ends if shown else ends[~self.shown(ends)])
 
     def met(self, slots: Slots, times: Numbers) -> Slots:
         """Return the cells of shown sessions that rows merge with, each once; ``slots`` are the cells of the rows."""
@@ -251,6 +255,8 @@ class Cells(ABC):
         """Remove cells, each once."""
         from operators.kernels.sessions import unlink
 
+        if not len(slots):
+            return
         unlink(slots, self._before, self._after)
         self.dues.drop(slots)
         self.state.delete(slots)
@@ -317,10 +323,10 @@ class MergedCells(Cells):
             raise
 
     def absorb(self, slots: Slots, overflow: Overflow) -> None:
+        if not len(slots):
+            return
         after = self._after[slots]
         heads = after[~np.isin(after, slots)]
-        if not len(heads):
-            return
         sessions = self.sessions(heads)
         try:
             self._merge(sessions)
@@ -330,9 +336,7 @@ class MergedCells(Cells):
         merged = self._scratch.partials(np.arange(len(sessions), dtype=np.int32))
         self._records.replace(heads, merged)
         self._scratch.clear()
-        gone = np.ones(len(sessions.cells), np.bool_)
-        gone[sessions.offsets[1:] - 1] = False
-        self.delete(sessions.cells[gone])
+        self.delete(sessions.before_ends)
 
 
 class RowCells(Cells):

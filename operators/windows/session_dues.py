@@ -7,6 +7,8 @@ A cell may be looked at too early, and is then given a later time; so nothing ch
 >>> dues.set(np.array([0, 1], np.int32), np.array([10, 40]))  # only earlier times count
 >>> dues.take(25, limit=10).tolist()
 [0, 1]
+>>> dues.take(50, limit=10).tolist()
+[]
 """
 
 from __future__ import annotations
@@ -15,56 +17,54 @@ import numpy as np
 import numpy.typing as npt
 
 from dataflow.state.index import Slots
-from dataflow.state.ranges import SEQUENCE, TimeRanges
 
 __all__ = ["SessionDues"]
 
 Numbers = npt.NDArray[np.int64]
 
-_DUE = 2
-
 
 class SessionDues:
     """The due times of slots, in order. They are not stored: they can be made again from the cells."""
 
+    kernels = ("operators.kernels.session_dues",)
+
     def __init__(self) -> None:
-        self._ranges = TimeRanges()
-        #: For each slot -1 if it has a due time (else 0), the sequence number of its entry, and the due time.
-        self._entries = np.zeros((0, 3), np.int64)
-        self._sequence = 0
+        #: A binary heap of due times, and their slots. Entries without effect stay until they are due.
+        self._heap, self._owners = np.empty(0, np.int64), np.empty(0, np.int32)
+        self._size = 0
+        #: The due time of each slot.
+        self._pending = np.empty(0, np.int64)
 
     def set(self, slots: Slots, dues: Numbers) -> None:
-        """Give each slot, each once, a due time, unless it has an earlier one."""
-        if not len(slots):
-            return
-        self._make_room(int(slots.max()) + 1)
-        entries = self._entries
-        held = entries[slots, 0] < 0
-        if held.any():
-            sooner = ~held | (dues < entries[slots, _DUE])
-            slots, dues, held = slots[sooner], dues[sooner], held[sooner]
-            self.drop(slots[held])
-        sequences = np.arange(self._sequence, self._sequence + len(slots))
-        self._sequence += len(slots)
-        entries[slots, 0], entries[slots, SEQUENCE], entries[slots, _DUE] = -1, sequences, dues
-        self._ranges.enter(np.stack([dues, sequences, slots.astype(np.int64)], axis=1), entries)
+        """Give each slot a due time, unless it has an earlier one."""
+        from operators.kernels.session_dues import push_dues
+
+        if len(slots):
+            self._make_room(int(slots.max()) + 1, self._size + len(slots))
+            self._size = push_dues(self._heap, self._owners, self._size, self._pending, slots, dues)
 
     def take(self, upto: int, limit: int) -> Slots:
         """Remove the first ``limit`` due times of at most ``upto``, and return their slots, in order."""
-        slots = self._ranges.take(upto, limit, self._entries)[:, 2].astype(np.int32)
-        self._entries[slots, 0] = 0
-        return slots
+        from operators.kernels.session_dues import take_dues
+
+        slots = np.empty(min(limit, self._size), np.int32)
+        self._size, count = take_dues(self._heap, self._owners, self._size, self._pending, upto, slots)
+        return slots[:count]
 
     def drop(self, slots: Slots) -> None:
-        """Remove the due times of ``slots``, each once, that have one."""
-        slots = slots[slots < len(self._entries)]
-        slots = slots[self._entries[slots, 0] < 0]
-        if len(slots):
-            self._entries[slots, 0] = 0
-            self._ranges.bury(self._entries[slots, _DUE], self._entries)
+        """Remove the due times of ``slots``."""
+        from operators.kernels.session_dues import NEVER
 
-    def _make_room(self, count: int) -> None:
-        if count > len(self._entries):
-            entries = np.zeros((2 * count, 3), np.int64)
-            entries[: len(self._entries)] = self._entries
-            self._entries = entries
+        self._pending[slots] = NEVER
+
+    def _make_room(self, slots: int, entries: int) -> None:
+        from operators.kernels.session_dues import NEVER
+
+        if slots > len(self._pending):
+            pending = np.full(2 * slots, NEVER, np.int64)
+            pending[: len(self._pending)] = self._pending
+            self._pending = pending
+        if entries > len(self._heap):
+            heap, owners = np.empty(2 * entries, np.int64), np.empty(2 * entries, np.int32)
+            heap[: self._size], owners[: self._size] = self._heap[: self._size], self._owners[: self._size]
+            self._heap, self._owners = heap, owners

@@ -33,7 +33,8 @@ def signed_columns(
     Args:
         old: the columns of rows to take back; None: there are none.
         groups: the row of ``new`` that replaces each of them; -1: none does.
-        new: the columns of rows to add; None: there are none. If one equals the only row that it replaces, neither is returned.
+        new: the columns of rows to add; None: there are none. If one equals the only row that it replaces, neither is
+            returned.
         keys: the number of columns, the first ones, that are equal in both.
 
     >>> a, b = pa.array([1, 2, 3]), pa.array([2, 9])

@@ -4,23 +4,25 @@ Let W be the watermark, and E the end of a session: its last time plus the gap. 
 session is complete when W is above E. A row at time t is late if t + gap + lateness is below W, which is decided
 before it merges with anything. So rows may merge with a session until W is above E + gap + lateness.
 
-- ``Emit.FINAL`` without lateness: a session comes out when it is complete, and is dropped. A row may still meet it; it
-  then starts a session of its own, which is counted (``split_sessions``).
+- ``Emit.FINAL`` without lateness: a session comes out when it is complete. Its last cell is kept, so that a row that
+  meets it is noticed: the row starts a session of its own, and ``split_sessions`` counts the one that came out.
 - ``Emit.FINAL`` with lateness: a session comes out once, when no row can merge with it any more. The watermark passed
   on is held back so far that no session is late downstream.
 - ``Emit.CHANGES``: a session comes out when it is complete, and is kept until no row can merge with it. If one does,
   the row of the session is taken back.
 
-State: cells (``session_cells``), ends of past sessions (``split_sessions``), and the watermark. A cell that is due
+State: cells (``session_cells``), marked as shown if their session came out, and the watermark. A cell that is due
 either ends its session, or is joined to the next cell; so the work at a watermark follows the cells that are due.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
@@ -44,7 +46,6 @@ from operators.aggregation.sums import overflow_of
 from operators.aggregation.window_times import Numbers, row_times
 from operators.windows.session_cells import Cells, Sessions, make_cells
 from operators.windows.session_rows import session_columns, signed_columns
-from operators.windows.split_sessions import PastEnds
 
 __all__ = ["SessionAggregateOperator"]
 
@@ -52,6 +53,8 @@ CHUNK = 65_536
 """The cells that are looked at together: so many sessions, at most, are in a batch that comes out at a watermark."""
 
 _LEAST = -(2**63)
+
+Mask = npt.NDArray[np.bool_]
 
 
 class SessionAggregateOperator(Operator):
@@ -83,18 +86,20 @@ class SessionAggregateOperator(Operator):
         rest = self._gap + lateness  # how long rows may merge with a complete session
         #: How long a complete session waits before it comes out, and how long it is kept afterwards.
         self._wait = rest if emit is Emit.FINAL and lateness else 0
-        self._keep = rest if emit is Emit.CHANGES else 0
+        self._keep = rest - self._wait
         self._rows = folded_columns(schema, (), aggregations)
         self._user_keys = state_keys(key_schema(context.output_schema, keys))
         self._cells = make_cells(self._user_keys, self._gap, self._aggregations, self._rows, context.name)
-        self._past = PastEnds(self._user_keys, self._gap) if emit is Emit.FINAL and not lateness else None
+        #: Of final results without lateness, the last cells of sessions that came out together, and the greatest of
+        #: their last times. They are removed together, so they cost no due time each.
+        self._past: deque[tuple[int, Slots]] = deque()
         self._watermark: int | None = None
         if context.restored is not None and context.restored.values:
             self._restore(context.restored)
 
     @property
     def kernels(self) -> Sequence[str]:
-        return (*self._cells.kernels, *(self._past.kernels if self._past is not None else ()))
+        return self._cells.kernels
 
     @classmethod
     def show(cls, spec: Any, snapshot: Snapshot, inputs: Sequence[pa.Schema], output: pa.Schema) -> Snapshot:
@@ -108,18 +113,22 @@ class SessionAggregateOperator(Operator):
         batch, times = self._without_late(batch, times, out)
         if not len(times):
             return
-        slots, new = self._cells.enter(key_columns(batch, self._keys), times)
-        rows = batch.select(self._rows.names)
+        keys, rows = key_columns(batch, self._keys), batch.select(self._rows.names)
+        slots, new = self._cells.enter(keys, times)
         if self._emit is Emit.CHANGES:
             self._change(rows, times, slots, out)
             return
-        touched = self._cells.fold(rows, times, slots, self._overflow)
+        met = self._met(slots, times)
+        if len(met):
+            self._context.tally.split_sessions += len(met)
+            self._cells.delete(met)
+            slots, more = self._cells.enter(keys, times)
+            new = np.concatenate([new, more])
+        self._cells.fold(rows, times, slots, self._overflow)
         self._set_dues(new)
-        if self._past is not None and self._watermark is not None and int(times.min()) < self._watermark:
-            self._count_split(self._past, touched, self._watermark)
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
-        """Emit the sessions that come out at the watermark, and drop those with which no row can merge."""
+        """Emit the sessions that come out at the watermark, and drop those that no row can meet."""
         self._watermark = watermark
         return self._look(watermark, out) if len(self._cells) else None
 
@@ -129,8 +138,7 @@ class SessionAggregateOperator(Operator):
 
     def snapshot(self) -> Snapshot:
         values: dict[str, Json] = {"watermark": self._watermark, "aggregations": self._described()}
-        past = {} if self._past is None else {"past": self._past.state}
-        return Snapshot(values, logs={"state": self._cells.state, **past})
+        return Snapshot(values, logs={"state": self._cells.state})
 
     # --- rows
 
@@ -169,24 +177,22 @@ class SessionAggregateOperator(Operator):
         out.emit(batch.filter(to_array(late)), LATE)
         return batch.filter(to_array(~late)), times[~late]
 
-    def _count_split(self, past: PastEnds, touched: Slots, watermark: int) -> None:
-        """Count the sessions that came out and that rows of ``touched`` meet."""
-        firsts = self._cells.firsts(touched)
-        early = firsts < watermark
-        keys = self._cells.state.keys(touched[early])[: len(self._user_keys)]
-        self._context.tally.split_sessions += past.take_met(keys, firsts[early], watermark)
+    def _met(self, slots: Slots, times: Numbers) -> Slots:
+        """Return the cells of sessions that came out and that rows meet, each once."""
+        if self._watermark is None or int(times.min()) >= self._watermark:  # sessions that came out end before it
+            return slots[:0]
+        early = times < self._watermark
+        return self._cells.met(slots[early], times[early])
 
     def _change(self, rows: pa.RecordBatch, times: Numbers, slots: Slots, out: Out) -> None:
         """Fold rows into their cells; take back the sessions that change, and emit those that are complete."""
         cells, now = self._cells, _LEAST if self._watermark is None else self._watermark
-        early = times < now  # rows at or after the watermark merge with no complete session
-        met = cells.met(slots[early], times[early]) if early.any() else slots[:0]
-        old = cells.sessions(np.unique(cells.ends(met)))
+        old = cells.sessions(np.unique(cells.ends(self._met(slots, times))))
         taken = self._columns(old) if len(old) else None
         cells.show(old.cells, shown=False)
         touched = cells.fold(rows, times, slots, self._overflow)
-        ends = np.unique(cells.ends(touched[self._is_complete(touched, now)]))
-        ends = ends[self._is_complete(ends, now)]
+        ends = np.unique(cells.ends(touched[self._is_complete(cells.lasts(touched), now)]))
+        ends = ends[self._is_complete(cells.lasts(ends), now)]
         new = cells.sessions(ends)
         added = self._columns(new) if len(new) else None
         cells.show(new.cells, shown=True)
@@ -201,9 +207,9 @@ class SessionAggregateOperator(Operator):
 
     # --- sessions
 
-    def _is_complete(self, slots: Slots, watermark: int) -> Any:
-        """Return whether sessions that would end with these cells come out at a watermark."""
-        return self._cells.lasts(slots) + (self._gap + self._wait) < watermark
+    def _is_complete(self, lasts: Numbers, watermark: int) -> Mask:
+        """Return whether sessions with these last times come out at a watermark."""
+        return lasts < watermark - self._gap - self._wait
 
     def _set_dues(self, slots: Slots) -> None:
         """Set when cells are to be looked at: when they would come out, or else when no row can merge with them."""
@@ -213,33 +219,50 @@ class SessionAggregateOperator(Operator):
         self._cells.dues.set(slots, dues)
 
     def _look(self, watermark: int, out: Out) -> Iterator[None]:
-        cells = self._cells
+        """Emit, keep, merge or remove the cells that are due."""
+        cells, changes = self._cells, self._emit is Emit.CHANGES
         while len(slots := cells.dues.take(watermark, CHUNK)):
-            complete = self._is_complete(slots, watermark)
-            closed = cells.lasts(slots) + (self._gap + self._wait + self._keep) < watermark
-            joined = cells.is_joined(slots)
-            ends = slots[complete & ~joined]
+            lasts, joined = cells.look(slots)
+            over = self._is_complete(lasts, watermark)
+            ends = slots[over & ~joined]
             sessions = cells.sessions(ends[~cells.shown(ends)])
             if len(sessions):
-                self._come_out(sessions, watermark, out)
-            self._set_dues(slots[~closed])
-            cells.delete(cells.sessions(slots[closed & ~joined]).cells)
-            rest = slots[closed & joined]
-            cells.absorb(rest[cells.exist(rest)], self._overflow)
+                self._emit_rows(self._columns(sessions, 1 if changes else None), out)
+                self._keep_shown(sessions, watermark)
+            if changes:
+                over = self._is_complete(lasts, watermark - self._keep)
+                cells.delete(cells.sessions(slots[over & ~joined]).cells)
+            self._set_dues(slots[~over])
+            cells.absorb(cells.existing(slots[over & joined]), self._overflow)
             yield
+        self._forget_past(watermark)
 
-    def _come_out(self, sessions: Sessions, watermark: int, out: Out) -> None:
-        columns = self._columns(sessions)
+    def _keep_shown(self, sessions: Sessions, watermark: int) -> None:
+        """Keep what is needed of sessions that came out: all, or only the last cells of those that rows may meet."""
         if self._emit is Emit.CHANGES:
-            columns.append(to_array(np.ones(len(sessions), np.int8)))
             self._cells.show(sessions.cells, shown=True)
-        self._emit_rows(columns, out)
-        if self._past is not None:
-            self._past.add(self._cells.keys(sessions), self._cells.edges(sessions)[1], watermark)
+            return
+        lasts = self._cells.lasts(sessions.ends)
+        closed = self._is_complete(lasts, watermark - self._keep)
+        past = sessions.ends[~closed]
+        if len(past):
+            self._past.append((int(lasts[~closed].max()), past))
+            self._cells.show(past, shown=True)
+        self._cells.delete(np.concatenate([sessions.before_ends, sessions.ends[closed]]))
 
-    def _columns(self, sessions: Sessions) -> list[pa.Array]:
+    def _forget_past(self, watermark: int) -> None:
+        """Remove the cells of past sessions that no row can meet any more."""
+        cells, closed = self._cells, watermark - self._gap - self._wait - self._keep
+        while self._past and self._past[0][0] < closed:
+            slots = cells.existing(self._past.popleft()[1])
+            slots = slots[cells.shown(slots)]  # by now, a slot may be of another cell
+            cells.delete(slots[cells.lasts(slots) < closed])
+
+    def _columns(self, sessions: Sessions, weight: int | None = None) -> list[pa.Array]:
+        """Return the columns of a row for each session; with ``weight`` also that of signed changes."""
         kind = self._context.output_schema.field("window_start").type
-        return session_columns(self._cells, sessions, len(self._keys), kind, self._overflow)
+        columns = session_columns(self._cells, sessions, len(self._keys), kind, self._overflow)
+        return columns if weight is None else [*columns, to_array(np.full(len(sessions), weight, np.int8))]
 
     def _emit_rows(self, columns: Sequence[pa.Array], out: Out) -> None:
         out.emit(pa.RecordBatch.from_arrays(list(columns), schema=self._context.output_schema))
@@ -265,9 +288,12 @@ class SessionAggregateOperator(Operator):
         groups = self._context.key_groups, self._context.max_key_groups
         with restoring(self._context.name):
             self._cells.restore(logs.get("state", ()), *groups)
-            if self._past is not None:
-                self._past.restore(logs.get("past", ()), *groups)
-        self._set_dues(self._cells.state.slots)
+        slots = self._cells.state.slots
+        shown = self._cells.shown(slots)
+        if self._emit is Emit.FINAL and shown.any():
+            past, slots = slots[shown], slots[~shown]
+            self._past.append((int(self._cells.lasts(past).max()), past))
+        self._set_dues(slots)
 
 
 def _rows_of(spec: SessionAggregate, snapshot: Snapshot, taken: pa.Schema, made: pa.Schema) -> pa.Table:
@@ -286,5 +312,6 @@ def _rows_of(spec: SessionAggregate, snapshot: Snapshot, taken: pa.Schema, made:
     def overflow(error: SumOverflow, key: list[pa.Array]) -> OverflowError:
         return overflow_of("state", error, key[: len(keys)], keys)
 
-    columns = session_columns(cells, cells.all_sessions(), len(spec.keys), made.field("window_start").type, overflow)
+    sessions = cells.all_sessions(shown=spec.emit is Emit.CHANGES)
+    columns = session_columns(cells, sessions, len(spec.keys), made.field("window_start").type, overflow)
     return pa.Table.from_arrays(columns, schema=made)
