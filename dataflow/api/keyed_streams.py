@@ -13,7 +13,7 @@ from dataflow.api.streams import Stream
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.updates import CHANGE
-from dataflow.contracts.window_kinds import Session
+from dataflow.contracts.window_kinds import SameWindow, Session
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation, Latest, col
@@ -95,7 +95,7 @@ class KeyedStream(Stream):
                 f"window: {window} merges windows, and the only kind whose windows .agg(...) merges is op.session(gap)"
             )
         window.check(self.schema, self._time)
-        return window
+        return SameWindow(inclusive=not self._time.exclusive) if isinstance(window, SameWindow) else window
 
     def agg(
         self,
@@ -375,7 +375,8 @@ class WindowedStream:
         chosen, because = choose_window_emit(emit, self._lateness)
         spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(computed), chosen, because)
         schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(computed)])
-        time = EventTime("window_end", exclusive=True)
+        inclusive = isinstance(self._window, SameWindow) and self._window.inclusive
+        time = EventTime("window_end", exclusive=not inclusive)
         return stream._then(spec, schema, "window", name, width, sides={LATE: stream.schema}, time=time)
 
     def _sessions(

@@ -162,15 +162,22 @@ class Cumulate(Sliced):
 class SameWindow(Window):
     """The windows that the rows came out of: their own ``window_start`` and ``window_end``.
 
-    >>> str(SameWindow())
-    'same_window()'
+    ``inclusive``: the end is part of the window, as that of a session.
+
+    >>> str(SameWindow()), SameWindow().complete(10), SameWindow(inclusive=True).complete(10)
+    ('same_window()', 10, 9)
     """
 
     overlaps: ClassVar[bool] = False
     columns: ClassVar[tuple[str, ...]] = ("window_start", "window_end")
 
+    inclusive: bool = False
+
     def __str__(self) -> str:
-        return "same_window()"
+        return "same_window(inclusive)" if self.inclusive else "same_window()"
+
+    def complete(self, watermark: int) -> int:
+        return watermark - 1 if self.inclusive else watermark
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -178,7 +185,7 @@ class SameWindow(Window):
 
     def check(self, schema: pa.Schema, time: EventTime) -> None:
         """Raise GraphError unless the rows came out of a window, and have its edges."""
-        came = time == EventTime("window_end", exclusive=True) and "window_start" in schema.names
+        came = time.column == "window_end" and "window_start" in schema.names
         if not came or schema.field("window_start").type != schema.field("window_end").type:
             raise GraphError(
                 "window: op.same_window() needs rows that came out of a window and still have its columns "
