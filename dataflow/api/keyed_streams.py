@@ -326,7 +326,7 @@ class WindowedStream:
         A row is *late* if its last window ended, allowed lateness included, at or before the watermark. It is then
         counted in the summary and emitted unchanged as ``.side("late")``. If only some of its windows ended so early,
         the row counts in the others; it is *partly late*, which the summary shows apart. The event time of a result is
-        the last moment of its window, right before ``window_end``.
+        the last moment of its window, right before ``window_end``; of a session it is ``window_end`` itself.
 
         Args:
             aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 
 from dataflow.contracts.operator import Snapshot
-from dataflow.errors import CheckpointDamaged
+from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.planning.specs import Emit
 from dataflow.state.hashing import hash_rows, key_group_range, key_groups
+from operators.windows.sessions import SessionAggregateOperator
 from tests.operators.windows.sessioned import Sessioned, SessionModel
-from tests.operators.windows.windowed import END, MERGED, UNMERGED
+from tests.operators.windows.windowed import END, MERGED, SCHEMA, UNMERGED, plain
 from tests.seeds import seeds
 
 WAYS = [(Emit.FINAL, 0), (Emit.FINAL, 15), (Emit.CHANGES, 0), (Emit.CHANGES, 15)]
@@ -199,3 +200,21 @@ def test_cells_that_no_rows_can_make_are_refused() -> None:
     wrong = keys.set_column(1, keys.schema.field(1), pa.array([7], pa.int64()))
     with pytest.raises(CheckpointDamaged, match="times that are not theirs"):
         Sessioned(10, restored=Snapshot(snapshot.values, {}, {"state": [{"keys": wrong}]}))
+
+
+@pytest.mark.parametrize(("emit", "kept"), [(Emit.FINAL, []), (Emit.CHANGES, [("a", 0, 14, 2)])])
+@pytest.mark.parametrize("aggregations", [MERGED, UNMERGED], ids=["merged", "rows"])
+def test_the_state_is_shown_as_sessions(aggregations: Any, emit: Emit, kept: Any) -> None:
+    w = Sessioned(10, emit=emit, aggregations=aggregations)
+    w.feed(("a", 1, 0), ("a", 1, 4), ("a", 1, 40), ("b", 1, 9))
+    w.advance(16)
+    shown = SessionAggregateOperator.show(w.spec, w.checkpoint(), [SCHEMA], w.output)
+    rows = [tuple(map(plain, row.values())) for row in shown.tables["rows"].to_pylist()]
+    assert sorted(edges_of(rows)) == [*kept, ("a", 40, 50, 1), ("b", 9, 19, 1)]
+
+
+def test_the_state_of_another_gap_is_refused() -> None:
+    w = Sessioned(10)
+    w.feed(("a", 1, 5))
+    with pytest.raises(CheckpointMismatch, match=r"the checkpoint holds \['session\(10us\)'"):
+        Sessioned(20, restored=w.checkpoint())

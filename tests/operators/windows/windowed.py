@@ -21,7 +21,7 @@ from operators.aggregation.combine import CombineOperator
 from operators.windows.aggregate import WindowAggregateOperator
 from tests.operators.operating import Emitted, context_of, drained
 
-__all__ = ["END", "MERGED", "UNMERGED", "Model", "Result", "Row", "Windowed", "plain", "windows_of"]
+__all__ = ["END", "MERGED", "SCHEMA", "UNMERGED", "Model", "Result", "Row", "Windowed", "plain", "windows_of"]
 
 END = 2**63 - 1
 SCHEMA = pa.schema({"k": pa.string(), "x": pa.int64(), "t": pa.timestamp("us")})
