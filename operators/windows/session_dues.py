@@ -52,10 +52,10 @@ class SessionDues:
         return slots[:count]
 
     def drop(self, slots: Slots) -> None:
-        """Remove the due times of ``slots``."""
+        """Remove the due times of those of ``slots`` that have one."""
         from operators.kernels.session_dues import NEVER
 
-        self._pending[slots] = NEVER
+        self._pending[slots[slots < len(self._pending)]] = NEVER
 
     def _make_room(self, slots: int, entries: int) -> None:
         from operators.kernels.session_dues import NEVER

@@ -218,3 +218,13 @@ def test_the_state_of_another_gap_is_refused() -> None:
     w.feed(("a", 1, 5))
     with pytest.raises(CheckpointMismatch, match=r"the checkpoint holds \['session\(10us\)'"):
         Sessioned(20, restored=w.checkpoint())
+
+
+def test_after_a_restore_a_session_that_came_out_can_be_met_and_is_dropped() -> None:
+    w = Sessioned(10)
+    w.feed(("a", 1, 0), ("b", 1, 0))
+    w.advance(12)
+    w.restore()
+    w.feed(("a", 1, 5))
+    w.advance(21)
+    assert (w.counts(), len(w.operator._cells)) == ((0, 1), 1)
