@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from dataflow.contracts.sliding import sliding
     from dataflow.contracts.triggers import after_rows, after_time, at_times
     from dataflow.contracts.untimed_windows import count_window, global_window
-    from dataflow.contracts.window_kinds import cumulate, hopping, same_window, tumbling
+    from dataflow.contracts.window_kinds import cumulate, hopping, same_window, session, tumbling
     from dataflow.expressions import count, latest
     from operators.aggregation.custom_aggregates import aggregate_kernel
     from operators.aggregation.python_aggregates import aggregate_python
@@ -58,6 +58,7 @@ __all__ = [
     "read_json",
     "read_parquet",
     "same_window",
+    "session",
     "sequence",
     "sliding",
     "tumbling",
@@ -99,6 +100,7 @@ _HOMES = {
     "read_json": "operators.sources.json_lines",
     "read_parquet": "operators.sources.parquet",
     "same_window": "dataflow.contracts.window_kinds",
+    "session": "dataflow.contracts.window_kinds",
     "sequence": "operators.sources.recipes",
     "sliding": "dataflow.contracts.sliding",
     "tumbling": "dataflow.contracts.window_kinds",

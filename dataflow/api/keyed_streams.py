@@ -15,6 +15,7 @@ from dataflow.contracts.panes import Panes, Trigger
 from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.untimed import CountWindow, GlobalWindow, Untimed
 from dataflow.contracts.updates import CHANGE
+from dataflow.contracts.window_kinds import SameWindow, Session
 from dataflow.contracts.windows import Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation, Latest, col
@@ -65,8 +66,8 @@ class KeyedStream(Stream):
 
         Args:
             window: windows of event time: ``op.tumbling("10s")``, ``op.hopping("10s", every="2s")``,
-                ``op.cumulate("1d", every="1h")``, ``op.same_window()``, ``op.sliding("10s")``, or a `Window` of your own;
-                or windows without times: ``op.count_window(100)``, ``op.global_window()``.
+                ``op.cumulate("1d", every="1h")``, ``op.session("10s")``, ``op.sliding("10s")``,
+                ``op.same_window()``, or a `Window` of your own; or windows without times: ``op.count_window(100)``, ``op.global_window()``.
             lateness: how long after its end (by the watermark) a window still takes rows. ``emit`` of
                 `WindowedStream.agg` decides how this affects its results.
             early: when results are shown before the end of a window: ``op.after_rows(n)``, ``op.after_time("1s")`` or
@@ -110,10 +111,12 @@ class KeyedStream(Stream):
                 "window: the stream has no event time; declare its column close to the source and before "
                 'key_by, as in .with_watermark("ts", delay="2s"), and keep that column'
             )
-        if window.merges:
-            raise GraphError(f"window: {window} merges windows, and no operator of .agg(...) does that")
+        if window.merges and not isinstance(window, Session):
+            raise GraphError(
+                f"window: {window} merges windows, and the only kind whose windows .agg(...) merges is op.session(gap)"
+            )
         window.check(self.schema, self._time)
-        return window
+        return SameWindow(inclusive=not self._time.exclusive) if isinstance(window, SameWindow) else window
 
     def agg(
         self,
@@ -352,7 +355,7 @@ class WindowedStream:
         A row is *late* if its last window ended, allowed lateness included, at or before the watermark. It is then
         counted in the summary and emitted unchanged as ``.side("late")``. If only some of its windows ended so early,
         the row counts in the others; it is *partly late*, which the summary shows apart. The event time of a result is
-        the last moment of its window, right before ``window_end``.
+        the last moment of its window, right before ``window_end``; of a session it is ``window_end`` itself.
 
         Args:
             aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
@@ -365,7 +368,8 @@ class WindowedStream:
                 its end plus the lateness; the watermark downstream is reduced by the lateness, so that no later window
                 takes the results for late. Without lateness all three emit the same rows. Default: updates with
                 lateness or ``early``, else final. Discarding panes are rows, and take no ``emit``. ``op.sliding``
-                takes ``"final"``, or ``"changes"``, which it needs with lateness.
+                takes ``"final"``, or ``"changes"``, which it needs with lateness. ``op.session``
+                takes ``"changes"`` and ``"final"``; see there.
             name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
             parallelism: how many subtasks the operator has; None: as many as the run says.
             named: aggregates under new names.

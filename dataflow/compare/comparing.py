@@ -230,8 +230,9 @@ class _Comparison:
 
 
 def most_late(late: Mapping[str, int], result: RunResult) -> dict[str, int]:
-    """Return the larger number of late rows of ``late`` and ``result`` for each operator, by name."""
-    others = {o.operator: o.late + o.partly_late for o in result.operators if o.late or o.partly_late}
+    """Return for each operator the larger number of late rows and split sessions of ``late`` and ``result``."""
+    others = {o.operator: o.late + o.partly_late + o.split_sessions for o in result.operators}
+    others = {name: count for name, count in others.items() if count}
     return {name: max(late.get(name, 0), others.get(name, 0)) for name in {**late, **others}}
 
 

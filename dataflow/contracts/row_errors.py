@@ -75,10 +75,12 @@ class RowTally:
     subtask's choices to ``RunResult.tuning``.
 
     ``partly_late`` counts rows that some of their windows did not get, because these were over; they are not ``late``.
+    ``split_sessions`` counts sessions that came out before a row that belongs to them, which is then in another one.
     """
 
     late: int = 0
     partly_late: int = 0
+    split_sessions: int = 0
     skipped: int = 0
     pruned: int = 0
     samples: list[RowError] = field(default_factory=list)

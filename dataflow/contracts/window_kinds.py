@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from dataflow.contracts.windows import Microseconds
 
-__all__ = ["Cumulate", "Hopping", "SameWindow", "Tumbling", "cumulate", "hopping", "same_window", "tumbling"]
-__all__ += ["window_length"]
+__all__ = ["Cumulate", "Hopping", "SameWindow", "Session", "Tumbling"]
+__all__ += ["cumulate", "hopping", "same_window", "session", "tumbling", "window_length"]
 
 _CALENDAR = re.compile(r"\s*[\d.]*\s*(mo|mon|months?|q|quarters?|y|years?)\s*")
 LONGEST = 100_000 * 86_400_000_000
@@ -162,15 +162,22 @@ class Cumulate(Sliced):
 class SameWindow(Window):
     """The windows that the rows came out of: their own ``window_start`` and ``window_end``.
 
-    >>> str(SameWindow())
-    'same_window()'
+    ``inclusive``: the end is part of the window, as that of a session.
+
+    >>> str(SameWindow()), SameWindow().complete(10), SameWindow(inclusive=True).complete(10)
+    ('same_window()', 10, 9)
     """
 
     overlaps: ClassVar[bool] = False
     columns: ClassVar[tuple[str, ...]] = ("window_start", "window_end")
 
+    inclusive: bool = False
+
     def __str__(self) -> str:
-        return "same_window()"
+        return "same_window(inclusive)" if self.inclusive else "same_window()"
+
+    def complete(self, watermark: int) -> int:
+        return watermark - 1 if self.inclusive else watermark
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -178,7 +185,7 @@ class SameWindow(Window):
 
     def check(self, schema: pa.Schema, time: EventTime) -> None:
         """Raise GraphError unless the rows came out of a window, and have its edges."""
-        came = time == EventTime("window_end", exclusive=True) and "window_start" in schema.names
+        came = time.column == "window_end" and "window_start" in schema.names
         if not came or schema.field("window_start").type != schema.field("window_end").type:
             raise GraphError(
                 "window: op.same_window() needs rows that came out of a window and still have its columns "
@@ -195,6 +202,37 @@ class SameWindow(Window):
             for name in self.columns
         )
         return Assigned(starts, ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Session(Window):
+    """Windows of activity of a key: a row is from its time to ``gap`` later, and what overlaps or touches is one.
+
+    The end is inclusive: a row at ``window_end`` belongs to the session.
+
+    >>> sessions = Session(10)
+    >>> sessions.complete(30), str(sessions)
+    (29, 'session(10us)')
+    """
+
+    merges: ClassVar[bool] = True
+    overlaps: ClassVar[bool] = False
+
+    gap: int
+
+    def __str__(self) -> str:
+        return f"session({self.gap}us)"
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return (self.gap,)
+
+    def complete(self, watermark: int) -> int:
+        return watermark - 1
+
+    def assign(self, times: Microseconds, batch: pa.RecordBatch) -> Assigned:
+        """Return the window of each row, before windows are merged."""
+        return Assigned(times, times + self.gap)
 
 
 def tumbling(every: Duration, *, offset: Duration = "0s", zone: str | None = None) -> Tumbling | LocalTumbling:
@@ -297,6 +335,46 @@ def same_window() -> SameWindow:
     (['window_start', 'window_end', 'most'], [2, 1])
     """
     return SameWindow()
+
+
+def session(gap: Duration) -> Session:
+    """Return windows of activity: rows of a key that follow each other by at most ``gap`` are of one session.
+
+    A row at time t is from t to t + gap, both included; what overlaps or touches becomes one session. So
+    ``window_start`` is the time of the first row, and ``window_end`` that of the last row plus ``gap``, which is the
+    event time of the result. A session is complete when the watermark is above its ``window_end``, and a row is late if
+    t + gap + lateness is below the watermark, whatever it would have merged with.
+
+    ``emit`` of `WindowedStream.agg` decides what happens when a row merges with a session that came out:
+
+    - ``"changes"``: the session is taken back (-1), and the merged one comes out when it is complete. The net is what a
+      batch job computes over the rows that were not late.
+    - ``"final"`` with lateness: no session comes out before all rows that can merge with it have come.
+    - ``"final"`` without lateness: the row starts a session of its own. Such *split sessions* are counted in the
+      summary and ``RunResult.split_sessions``, and a run warns of them.
+
+    ``"updates"`` is an error, because an update cannot say that two sessions became one.
+
+    A row costs the same whatever the number of open sessions of its key, and whatever the order of rows. Aggregates
+    whose records cannot be merged (such as ``count_distinct``, ``quantile``, ``to_list``, ``aggregate_python`` and
+    extremes of text) keep the columns that they read of the rows of open sessions, and fold them when a session comes
+    out. With ``"changes"`` they fold all rows of a session again whenever it changes after it came out.
+
+    Times are compared in microseconds; finer event times are rounded down to them.
+
+    Args:
+        gap: the longest time between two rows of a session, above 0 and at most 100,000 days.
+
+    Raises: ConfigurationError for a length out of range, or text that is no duration.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> table = pa.table({"k": ["a"] * 4, "at": pa.array([1, 6, 30, 11], pa.timestamp("s"))})
+    >>> rows = flow.Pipeline().source(op.from_arrow(table)).with_watermark("at")
+    >>> sessions = rows.key_by("k").window(op.session("5s")).agg(n=op.count()).collect()
+    >>> [(f"{row['window_start']:%S}", f"{row['window_end']:%S}", row["n"]) for row in sessions.to_pylist()]
+    [('01', '16', 3), ('30', '35', 1)]
+    """
+    return Session(window_length(gap, "session(gap)"))
 
 
 def _zone(zone: str) -> str:

@@ -5,6 +5,7 @@ A kind is a subclass of `Window`. It says three things:
 - **assign**: which windows a row belongs to, as pairs of a start and an end. A row may have several, or none.
 - **merge**: whether windows of one key that overlap or touch become one (`Window.merges`). Windows that merge need
   state that can be merged, so they have an operator of their own; the operator of ``WindowAggregate`` takes the others.
+  The only kind that ``.agg(...)`` merges is ``op.session`` (``operators.windows.sessions``).
 - **complete**: the greatest end that a watermark completes. If the end is exclusive, no row at it belongs to the
   window, so a window is complete when the watermark W reaches it: W >= end, and ``complete(W)`` is W. If the end is
   inclusive, as for sessions, rows at time W may still come, so W must be above it: W > end, and ``complete(W)`` is

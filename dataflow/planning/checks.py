@@ -34,6 +34,7 @@ __all__ = [
     "timestamp_advice",
     "key_type_error",
     "choose_sliding_emit",
+    "choose_session_emit",
     "choose_window_emit",
 ]
 
@@ -166,6 +167,19 @@ def choose_sliding_emit(emit: str | Emit | None, lateness: int) -> Emit:
         raise GraphError(
             "window(lateness=): a late row changes results of sliding windows that were shown; give "
             "agg(emit='changes') to take these back, or leave lateness out"
+        )
+    return chosen
+
+
+def choose_session_emit(emit: str | Emit | None, lateness: int) -> Emit:
+    """Return what sessions emit. Raises: GraphError for updates, which are the default with lateness."""
+    chosen = Emit.UPDATES if emit is None and lateness else Emit.FINAL if emit is None else _emit(emit)
+    if chosen is Emit.UPDATES:
+        why = "emit='updates'" if emit is not None else "emit='updates', the default with lateness,"
+        raise GraphError(
+            f"agg: {why} cannot be used with op.session(), because an update cannot say that two sessions became one; "
+            "use emit='changes', or emit='final' (panes='discarding', for early results as rows that add up, is not "
+            "implemented for sessions)"
         )
     return chosen
 

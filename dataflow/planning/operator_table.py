@@ -32,6 +32,7 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     triggered_specs.GlobalAggregate: "operators.windows.triggered_windows:TriggeredGlobalOperator",
     triggered_specs.CountAggregate: "operators.windows.count_windows:CountWindowOperator",
     specs.SlidingAggregate: "operators.windows.sliding:SlidingAggregateOperator",
+    specs.SessionAggregate: "operators.windows.sessions:SessionAggregateOperator",
     specs.Combine: "operators.aggregation.combine:CombineOperator",
     specs.Union: "operators.transforms.union:UnionOperator",
     specs.Apply: "operators.transforms.custom:applied",

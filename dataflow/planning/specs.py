@@ -16,6 +16,7 @@ from dataflow.contracts.sink import Sink
 from dataflow.contracts.source import Json, Source
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.updates import CHANGE, Meaning, Signed, Updates, meaning_error, quoted_names, word_of
+from dataflow.contracts.window_kinds import Session
 from dataflow.contracts.windows import EventTime, Sliced, Window
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ __all__ = [
     "Project",
     "Read",
     "SlidingAggregate",
+    "SessionAggregate",
     "Union",
     "Watermarks",
     "WindowAggregate",
@@ -540,6 +542,28 @@ class SlidingAggregate(Spec):
     def _made(self) -> set[str]:
         """The columns of the output that are not of the input."""
         return {*(a.name for a in self.aggregations), *([CHANGE] if self.emit is Emit.CHANGES else [])}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAggregate(WindowAggregate):
+    """Computes aggregates per key and session. ``emit`` is not ``Emit.UPDATES``."""
+
+    window: Session
+
+    @property
+    def takes_records(self) -> bool:
+        """False: whether a row is late depends on its own time, which a record of several rows does not have."""
+        return False
+
+    @property
+    def sees_batches(self) -> bool:  # type: ignore[override]
+        return self.emit is Emit.CHANGES
+
+    def arguments(self) -> tuple[Any, ...]:
+        return self.keys, self.time, self.window, self.lateness, self.aggregations, self.emit
+
+    def detail(self) -> dict[str, Json]:
+        return {**WindowAggregate.detail(self), "emit": self.emit.value}
 
 
 @dataclass(frozen=True, slots=True)

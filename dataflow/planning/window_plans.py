@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from dataflow.contracts.panes import PANE, PANE_INDEX
+from dataflow.contracts.panes import PANE, PANE_INDEX, Panes
 from dataflow.contracts.sliding import Sliding
 from dataflow.contracts.untimed import WINDOW_INDEX, CountWindow, GlobalWindow, Untimed
 from dataflow.contracts.updates import CHANGE
+from dataflow.contracts.window_kinds import SameWindow, Session
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation
-from dataflow.planning.checks import check_distinct, choose_sliding_emit, edge_type
-from dataflow.planning.specs import Emit, Grouped, SlidingAggregate, WindowAggregate
+from dataflow.planning.checks import check_distinct, choose_session_emit, choose_sliding_emit, edge_type
+from dataflow.planning.specs import Emit, Grouped, SessionAggregate, SlidingAggregate, WindowAggregate
 from dataflow.planning.triggered_specs import CountAggregate, GlobalAggregate, TriggeredAggregate
 from dataflow.planning.window_options import WindowOptions
 
@@ -90,7 +91,8 @@ def plan_windows(window: Window | Untimed, windowed: Windowed) -> WindowPlan:
     change = [pa.field(CHANGE, pa.int8())] if emit is Emit.CHANGES else []
     schema = pa.schema([*windowed.keys, *labels, *windowed.results, *change])
     check_distinct(schema.names, "agg", "rename the column that is not of the window, before or with .alias(...)")
-    time = EventTime("window_end", exclusive=True) if isinstance(window, Window) else None
+    inclusive = isinstance(window, SameWindow) and window.inclusive
+    time = EventTime("window_end", exclusive=not inclusive) if isinstance(window, Window) else None
     return WindowPlan(_spec(window, windowed, emit, because), schema, time)
 
 
@@ -119,6 +121,37 @@ def _spec(window: Window | Untimed, windowed: Windowed, emit: Emit, because: str
     if options.has_triggers:
         return TriggeredAggregate(*timed, options.early, options.late, options.panes)
     return WindowAggregate(*timed)
+
+
+@plan_windows.register
+def _plan_sessions(window: Session, windowed: Windowed) -> WindowPlan:
+    import pyarrow as pa
+
+    options = windowed.options
+    if options.panes is Panes.DISCARDING:
+        raise NotImplementedError(
+            f"window(panes='discarding') is not implemented for {window}: the rows of a session that were shown would "
+            "have to be kept apart until it can no longer merge; use emit='changes'"
+        )
+    if options.has_triggers:
+        raise GraphError(
+            f"window: {window} takes no early= or late=, because an early result cannot say that two sessions became "
+            "one; use emit='changes', which takes results back (panes='discarding' is not implemented for sessions)"
+        )
+    emit = choose_session_emit(windowed.emit, options.lateness)
+    edges = _labels(window, windowed, emit)
+    change = [pa.field(CHANGE, pa.int8())] if emit is Emit.CHANGES else []
+    schema = pa.schema([*windowed.keys, *edges, *windowed.results, *change])
+    check_distinct(schema.names, "agg", "rename the column that is not of the window, before or with .alias(...)")
+    spec = SessionAggregate(
+        keys=windowed.key_names,
+        time=windowed.timed,
+        window=window,
+        lateness=options.lateness,
+        aggregations=windowed.aggregations,
+        emit=emit,
+    )
+    return WindowPlan(spec, schema, EventTime("window_end"))
 
 
 _SLIDE = (

@@ -72,6 +72,7 @@ class OperatorMetrics:
         lateness: the distribution of lateness: ``lateness.share``, ``lateness.quantile(0.9)`` and ``lateness.most``.
         rows_pruned: for a source, rows of row groups that it did not decode, because no row in them passes a filter.
         partly_late: rows that were too late for some of their windows, and count in the others; not in ``late``.
+        split_sessions: sessions that came out before a row that belongs to them, so that the row is in another one.
     """
 
     operator: str
@@ -84,6 +85,7 @@ class OperatorMetrics:
     lateness: Lateness = field(default_factory=Lateness)
     rows_pruned: int = 0
     partly_late: int = 0
+    split_sessions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,11 @@ class RunResult:
     def partly_late(self) -> int:
         """The number of rows too late for some of their windows, which lack them; the others have them."""
         return sum(o.partly_late for o in self.operators)
+
+    @property
+    def split_sessions(self) -> int:
+        """The number of sessions that came out before one of their rows, which is then in a session of its own."""
+        return sum(o.split_sessions for o in self.operators)
 
     @property
     def skipped(self) -> int:
@@ -411,6 +418,7 @@ def _metrics(name: str, task: Task, now: int) -> TaskMetrics:
             Lateness.together([n.tally.lateness]),
             n.tally.pruned,
             n.tally.partly_late,
+            n.tally.split_sessions,
         )
         for n in task.chain.nodes
     ]
@@ -430,6 +438,7 @@ def _together(name: str, parts: Sequence[OperatorMetrics]) -> OperatorMetrics:
         Lateness.together(o.lateness for o in parts),
         sum(o.rows_pruned for o in parts),
         sum(o.partly_late for o in parts),
+        sum(o.split_sessions for o in parts),
     )
 
 

@@ -67,7 +67,7 @@ def note_failure_left(notices: Notices, pipeline: str, error: BaseException | No
 
 
 def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[BarrierflowWarning]:
-    """Return the warnings of each operator with late rows, unless its side output is read, or with partly late ones."""
+    """Return the warnings of each operator with partly late rows, split sessions, or late rows that nobody reads."""
     nodes = {node.name: node for node in graph}
     read = {graph.nodes[edge.source].name for node in graph for edge in node.inputs if edge.tag == LATE}
     collected: list[BarrierflowWarning] = []
@@ -78,6 +78,14 @@ def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[Barrie
                 LateRowsWarning(
                     f"{rows} came too late for some windows of {o.operator!r}, whose results lack them; wait longer "
                     "with delay= or lateness="
+                )
+            )
+        if o.split_sessions:
+            sessions = "1 session" if o.split_sessions == 1 else f"{o.split_sessions:,} sessions"
+            collected.append(
+                LateRowsWarning(
+                    f"{sessions} of {o.operator!r} came out before a row that belongs to them, which is now in a "
+                    "session of its own; wait longer with delay= or lateness=, or use emit='changes'"
                 )
             )
         if not o.late or o.operator in read:

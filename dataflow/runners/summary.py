@@ -68,6 +68,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "changes": dict(result.changes),
         "late": result.late,
         "partly_late": result.partly_late,
+        "split_sessions": result.split_sessions,
         "skipped": result.skipped,
         "samples": [{"where": s.where, "row": s.row, "error": s.error} for s in result.samples],
         "checkpoints": {
@@ -86,6 +87,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
                 "rows_out": o.rows_out,
                 "late": o.late,
                 "partly_late": o.partly_late,
+                "split_sessions": o.split_sessions,
                 "late_share": o.lateness.share,
                 "late_by_us": o.lateness.to_json(),
                 "skipped": o.skipped,
@@ -133,6 +135,9 @@ def _lines(result: RunResult) -> list[str]:
     ]
     if result.partly_late:
         lines.append("  partly late: " + _counted({o.operator: o.partly_late for o in result.operators}))
+    if result.split_sessions:
+        split = {o.operator: o.split_sessions for o in result.operators}
+        lines.append("  split sessions: " + _counted(split, "sessions"))
     lines.append("  skipped: " + _counted({o.operator: o.skipped for o in result.operators}))
     lines += [_short(f"    {s.where}: {s.row}: {s.error}") for s in result.samples[:SAMPLES]]
     if result.mode is not None:
@@ -210,14 +215,14 @@ def _html(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
 
 
-def _counted(by_operator: Mapping[str, int]) -> str:
-    """Return a text with the total number of rows, and the operators that have some.
+def _counted(by_operator: Mapping[str, int], what: str = "rows") -> str:
+    """Return a text with the total number of rows (or ``what``), and the operators that have some.
 
     >>> _counted({"a": 0, "b": 2, "c": 1000}), _counted({"a": 0})
     ("1,002 rows (2 at 'b', 1,000 at 'c')", '0 rows')
     """
     where = ", ".join(f"{rows:,} at {name!r}" for name, rows in by_operator.items() if rows)
-    return f"{sum(by_operator.values()):,} rows" + (f" ({where})" if where else "")
+    return f"{sum(by_operator.values()):,} {what}" + (f" ({where})" if where else "")
 
 
 def _rate(rows: int, duration: int) -> str:

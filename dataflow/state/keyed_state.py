@@ -711,7 +711,8 @@ class KeyedState:
         if not len(slots):
             return
         self._values.remove(slots)
-        self._fired = self._fired[~np.isin(self._fired, slots)]
+        if len(self._fired):
+            self._fired = self._fired[~np.isin(self._fired, slots)]
         self._values.changes.bound(self.live)
 
     def _drop_bare(self, slots: Slots) -> None:

@@ -274,6 +274,15 @@ class Records:
             raise SumOverflow(row, self._layout.name_of(word))
         return int(touches)
 
+    def replace(self, slots: Slots, partials: pa.Array) -> None:
+        """Write record i of ``partials`` over the record of ``slots[i]``, each once, whatever it holds."""
+        assert self.mergeable, "these records are more than their words"
+        others = _records_of(partials, self._layout.width)
+        rows = self._records.rows
+        local = rows[slots, 0] & (_LIVE | 1)
+        rows[slots, : self._layout.width] = others
+        rows[slots, 0] |= local
+
     def read(self, slots: Slots) -> list[pa.Array]:
         """Return a copy of the aggregates of ``slots``, a column each."""
         from operators.kernels.aggregate import gather_records

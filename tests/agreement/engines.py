@@ -44,10 +44,12 @@ def _agree(found: RunResult, expected: RunResult, sinks: Mapping[str, Rows]) -> 
     assert not wrong, "\n".join(wrong)
 
 
-def _counters(result: RunResult) -> Mapping[str, tuple[int, int, int]]:
-    """Rows late, partly late and left out at every operator of the pipeline."""
+def _counters(result: RunResult) -> Mapping[str, tuple[int, ...]]:
+    """Rows late, partly late and left out, and sessions split, at every operator of the pipeline."""
     return {
-        o.operator: (o.late, o.partly_late, o.skipped) for o in result.operators if not o.operator.endswith("/combine")
+        o.operator: (o.late, o.partly_late, o.skipped, o.split_sessions)
+        for o in result.operators
+        if not o.operator.endswith("/combine")
     }
 
 

@@ -15,6 +15,7 @@ from tests.agreement.engines import agree, agree_in_all
 from tests.agreement.shapes.keyed import KEYED, KEYS
 from tests.agreement.shapes.rowwise import ROWWISE
 from tests.agreement.shapes.scene import Scene, Shape, pictured
+from tests.agreement.shapes.sessions import SESSIONS
 from tests.agreement.shapes.signed import SIGNED
 from tests.agreement.shapes.timed import TIMED
 from tests.agreement.shapes.triggered import TRIGGERED
@@ -30,6 +31,7 @@ KINDS: Mapping[str, Sequence[Shape]] = {
     "timed": TIMED,
     "windowed": WINDOWED,
     "triggered": TRIGGERED,
+    "sessions": SESSIONS,
     "keys": KEYS,
 }
 SOME = [*(kind for kind in KINDS if kind != "keys"), *in_soak("keys")]

@@ -297,6 +297,7 @@ class TaskHost:
                 node.busy_for + (reading if node is self.chain.head else 0),
                 node.tally.pruned,
                 node.tally.partly_late,
+                node.tally.split_sessions,
                 node.tally.lateness.packed(),
                 [[sample.where, sample.row, sample.error] for sample in node.tally.samples],
             ]

@@ -21,7 +21,7 @@ from operators.aggregation.combine import CombineOperator
 from operators.windows.aggregate import WindowAggregateOperator
 from tests.operators.operating import Emitted, context_of, drained
 
-__all__ = ["END", "MERGED", "UNMERGED", "Model", "Row", "Windowed", "windows_of"]
+__all__ = ["END", "MERGED", "SCHEMA", "UNMERGED", "Model", "Result", "Row", "Windowed", "plain", "windows_of"]
 
 END = 2**63 - 1
 SCHEMA = pa.schema({"k": pa.string(), "x": pa.int64(), "t": pa.timestamp("us")})
@@ -90,10 +90,10 @@ class Windowed:
 
     def _results(self) -> list[Result]:
         batches = self.out.batches.pop(None, [])
-        return [tuple(map(_plain, row.values())) for batch in batches for row in batch.to_pylist()]
+        return [tuple(map(plain, row.values())) for batch in batches for row in batch.to_pylist()]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Times as microseconds."""
     return (value - datetime(1970, 1, 1)) // timedelta(microseconds=1) if isinstance(value, datetime) else value
 

@@ -1,0 +1,398 @@
+"""Cells: the state of sessions, rows of a key folded by intervals of event time as long as the gap.
+
+Two rows of a key in one cell are less than the gap apart, so a cell is of one session, and a session is a chain of
+neighbouring cells, each *joined* to the next: it begins at most a gap after the last time of the one before. So a row
+is folded into its cell, which a hash finds, whatever its order and whichever sessions it brings together. Sessions are
+read off the cells when they come out, at a cost by their cells.
+
+``MergedCells`` hold records. A cell that takes no more rows is merged into the next one of its session, so a session
+that never ends has few cells. ``RowCells`` hold rows, for aggregates whose records cannot be merged: their sessions are
+folded when they are read.
+
+Not stored, but made of the cells after a restore: the cells before and after each (``operators.kernels.sessions``), and
+when each is to be looked at (``dues``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array, to_numbers
+from dataflow.errors import CheckpointDamaged, SchemaMismatch
+from dataflow.expressions import Aggregation, col
+from dataflow.state.arrays import is_bytes, is_word, plain
+from dataflow.state.index import Slots
+from dataflow.state.keyed_state import KeyedState
+from dataflow.state.parts import owned
+from operators.aggregation.layout import SHOWN
+from operators.aggregation.records import Records, SumOverflow
+from operators.aggregation.window_times import Numbers
+from operators.windows.session_dues import SessionDues
+
+__all__ = ["CELL", "TIME", "Cells", "MergedCells", "RowCells", "Sessions", "make_cells"]
+
+CELL = "barrierflow:cell"
+"""The key column of cells: event time divided by the gap."""
+TIME = "barrierflow:time"
+"""The column of event times in microseconds."""
+
+_TIMES = (col(TIME).min().alias("first time"), col(TIME).max().alias("last time"))
+_LEAST, _GREATEST = -(2**63), 2**63 - 1
+
+Overflow = Callable[[SumOverflow, list[pa.Array]], OverflowError]
+"""Makes the error of a sum that overflows, from it and the key columns of its cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Sessions as chains of cells: session i has the cells from ``offsets[i]`` to ``offsets[i + 1]``, in time order."""
+
+    cells: Slots
+    offsets: Numbers
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def ends(self) -> Slots:
+        """The last cell of each session."""
+        return self.cells[self.offsets[1:] - 1]
+
+    @property
+    def before_ends(self) -> Slots:
+        """All cells but the last one of each session."""
+        others = np.ones(len(self.cells), np.bool_)
+        others[self.offsets[1:] - 1] = False
+        return self.cells[others]
+
+    @property
+    def numbers(self) -> Slots:
+        """The number of each cell's session."""
+        return np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.offsets))
+
+
+class Cells(ABC):
+    """The cells of a subtask. ``rows`` has the columns of the rows that are folded, without their times."""
+
+    def __init__(
+        self, keys: pa.Schema, gap: int, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str
+    ) -> None:
+        self._gap = gap
+        self._keys = keys
+        self._aggregations = aggregations
+        self._rows = rows
+        self._where = where
+        self._records = self._cell_records()
+        self.state = self._new_state(keys.append(pa.field(CELL, pa.int64())))
+        self.dues = SessionDues()
+        self._before = self._after = self._memo = np.full(0, -1, np.int32)
+
+    @abstractmethod
+    def _cell_records(self) -> Records:
+        """Return the records of cells; their first two aggregates are ``_TIMES``."""
+
+    @abstractmethod
+    def _new_state(self, keys: pa.Schema) -> KeyedState:
+        """Return empty state."""
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        """The modules with the kernels that cells call."""
+        return ("operators.kernels.sessions", *self.dues.kernels, *self.state.kernels)
+
+    def __len__(self) -> int:
+        return self.state.live
+
+    # --- rows
+
+    def enter(self, keys: Sequence[pa.Array], times: Numbers) -> tuple[Slots, Slots]:
+        """Return the cell of each row, and the new ones among them. Cells are valid until they are deleted."""
+        numbers = times // self._gap
+        slots, fresh = self.state.insert([*keys, to_array(numbers)])
+        slots = slots.copy()
+        new = slots[fresh]
+        if len(new):
+            self._link(new, [key.filter(to_array(fresh)) for key in keys], numbers[fresh])
+        return slots, new
+
+    def _link(self, slots: Slots, keys: Sequence[pa.Array], numbers: Numbers) -> None:
+        """Enter new cells between those before and after them."""
+        from operators.kernels.sessions import link
+
+        self._make_room()
+        before, after = (self.state.find([*keys, to_array(numbers + step)]).copy() for step in (-1, 1))
+        link(slots, before, after, self._before, self._after)
+
+    def _make_room(self) -> None:
+        room = len(self.state.records)
+        if room > len(self._before):
+            more = np.full(2 * room - len(self._before), -1, np.int32)
+            self._before, self._after, self._memo = (
+                np.concatenate([column, more]) for column in (self._before, self._after, self._memo)
+            )
+
+    def fold(self, batch: pa.RecordBatch, times: Numbers, slots: Slots, overflow: Overflow) -> Slots:
+        """Fold rows into their cells; return these, each once."""
+        try:
+            self._fold(batch.append_column(TIME, to_array(times)), times, slots)
+        except SumOverflow as error:
+            raise overflow(error, self.state.keys(slots[error.row : error.row + 1])) from error
+        touched = self._records.touched.copy()
+        self._records.forget_touched()
+        return touched
+
+    @abstractmethod
+    def _fold(self, batch: pa.RecordBatch, times: Numbers, slots: Slots) -> None:
+        """Fold rows with their times into the cells."""
+
+    # --- cells
+
+    def firsts(self, slots: Slots) -> Numbers:
+        """Return the first time of each cell, and of the earlier cells that are merged into it."""
+        from operators.kernels.sessions import FIRST
+
+        times: Numbers = ~self.state.records[slots, FIRST]
+        return times
+
+    def lasts(self, slots: Slots) -> Numbers:
+        """Return the last time of each cell."""
+        from operators.kernels.sessions import LAST
+
+        times: Numbers = self.state.records[slots, LAST]
+        return times
+
+    def ends(self, slots: Slots) -> Slots:
+        """Return the last cell of the session of each cell."""
+        from operators.kernels.sessions import find_ends
+
+        out = np.empty(len(slots), np.int32)
+        find_ends(slots, self.state.records, self._after, self._gap, self._memo, out)
+        return out
+
+    def existing(self, slots: Slots) -> Slots:
+        """Return those of ``slots`` that were not deleted since rows were last entered."""
+        return slots[self.state.records[slots, 0] < 0]
+
+    def look(self, slots: Slots) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+        """Return the last time of each cell, and whether it is joined to the one after it."""
+        from operators.kernels.sessions import look
+
+        lasts, joined = np.empty(len(slots), np.int64), np.empty(len(slots), np.bool_)
+        look(slots, self.state.records, self._after, self._gap, lasts, joined)
+        return lasts, joined
+
+    def sessions(self, ends: Slots) -> Sessions:
+        """Return the cells of the sessions up to each of ``ends``."""
+        from operators.kernels.sessions import count_back, list_back
+
+        offsets = np.empty(len(ends) + 1, np.int64)
+        count_back(ends, self.state.records, self._before, self._gap, offsets)
+        cells = np.empty(int(offsets[-1]), np.int32)
+        list_back(ends, self._before, offsets, cells)
+        return Sessions(cells, offsets)
+
+    def all_sessions(self, *, shown: bool) -> Sessions:
+        """Return all sessions; if not ``shown``, without those that are shown."""
+        slots = self.state.slots
+        ends = slots[~self.look(slots)[1]]
+        return self.sessions(ends if shown else ends[~self.shown(ends)])
+
+    def met(self, slots: Slots, times: Numbers) -> Slots:
+        """Return the cells of shown sessions that rows merge with, each once; ``slots`` are the cells of the rows."""
+        from operators.kernels.sessions import meet
+
+        out = np.empty(3 * len(slots), np.int32)
+        count = meet(slots, times, self.state.records, self._before, self._after, self._gap, SHOWN, out)
+        return np.unique(out[:count])
+
+    def shown(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        """Return whether the session of each cell is shown."""
+        return self._records.shown(slots)
+
+    def show(self, slots: Slots, *, shown: bool) -> None:
+        """Set whether the session of each cell, each once, is shown."""
+        self.state.change(slots)
+        self._records.show(slots, np.full(len(slots), shown))
+
+    # --- sessions
+
+    def edges(self, sessions: Sessions) -> tuple[Numbers, Numbers]:
+        """Return the start and the end of each session."""
+        if not len(sessions):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        starts = np.minimum.reduceat(self.firsts(sessions.cells), sessions.offsets[:-1])
+        return starts, self.lasts(sessions.ends) + self._gap
+
+    def keys(self, sessions: Sessions) -> list[pa.Array]:
+        """Return the key columns of each session."""
+        return self.state.keys(sessions.ends)[: len(self._keys)]
+
+    def read(self, sessions: Sessions, overflow: Overflow) -> list[pa.Array]:
+        """Return the aggregates of each session, a column each."""
+        try:
+            return self._read(sessions)
+        except SumOverflow as error:
+            raise overflow(error, self._key_of(sessions, error.row)) from error
+
+    @abstractmethod
+    def _read(self, sessions: Sessions) -> list[pa.Array]:
+        """Return the aggregates; a ``SumOverflow`` has the number of a session."""
+
+    def _key_of(self, sessions: Sessions, number: int) -> list[pa.Array]:
+        return self.state.keys(sessions.ends[number : number + 1])
+
+    @abstractmethod
+    def absorb(self, slots: Slots, overflow: Overflow) -> None:
+        """Take note that cells, all joined to the next one, take no more rows, as all cells before them."""
+
+    def delete(self, slots: Slots) -> None:
+        """Remove cells, each once."""
+        from operators.kernels.sessions import unlink
+
+        if not len(slots):
+            return
+        unlink(slots, self._before, self._after)
+        self.dues.drop(slots)
+        self.state.delete(slots)
+
+    # --- restoring
+
+    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
+        """Restore the parts of a log, as far as they are of key groups ``groups``.
+
+        Raises: CheckpointDamaged for cells that no rows can make, and what ``KeyedState.restore`` raises.
+        """
+        count = len(self._keys)
+        self.state.restore(
+            [{name: owned(table, count, groups, max_groups) for name, table in part.items()} for part in parts]
+        )
+        slots = self.state.slots
+        if not len(slots):
+            return
+        *keys, cells = self.state.keys(slots)
+        if cells.null_count:
+            raise CheckpointDamaged(f"{cells.null_count} cells of sessions have no number")
+        numbers, firsts, lasts = to_numbers(cells), self.firsts(slots), self.lasts(slots)
+        if (firsts > lasts).any() or (lasts // self._gap != numbers).any() or lasts.max() > _GREATEST - self._gap:
+            raise CheckpointDamaged("cells of sessions have times that are not theirs")
+        self._link(slots, keys, numbers)
+
+
+class MergedCells(Cells):
+    """Cells with a record of their rows each, for records that can be merged."""
+
+    def _cell_records(self) -> Records:
+        self._scratch = self._new_records()
+        return self._new_records()
+
+    def _new_records(self) -> Records:
+        schema = self._rows.append(pa.field(TIME, pa.int64()))
+        return Records([*_TIMES, *self._aggregations], schema, self._where)
+
+    def _new_state(self, keys: pa.Schema) -> KeyedState:
+        return KeyedState(keys, self._records)
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return (*super().kernels, "operators.kernels.merging")
+
+    def _fold(self, batch: pa.RecordBatch, times: Numbers, slots: Slots) -> None:
+        self._records.fold(batch, slots)
+
+    def _read(self, sessions: Sessions) -> list[pa.Array]:
+        if len(sessions.cells) == len(sessions):
+            return self._records.read(sessions.cells)[len(_TIMES) :]
+        self._merge(sessions)
+        columns = self._scratch.read(np.arange(len(sessions), dtype=np.int32))
+        self._scratch.clear()
+        return columns[len(_TIMES) :]
+
+    def _merge(self, sessions: Sessions) -> None:
+        """Merge the records of session i, in the order of time, into record i of the scratch."""
+        numbers = sessions.numbers
+        try:
+            self._scratch.merge(self._records.partials(sessions.cells), numbers, len(sessions))
+        except SumOverflow as error:
+            error.row = int(numbers[error.row])
+            raise
+
+    def absorb(self, slots: Slots, overflow: Overflow) -> None:
+        if not len(slots):
+            return
+        after = self._after[slots]
+        heads = after[~np.isin(after, slots)]
+        sessions = self.sessions(heads)
+        try:
+            self._merge(sessions)
+        except SumOverflow as error:
+            raise overflow(error, self._key_of(sessions, error.row)) from error
+        self.state.change(heads)
+        merged = self._scratch.partials(np.arange(len(sessions), dtype=np.int32))
+        self._records.replace(heads, merged)
+        self._scratch.clear()
+        self.delete(sessions.before_ends)
+
+
+class RowCells(Cells):
+    """Cells with all of their rows, for aggregates whose records cannot be merged."""
+
+    def _cell_records(self) -> Records:
+        fields = []
+        for field in self._rows:
+            type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+            type_ = plain(pa.nulls(0, type_)).type
+            if not (is_word(type_) or is_bytes(type_)):
+                raise SchemaMismatch(
+                    f"{self._where}: sessions with such aggregates keep rows, and the column {field.name!r} of type "
+                    f"{field.type} cannot be kept: compute a column of numbers, times or text of it before, or use "
+                    "aggregates that can be merged, such as count, sum, min, max and mean of numbers"
+                )
+            fields.append(pa.field(field.name, type_))
+        self._kept = pa.schema(fields)
+        return Records(_TIMES, pa.schema([pa.field(TIME, pa.int64())]), self._where)
+
+    def _new_state(self, keys: pa.Schema) -> KeyedState:
+        return KeyedState(keys, self._records, rows=self._kept)
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return (*super().kernels, *Records(self._aggregations, self._kept, self._where).kernels)
+
+    def _fold(self, batch: pa.RecordBatch, times: Numbers, slots: Slots) -> None:
+        columns = []
+        for field in self._kept:
+            column = plain(batch.column(field.name))
+            columns.append(column.dictionary_decode() if pa.types.is_dictionary(column.type) else column)
+        self._records.fold(batch.select([TIME]), slots)
+        self.state.append(slots, times, pa.RecordBatch.from_arrays(columns, schema=self._kept))
+
+    def _read(self, sessions: Sessions) -> list[pa.Array]:
+        offsets, rows = self.state.between(sessions.cells, _LEAST, _GREATEST)
+        numbers = np.repeat(sessions.numbers, np.diff(offsets))
+        records = Records(self._aggregations, self._kept, self._where)
+        try:
+            records.fold(rows, numbers, len(sessions))
+        except SumOverflow as error:
+            error.row = int(numbers[error.row])
+            raise
+        return records.read(np.arange(len(sessions), dtype=np.int32))
+
+    def absorb(self, slots: Slots, overflow: Overflow) -> None:
+        """Keep the cells: their rows are needed until the session comes out."""
+
+
+def make_cells(
+    keys: pa.Schema, gap: int, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str
+) -> MergedCells | RowCells:
+    """Return empty cells for ``aggregations``.
+
+    Raises: SchemaMismatch for arguments that cannot be aggregated, or rows that cannot be kept.
+    """
+    kind = MergedCells if Records(aggregations, rows, where).mergeable else RowCells
+    return kind(keys, gap, aggregations, rows, where)

@@ -1,0 +1,317 @@
+"""Aggregates per key and session: rows of a key that are at most a gap apart, whatever the order in which they come.
+
+Let W be the watermark, and E the end of a session: its last time plus the gap. Rows at time E still belong to it, so a
+session is complete when W is above E. A row at time t is late if t + gap + lateness is below W, which is decided
+before it merges with anything. So rows may merge with a session until W is above E + gap + lateness.
+
+- ``Emit.FINAL`` without lateness: a session comes out when it is complete. Its last cell is kept, so that a row that
+  meets it is noticed: the row starts a session of its own, and ``split_sessions`` counts the one that came out.
+- ``Emit.FINAL`` with lateness: a session comes out once, when no row can merge with it any more. The watermark passed
+  on is held back so far that no session is late downstream.
+- ``Emit.CHANGES``: a session comes out when it is complete, and is kept until no row can merge with it. If one does,
+  the row of the session is taken back.
+
+State: cells (``session_cells``), marked as shown if their session came out, and the watermark. A cell that is due
+either ends its session, or is joined to the next cell; so the work at a watermark follows the cells that are due.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array
+from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.row_errors import LATE
+from dataflow.contracts.source import Json
+from dataflow.contracts.updates import CHANGE
+from dataflow.contracts.window_kinds import Session
+from dataflow.contracts.windows import EventTime
+from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
+from dataflow.expressions import Aggregation
+from dataflow.planning.specs import Emit, SessionAggregate
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.dictionaries import key_schema
+from dataflow.state.index import Slots
+from dataflow.untrusted import Time, parsed
+from operators.aggregation.partials import folded_columns, key_columns, state_keys
+from operators.aggregation.records import SumOverflow
+from operators.aggregation.restoring import restoring
+from operators.aggregation.sums import overflow_of
+from operators.aggregation.window_times import Numbers, row_times
+from operators.windows.session_cells import Cells, Sessions, make_cells
+from operators.windows.session_rows import session_columns, signed_columns
+
+__all__ = ["SessionAggregateOperator"]
+
+CHUNK = 65_536
+"""The cells that are looked at together: so many sessions, at most, are in a batch that comes out at a watermark."""
+
+_LEAST = -(2**63)
+
+Mask = npt.NDArray[np.bool_]
+
+
+class SessionAggregateOperator(Operator):
+    """Aggregates of sessions; see the module's text, and ``WindowedStream.agg`` for the output.
+
+    Raises: SchemaMismatch when built; ValueError for a null event time; OverflowError for a time out of range, or for a
+    sum of integers that exceeds 64 bits, naming key and column; CheckpointMismatch for the state of another aggregate.
+    """
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        keys: Sequence[str],
+        time: EventTime,
+        window: Session,
+        lateness: int,
+        aggregations: Sequence[Aggregation],
+        emit: Emit,
+    ) -> None:
+        (schema,) = context.input_schemas
+        self._context = context
+        self._keys = list(keys)
+        self._time = time
+        self._window = window
+        self._gap = window.gap
+        self._lateness = lateness
+        self._aggregations = list(aggregations)
+        self._emit = emit
+        rest = self._gap + lateness  # how long rows may merge with a complete session
+        #: How long a complete session waits before it comes out, and how long it is kept afterwards.
+        self._wait = rest if emit is Emit.FINAL and lateness else 0
+        self._keep = rest - self._wait
+        self._rows = folded_columns(schema, (), aggregations)
+        self._user_keys = state_keys(key_schema(context.output_schema, keys))
+        self._cells = make_cells(self._user_keys, self._gap, self._aggregations, self._rows, context.name)
+        #: Of final results without lateness, the last cells of sessions that came out together, and the greatest of
+        #: their last times. They are removed together, so they cost no due time each.
+        self._past: deque[tuple[int, Slots]] = deque()
+        self._watermark: int | None = None
+        if context.restored is not None and context.restored.values:
+            self._restore(context.restored)
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return self._cells.kernels
+
+    @classmethod
+    def show(cls, spec: Any, snapshot: Snapshot, inputs: Sequence[pa.Schema], output: pa.Schema) -> Snapshot:
+        values = {name: value for name, value in snapshot.values.items() if name != "aggregations"}
+        return Snapshot(values, {"rows": _rows_of(spec, snapshot, inputs[0], output)})
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        if not batch.num_rows:
+            return
+        times = self._times(batch)
+        batch, times = self._without_late(batch, times, out)
+        if not len(times):
+            return
+        keys, rows = key_columns(batch, self._keys), batch.select(self._rows.names)
+        slots, new = self._cells.enter(keys, times)
+        if self._emit is Emit.CHANGES:
+            self._change(rows, times, slots, out)
+            return
+        met = self._met(slots, times)
+        if len(met):
+            self._context.tally.split_sessions += len(met)
+            self._cells.delete(met)
+            slots, more = self._cells.enter(keys, times)
+            new = np.concatenate([new, more])
+        self._cells.fold(rows, times, slots, self._overflow)
+        self._set_dues(new)
+
+    def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
+        """Emit the sessions that come out at the watermark, and drop those that no row can meet."""
+        self._watermark = watermark
+        return self._look(watermark, out) if len(self._cells) else None
+
+    def held(self, watermark: int) -> int:
+        """Return the watermark below which no result ends that is still to come."""
+        return watermark - self._wait
+
+    def snapshot(self) -> Snapshot:
+        values: dict[str, Json] = {"watermark": self._watermark, "aggregations": self._described()}
+        return Snapshot(values, logs={"state": self._cells.state})
+
+    # --- rows
+
+    def _times(self, batch: pa.RecordBatch) -> Numbers:
+        """Return the event times of the rows. Raises: ValueError for nulls, OverflowError for times out of range."""
+        column = batch.column(self._time.column)
+        if column.null_count:
+            raise ValueError(
+                f"{self._context.name}: {column.null_count} event times are null in {self._time.column!r}; "
+                "filter such rows out, or give on_error= to with_watermark"
+            )
+        try:
+            times = np.ascontiguousarray(row_times(column, self._time.back))
+            low, high = int(times.min()), int(times.max()) + self._gap + self._wait + self._keep + 1
+            if low <= -MAX_WATERMARK or high >= MAX_WATERMARK:
+                raise OverflowError(f"sessions from {low} to {high} us are out of range for microseconds of 64 bits")
+        except OverflowError as error:
+            raise OverflowError(
+                f"{self._context.name}: event times in {self._time.column!r} are out of range for the edges of "
+                f"{self._window}: {error}; filter such rows out"
+            ) from error
+        return times
+
+    def _without_late(self, batch: pa.RecordBatch, times: Numbers, out: Out) -> tuple[pa.RecordBatch, Numbers]:
+        """Emit and count late rows; return the others."""
+        tally = self._context.tally
+        tally.lateness.checked += len(times)
+        if self._watermark is None:
+            return batch, times
+        least = self._watermark - self._lateness - self._gap
+        if int(times.min()) >= least:
+            return batch, times
+        late = times < least
+        tally.late += int(late.sum())
+        tally.lateness.add(least - times[late])
+        out.emit(batch.filter(to_array(late)), LATE)
+        return batch.filter(to_array(~late)), times[~late]
+
+    def _met(self, slots: Slots, times: Numbers) -> Slots:
+        """Return the cells of sessions that came out and that rows meet, each once."""
+        if self._watermark is None or int(times.min()) >= self._watermark:  # sessions that came out end before it
+            return slots[:0]
+        early = times < self._watermark
+        return self._cells.met(slots[early], times[early])
+
+    def _change(self, rows: pa.RecordBatch, times: Numbers, slots: Slots, out: Out) -> None:
+        """Fold rows into their cells; take back the sessions that change, and emit those that are complete."""
+        cells, now = self._cells, _LEAST if self._watermark is None else self._watermark
+        old = cells.sessions(np.unique(cells.ends(self._met(slots, times))))
+        taken = self._columns(old) if len(old) else None
+        cells.show(old.cells, shown=False)
+        touched = cells.fold(rows, times, slots, self._overflow)
+        ends = np.unique(cells.ends(touched[self._is_complete(cells.lasts(touched), now)]))
+        ends = ends[self._is_complete(cells.lasts(ends), now)]
+        new = cells.sessions(ends)
+        added = self._columns(new) if len(new) else None
+        cells.show(new.cells, shown=True)
+        self._set_dues(touched)
+        if taken is None and added is None:
+            return
+        into = cells.ends(old.ends)
+        places = np.searchsorted(ends, into)
+        replaced = np.append(ends, -1)[places] == into
+        columns, weights = signed_columns(taken, np.where(replaced, places, -1), added, len(self._keys))
+        self._emit_rows([*columns, to_array(weights)], out)
+
+    # --- sessions
+
+    def _is_complete(self, lasts: Numbers, watermark: int) -> Mask:
+        """Return whether sessions with these last times come out at a watermark."""
+        return lasts < watermark - self._gap - self._wait
+
+    def _set_dues(self, slots: Slots) -> None:
+        """Set when cells are to be looked at: when they would come out, or else when no row can merge with them."""
+        dues = self._cells.lasts(slots) + (self._gap + self._wait + 1)
+        if self._keep and self._watermark is not None:
+            dues[dues <= self._watermark] += self._keep
+        self._cells.dues.set(slots, dues)
+
+    def _look(self, watermark: int, out: Out) -> Iterator[None]:
+        """Emit, keep, merge or remove the cells that are due."""
+        cells, changes = self._cells, self._emit is Emit.CHANGES
+        while len(slots := cells.dues.take(watermark, CHUNK)):
+            lasts, joined = cells.look(slots)
+            over = self._is_complete(lasts, watermark)
+            ends = slots[over & ~joined]
+            sessions = cells.sessions(ends[~cells.shown(ends)])
+            if len(sessions):
+                self._emit_rows(self._columns(sessions, 1 if changes else None), out)
+                self._keep_shown(sessions, watermark)
+            if changes:
+                over = self._is_complete(lasts, watermark - self._keep)
+                cells.delete(cells.sessions(slots[over & ~joined]).cells)
+            self._set_dues(slots[~over])
+            cells.absorb(cells.existing(slots[over & joined]), self._overflow)
+            yield
+        self._forget_past(watermark)
+
+    def _keep_shown(self, sessions: Sessions, watermark: int) -> None:
+        """Keep what is needed of sessions that came out: all, or only the last cells of those that rows may meet."""
+        if self._emit is Emit.CHANGES:
+            self._cells.show(sessions.cells, shown=True)
+            return
+        lasts = self._cells.lasts(sessions.ends)
+        closed = self._is_complete(lasts, watermark - self._keep)
+        past = sessions.ends[~closed]
+        if len(past):
+            self._past.append((int(lasts[~closed].max()), past))
+            self._cells.show(past, shown=True)
+        self._cells.delete(np.concatenate([sessions.before_ends, sessions.ends[closed]]))
+
+    def _forget_past(self, watermark: int) -> None:
+        """Remove the cells of past sessions that no row can meet any more."""
+        cells, closed = self._cells, watermark - self._gap - self._wait - self._keep
+        while self._past and self._past[0][0] < closed:
+            slots = cells.existing(self._past.popleft()[1])
+            slots = slots[cells.shown(slots)]  # by now, a slot may be of another cell
+            cells.delete(slots[cells.lasts(slots) < closed])
+
+    def _columns(self, sessions: Sessions, weight: int | None = None) -> list[pa.Array]:
+        """Return the columns of a row for each session; with ``weight`` also that of signed changes."""
+        kind = self._context.output_schema.field("window_start").type
+        columns = session_columns(self._cells, sessions, len(self._keys), kind, self._overflow)
+        return columns if weight is None else [*columns, to_array(np.full(len(sessions), weight, np.int8))]
+
+    def _emit_rows(self, columns: Sequence[pa.Array], out: Out) -> None:
+        out.emit(pa.RecordBatch.from_arrays(list(columns), schema=self._context.output_schema))
+
+    def _overflow(self, error: SumOverflow, key: Sequence[pa.Array]) -> OverflowError:
+        """Return the error for a sum of ``key``, one row of the key columns of cells."""
+        return overflow_of(self._context.name, error, key[: len(self._user_keys)], self._user_keys)
+
+    # --- restoring
+
+    def _described(self) -> list[str]:
+        return [str(self._window), *(aggregation.fingerprint() for aggregation in self._aggregations)]
+
+    def _restore(self, restored: Snapshot) -> None:
+        values: Any = restored.values
+        if values["aggregations"] != self._described():
+            raise CheckpointMismatch(
+                f"{self._context.name}: the checkpoint holds {values['aggregations']}, the pipeline "
+                f"{self._described()}; {OTHER_PIPELINE}"
+            )
+        self._watermark = parsed(Time | None, values["watermark"], f"{self._context.name}: the watermark")
+        logs: Any = restored.logs
+        groups = self._context.key_groups, self._context.max_key_groups
+        with restoring(self._context.name):
+            self._cells.restore(logs.get("state", ()), *groups)
+        slots = self._cells.state.slots
+        shown = self._cells.shown(slots)
+        if self._emit is Emit.FINAL and shown.any():
+            past, slots = slots[shown], slots[~shown]
+            self._past.append((int(self._cells.lasts(past).max()), past))
+        self._set_dues(slots)
+
+
+def _rows_of(spec: SessionAggregate, snapshot: Snapshot, taken: pa.Schema, made: pa.Schema) -> pa.Table:
+    """Return the sessions in the state, also those that are complete and kept, as the aggregate emits them."""
+    if CHANGE in made.names and spec.emit is Emit.CHANGES:
+        made = made.remove(made.get_field_index(CHANGE))
+    parts: Any = snapshot.logs.get("state", ())
+    if not parts:
+        return made.empty_table()
+    keys = pa.schema(list(parts[0]["keys"].schema)[: max(1, len(spec.keys))])
+    cells: Cells = make_cells(
+        keys, spec.window.gap, spec.aggregations, folded_columns(taken, (), spec.aggregations), "state"
+    )
+    cells.restore(parts, range(1), 1)
+
+    def overflow(error: SumOverflow, key: list[pa.Array]) -> OverflowError:
+        return overflow_of("state", error, key[: len(keys)], keys)
+
+    sessions = cells.all_sessions(shown=spec.emit is Emit.CHANGES)
+    columns = session_columns(cells, sessions, len(spec.keys), made.field("window_start").type, overflow)
+    return pa.Table.from_arrays(columns, schema=made)

@@ -1,0 +1,130 @@
+"""Sessions in pipelines: what is refused, what the summary says, and windows behind them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow import col
+from dataflow.errors import ConfigurationError, GraphError, LateRowsWarning, SchemaMismatch
+
+TABLE = pa.table({"k": ["a"] * 4, "change": [1] * 4, "at": pa.array([1, 30, 7, 60], pa.timestamp("s"))})
+
+
+def cut(lateness: str = "0s", table: pa.Table = TABLE, gap: str = "10s", delay: str = "0s") -> flow.WindowedStream:
+    """One row a batch."""
+    rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=1), name="rows")
+    timed = rows.with_watermark("at", delay=delay)
+    return timed.key_by("k").window(op.session(gap), lateness=lateness)
+
+
+LENGTHS: dict[str, tuple[Any, str]] = {
+    "no gap": ("0s", r"session\(gap\) must be above 0"),
+    "a negative gap": ("-1s", r"session\(gap\)"),
+    "a month": ("1 month", r"session\(gap\): months, quarters and years have no fixed length"),
+    "a bare number": (10, r"session\(gap\) must be a timedelta or text"),
+}
+
+
+@pytest.mark.parametrize("case", LENGTHS)
+def test_gaps_out_of_range_are_refused(case: str) -> None:
+    gap, message = LENGTHS[case]
+    with pytest.raises(ConfigurationError, match=message):
+        op.session(gap)
+
+
+GRAPHS: dict[str, tuple[Callable[[], Any], str]] = {
+    "updates": (
+        lambda: cut().agg(n=op.count(), emit="updates"),
+        r"emit='updates' cannot be used with op.session\(\).*emit='changes'.*panes='discarding'",
+    ),
+    "the default with lateness": (
+        lambda: cut("5s").agg(n=op.count()),
+        r"emit='updates', the default with lateness.*emit='changes'.*panes='discarding'.*emit='final'",
+    ),
+    "a column called change": (
+        lambda: cut().agg(n=op.count(), emit="changes"),
+        r"agg\(emit='changes'\): the stream has a column 'change'.*rename or drop it",
+    ),
+    "an aggregate of that name": (lambda: cut().agg(window_end=op.count()), r"duplicate column 'window_end'; rename"),
+}
+
+
+@pytest.mark.parametrize("case", GRAPHS)
+def test_what_sessions_cannot_do_is_refused(case: str) -> None:
+    make, message = GRAPHS[case]
+    with pytest.raises(GraphError, match=message):
+        make()
+
+
+def test_rows_that_cannot_be_kept_are_refused_with_their_column() -> None:
+    table = TABLE.append_column("tags", pa.array([["x"]] * 4))
+    with pytest.raises(SchemaMismatch, match=r"the column 'tags' of type list<.*> cannot be kept"):
+        cut(table=table).agg(n=col("tags").count(), d=col("k").count_distinct()).collect()
+
+
+def test_split_sessions_are_counted_and_warned_of() -> None:
+    with flow.Pipeline() as p:
+        rows = p.source(op.from_arrow(TABLE, batch_rows=1), name="rows").with_watermark("at", delay="13s")
+        sessions = rows.key_by("k").window(op.session("10s")).agg(n=op.count(), name="visits")
+        sessions.sink(op.collect(), name="out")
+    with pytest.warns(LateRowsWarning, match=r"1 session of 'visits' came out before a row.*emit='changes'"):
+        result = p.run()
+    assert sorted(result.table("out")["n"].to_pylist()) == [1, 1, 1, 1]
+    assert (result.late, result.split_sessions, result.operator("visits").split_sessions) == (0, 1, 1)
+    assert "split sessions: 1 sessions (1 at 'visits')" in str(result)
+    assert json.loads(result.to_json())["split_sessions"] == 1
+
+
+def test_the_net_of_changes_is_what_a_batch_job_computes() -> None:
+    table = TABLE.drop_columns(["change"])
+    changes = cut("20s", table).agg(n=op.count(), last=col("at").max(), emit="changes")
+    assert changes.changes == "signed"
+    assert changes.collect().num_rows == 5
+    patient = cut(table=table, delay="1h").agg(n=op.count(), last=col("at").max())
+    assert patient.changes == "rows"
+    assert changes.collect(net=True).sort_by("window_start") == patient.collect().sort_by("window_start")
+
+
+def test_with_final_results_nothing_is_late_in_windows_behind_sessions() -> None:
+    table = pa.table({"k": ["a", "b"] * 40, "at": pa.array([i // 2 * 7 % 97 for i in range(80)], pa.timestamp("s"))})
+    with flow.Pipeline() as p:
+        rows = p.source(op.from_arrow(table, batch_rows=2), name="rows").with_watermark("at")
+        sessions = rows.key_by("k").window(op.session("3s"), lateness="100s").agg(n=op.count(), emit="final")
+        ends = sessions.key_by("n").window(op.tumbling("5s")).agg(sessions=op.count(), rows=col("n").sum())
+        ends.sink(op.collect(), name="ends")
+        same = sessions.window(op.same_window()).agg(keys=op.count(), rows=col("n").sum())
+        same.sink(op.collect(), name="same")
+    result = p.run()
+    assert result.late == 0
+    assert sum(result.table("ends")["rows"].to_pylist()) == sum(result.table("same")["rows"].to_pylist()) == 80
+    assert set(result.table("same")["keys"].to_pylist()) == {2}
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_every_unit_of_time_gives_the_same_sessions(unit: str) -> None:
+    times = TABLE["at"].cast(pa.timestamp("ns")).cast(pa.timestamp(unit, "UTC"))
+    table = cut(table=TABLE.set_column(2, "at", times), delay="1h").agg(n=op.count()).collect()
+    starts = table["window_start"].cast(pa.timestamp("us", "UTC")).cast("int64").to_pylist()
+    assert sorted(zip(starts, table["n"].to_pylist(), strict=True)) == [
+        (1_000_000, 2),
+        (30_000_000, 1),
+        (60_000_000, 1),
+    ]
+
+
+def test_a_gap_finer_than_the_unit_of_the_times_makes_finer_edges() -> None:
+    found = cut(gap="1500ms", delay="1h").agg(n=op.count()).collect()
+    assert found.schema.field("window_end").type == pa.timestamp("us")
+
+
+def test_over_all_rows_there_are_no_keys() -> None:
+    rows = flow.Pipeline().source(op.from_arrow(TABLE), name="rows").with_watermark("at")
+    found = rows.window(op.session("10s")).agg(n=op.count()).collect()
+    assert (found.column_names, found["n"].to_pylist()) == (["window_start", "window_end", "n"], [2, 1, 1])
