@@ -602,19 +602,14 @@ class KeyedState:
         mine = range(max_groups) if groups is None else groups
         count = len(self._index.schema)
         for part in chain[bases[-1] :] if bases else []:
-            dead: Slots = np.empty(0, np.int32)
             if "keys" in part:
                 table = owned(part["keys"], count, mine, max_groups)
-                dead = self._values.dead_keys(table)
-                self._drop_values(dead)
-                dead = dead[:0] if self._timers is None else dead[self._timers.pending(dead)]
+                self._drop_values(self._values.dead_keys(table))
                 self._values.restore(table)
             if "rows" in part:
                 self._restore_rows(owned(part["rows"], count, mine, max_groups))
             if "timers" in part:
                 self._restore_timers(owned(part["timers"], count, mine, max_groups))
-            if len(dead):
-                self._drop_bare(dead)
         self._drop_fired()
         self._columns.restored(self.slots)
         self._values.changes.begin(len(self._values.records.rows))
