@@ -67,7 +67,8 @@ class KeyedStream(Stream):
         Args:
             window: windows of event time: ``op.tumbling("10s")``, ``op.hopping("10s", every="2s")``,
                 ``op.cumulate("1d", every="1h")``, ``op.session("10s")``, ``op.sliding("10s")``,
-                ``op.same_window()``, or a `Window` of your own; or windows without times: ``op.count_window(100)``, ``op.global_window()``.
+                ``op.same_window()``, or a `Window` of your own; or windows without times:
+                ``op.count_window(100)``, ``op.global_window()``.
             lateness: how long after its end (by the watermark) a window still takes rows. ``emit`` of
                 `WindowedStream.agg` decides how this affects its results.
             early: when results are shown before the end of a window: ``op.after_rows(n)``, ``op.after_time("1s")`` or
