@@ -17,7 +17,7 @@ from dataflow.planning.specs import Emit
 from dataflow.planning.triggered_specs import TriggeredAggregate
 from operators.windows.triggered_windows import TriggeredWindowOperator
 from tests.operators.operating import Emitted, context_of, drained
-from tests.operators.windows.windowed import END, SCHEMA, Row, _plain, windows_of
+from tests.operators.windows.windowed import END, SCHEMA, Row, plain, windows_of
 
 __all__ = ["AGGREGATES", "Panel", "Triggered"]
 
@@ -75,7 +75,7 @@ class Triggered:
 
     def _results(self) -> list[tuple[Any, ...]]:
         batches = self.out.batches.pop(None, [])
-        return [tuple(map(_plain, row.values())) for batch in batches for row in batch.to_pylist()]
+        return [tuple(map(plain, row.values())) for batch in batches for row in batch.to_pylist()]
 
 
 @dataclass
