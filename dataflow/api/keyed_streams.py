@@ -401,9 +401,9 @@ class WindowedStream:
         width = stream._width(parallelism)
         keys, results = stream._key_fields(), stream._fields_of(computed)
         windowed = Windowed(stream.schema, keys, stream._time, self._options, tuple(computed), results, emit)
-        plan = plan_windows(window, windowed)
-        if plan.spec.emit is Emit.CHANGES:
+        if emit in (Emit.CHANGES, Emit.CHANGES.value):
             stream._check_change("agg")
+        plan = plan_windows(window, windowed)
         sides = {LATE: stream.schema} if isinstance(window, Window) else {}
         return stream._then(plan.spec, plan.schema, "window", name, width, sides=sides, time=plan.time)
 

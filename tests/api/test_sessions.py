@@ -46,7 +46,7 @@ GRAPHS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "the default with lateness": (
         lambda: cut("5s").agg(n=op.count()),
-        r"emit='updates', the default with lateness.*emit='changes'.*panes='discarding'.*emit='final'",
+        r"emit='updates', the default with lateness.*emit='changes'.*emit='final'.*panes='discarding'",
     ),
     "a column called change": (
         lambda: cut().agg(n=op.count(), emit="changes"),
