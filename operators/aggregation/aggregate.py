@@ -51,7 +51,7 @@ CHUNK = 65_536
 """The largest batch, in rows, of an emission that is split into several batches."""
 
 _LEAST = -(2**63)
-_ONE_ROW = pa.record_batch({"": [None]})
+_ONE_ROW = pa.RecordBatch.from_arrays([pa.nulls(1)], [""])
 _SWEPT, _SWEPT_A_ROW, _SWEPT_AT_ONCE = 1024, 2, 8192
 """Slots that are searched for expired values: after a batch, for each of its rows, and at a watermark."""
 
