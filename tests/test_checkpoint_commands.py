@@ -183,7 +183,7 @@ def test_show_prints_facts_objects_operators_and_the_restore(directory: Path) ->
     assert re.search(
         r"^\| numbers\[0\] \| log +\| .* \| +this one \| .* \| whole +\|$", sections["objects"], re.MULTILINE
     )
-    assert re.search(r"^\| out +\| write \| +1 \| 3 rows +\|", sections["operators"], re.MULTILINE)
+    assert re.search(r"^\| out +\| write \| +1 \| rows: 3 +\|", sections["operators"], re.MULTILINE)
     *_, restore = sections.values()
     assert [line.split("|")[1].strip() for line in restore.splitlines()[3:]] == [
         "finished",

@@ -23,6 +23,7 @@ LATE_IMPORTS = {
     ("dataflow.expressions.aggregated", "dataflow.expressions.nodes"),
     ("dataflow.expressions.coercion", "dataflow.expressions.typing"),
     ("dataflow.expressions.methods", "dataflow.expressions.calls"),
+    ("dataflow.expressions.methods", "dataflow.expressions.nested"),
     ("dataflow.expressions.methods", "dataflow.expressions.nodes"),
     ("dataflow.expressions.methods", "dataflow.expressions.strings"),
     ("dataflow.expressions.methods", "dataflow.expressions.temporal"),

@@ -59,7 +59,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[DataflowError], str]] = {
             .agg(n=op.count(), emit="changes")
         ),
         GraphError,
-        r"duplicate column 'change'",
+        r"has a column 'change'",
     ),
     "a list among the columns": (
         lambda: timed("k", "l", "at").window(op.sliding("10s")).agg(n=op.count()),
