@@ -67,7 +67,7 @@ def note_failure_left(notices: Notices, pipeline: str, error: BaseException | No
 
 
 def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[BarrierflowWarning]:
-    """Return the warnings of each operator with partly late rows, split sessions, or late rows that nobody reads."""
+    """Return the warnings of each operator with partly late rows, split sessions, or late rows that no sink takes."""
     nodes = {node.name: node for node in graph}
     read = {graph.nodes[edge.source].name for node in graph for edge in node.inputs if edge.tag == LATE}
     collected: list[BarrierflowWarning] = []

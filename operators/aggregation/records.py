@@ -141,7 +141,7 @@ class Records:
         return size.counts(self._records.rows[slots]) > 0
 
     def vacant(self, slots: Slots) -> Slots:
-        """Return those of ``slots`` whose records of signed changes are as without rows."""
+        """Return the slots among ``slots`` whose records of signed changes are empty again."""
         if self._layout.size is None:
             return slots[:0]
         return slots[self._layout.vacant(np.ascontiguousarray(self._records.rows[slots]))]
