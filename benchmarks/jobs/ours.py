@@ -98,6 +98,12 @@ def _most(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Strea
     return most.select("window_start", "most")
 
 
+def _sessions(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool, gap: str) -> flow.Stream:
+    sessions = _timed(p, files, tuned=tuned).key_by("auction").window(op.session(gap))
+    counts = sessions.agg(op.count().alias("n"), name="sessions")
+    return counts.select("auction", "window_start", "window_end", "n")
+
+
 def _no_totals(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool, emit: str = "changes") -> flow.Stream:
     return _totals(p, files, tuned=tuned, emit=emit).filter(col("n") < 0)
 
@@ -132,6 +138,20 @@ JOBS: Mapping[str, Job] = {
         _no_totals,
         ("auction",),
         variants={"ours, final": partial(_no_totals, emit="final")},
+    ),
+    "J7": Job(
+        "count by auction in sessions with a gap of 10 s",
+        partial(_sessions, gap="10s"),
+        ("auction", "window_start"),
+        Input.LATER,
+        Answer.IN_FILES,
+    ),
+    "J8": Job(
+        "count by auction in sessions with a gap of 1 s",
+        partial(_sessions, gap="1s"),
+        ("auction", "window_start"),
+        Input.LATER,
+        Answer.IN_FILES,
     ),
 }
 

@@ -8,12 +8,30 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = ["RIVALS", "THREADS"]
 
 THREADS = 2
+
+
+def _sessions(gap: int) -> str:
+    """Return the query for sessions with a gap of ``gap`` seconds: a row more than that after the last begins one."""
+    seconds = f"interval '{gap} seconds'"
+    by_time = "over (partition by auction order by event_time)"
+    return (
+        "with begins as (select auction, event_time, "
+        f"coalesce(event_time - lag(event_time) {by_time} > {seconds}, true)::int first from bids), "
+        f"numbered as (select auction, event_time, sum(first) {by_time} session from begins) "
+        f"select auction, min(event_time) window_start, max(event_time) + {seconds} window_end, count(*) n "
+        "from numbered group by auction, session"
+    )
+
 
 SQL: Mapping[str, str] = {
     "J1": "select count(*) n, sum(price * 0.908::double) total from bids where auction % 123 = 0",
@@ -27,6 +45,8 @@ SQL: Mapping[str, str] = {
     "select window_start, max(n) most from counts group by window_start",
     "J6": "select auction, count(*) n, sum(price)::bigint total, max(price) top from bids group by auction "
     "having n < 0",
+    "J7": _sessions(10),
+    "J8": _sessions(1),
 }
 
 Rival = Callable[[str, Sequence[Path], Path | None], pa.Table | None]
@@ -63,11 +83,25 @@ def _polars(job: str, files: Sequence[Path], target: Path | None) -> pa.Table | 
         "J4": lambda: bids.group_by("channel").agg(count),
         "J5": lambda: hops.agg(pl.col("n").sum()).group_by("window_start").agg(pl.col("n").max().alias("most")),
         "J6": lambda: totals.filter(pl.col("n") < 0),
+        "J7": lambda: _session_counts(bids, "10s"),
+        "J8": lambda: _session_counts(bids, "1s"),
     }
     if target is None:
         return queries[job]().collect(engine="streaming").to_arrow()
     queries[job]().sink_parquet(target, engine="streaming")
     return None
+
+
+def _session_counts(bids: pl.LazyFrame, gap: str) -> pl.LazyFrame:
+    """Return the count of each session: rows in order of auction and time, of which some begin a session."""
+    import polars as pl
+
+    auction, time = pl.col("auction"), pl.col("event_time")
+    rows = bids.select("auction", "event_time").sort("auction", "event_time")
+    begins = (auction != auction.shift()) | (time - time.shift() > pl.duration(seconds=int(gap[:-1])))
+    numbered = rows.with_columns(begins.fill_null(value=True).cast(pl.Int64).cum_sum().alias("session"))
+    first, last = time.min().alias("window_start"), time.max().dt.offset_by(gap).alias("window_end")
+    return numbered.group_by("auction", "session").agg(first, last, pl.len().cast(pl.Int64).alias("n")).drop("session")
 
 
 RIVALS: Mapping[str, Rival] = {"duckdb": _duckdb, "polars": _polars}
