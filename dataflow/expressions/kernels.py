@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_array, to_numbers, to_scalar
+from dataflow.expressions.calendar import day_of_year, year
 from dataflow.expressions.calls import Call, Function
 from dataflow.expressions.nested_values import list_get, struct_field
 from dataflow.expressions.patterns import GROUP, Pattern
@@ -90,7 +91,7 @@ def _kernel(call: Call) -> _Kernel:
         case _F.STRUCT_FIELD:
             return lambda value: struct_field(value, text)
         case _F.YEAR:
-            return pc.year
+            return year
         case _F.MONTH:
             return pc.month
         case _F.DAY:
@@ -108,7 +109,7 @@ def _kernel(call: Call) -> _Kernel:
         case _F.WEEKDAY:
             return lambda value: pc.day_of_week(value, count_from_zero=False, week_start=1)
         case _F.ORDINAL_DAY:
-            return pc.day_of_year
+            return day_of_year
         case _F.DATE:
             return lambda value: value.cast(pa.date32())
         case _F.TRUNCATE:

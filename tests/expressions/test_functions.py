@@ -8,6 +8,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
@@ -390,3 +391,21 @@ def test_decimals_are_rounded_to_a_scale_that_stays(values: list[Decimal | None]
     unit = Decimal(1).scaleb(-min(digits, 3))
     rounded = each(lambda n: (n / unit).to_integral_value(ROUND_HALF_UP) * unit, values)
     assert evaluated(x.round(digits), pa.array(values, pa.decimal128(7, 3))) == rounded
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+def test_years_beyond_those_that_arrow_counts_are_the_ones_of_the_calendar(unit: str) -> None:
+    per_day = 86_400 * {"s": 1, "ms": 1_000, "us": 1_000_000}[unit]
+    days = np.random.default_rng(1).integers(-100_000_000, 100_000_000, 500)
+    found = pa.array([None, *(days * per_day + per_day - 1).tolist()], pa.int64()).cast(pa.timestamp(unit))
+    batch = pa.record_batch({"t": found})
+    shown = [col("t").dt.year(), col("t").dt.month(), col("t").dt.day(), col("t").dt.ordinal_day()]
+    read = [expression.evaluate(batch).to_pylist() for expression in shown]
+    assert list(zip(*read, strict=True)) == [(None,) * 4, *(in_calendar(int(day)) for day in days)]
+
+
+def in_calendar(days: int) -> tuple[int, int, int, int]:
+    """Return year, month, day and day of the year, from a year of the same kind that Python knows."""
+    cycles, day = divmod(days, 146_097)
+    shown = date(1970, 1, 1) + timedelta(day)
+    return shown.year + 400 * cycles, shown.month, shown.day, shown.timetuple().tm_yday
