@@ -35,10 +35,12 @@ def simulated(p: flow.Pipeline, seed: int, mode: str, faults: Faults) -> flow.Ru
     return flow.SimulatedRunner(seed, faults).start(p, parallelism=2, checkpoint=settings).wait()
 
 
-def silent(close_after: str | None, idle_after: str | None = None, pause: int = 2_000) -> flow.Pipeline:
+def silent(
+    close_after: str | None, idle_after: str | None = None, pause: int = 2_000, pauses: int = 1
+) -> flow.Pipeline:
     """A split that falls silent after 5 ms of event time, and then has a row that may be late."""
     with flow.Pipeline("silent") as p:
-        rows = p.source(ScriptedSource([row(1, 5), Pause(pause), row(2)]), name="rows")
+        rows = p.source(ScriptedSource([row(1, 5), *[Pause(pause)] * pauses, row(2)]), name="rows")
         timed = rows.with_watermark("at", close_after=close_after, idle_after=idle_after)
         counts = timed.key_by("k").window(op.tumbling("10ms")).agg(n=op.count(), name="counts")
         counts.sink(op.collect(), name="on time")
@@ -151,3 +153,11 @@ def test_on_spark_each_row_is_in_a_window_of_the_clock(spark: Any) -> None:
     times = result.table("rows out")["at"].to_pylist()
     assert len(set(times)) > 1
     assert (sum(result.table("windows")["rows"].to_pylist()), result.late) == (6, 0)
+
+
+@pytest.mark.soak
+def test_on_spark_a_silent_split_is_closed(spark: Any) -> None:
+    """A micro-batch polls some 100 times before it gives up; the next one begins an unfinished pause anew."""
+    runner = SparkRunner(spark, rows_per_trigger=2)
+    assert found(silent("1ms", pause=10, pauses=30).run(runner, parallelism=1, max_key_groups=2)) == ([2], 1)
+    assert found(silent(None, pause=10, pauses=30).run(runner, parallelism=1, max_key_groups=2)) == ([3], 0)
