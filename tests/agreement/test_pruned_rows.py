@@ -17,6 +17,7 @@ from dataflow.contracts.source import Source
 from dataflow.expressions import Expr, col
 from dataflow.runners.faults import Faults
 from tests.operators.sources.unpruned import Unpruned
+from tests.seeds import seeds
 
 ROWS = 400
 SECOND = datetime.timedelta(seconds=1)
@@ -64,7 +65,7 @@ def test_late_rows_windows_and_counts_are_the_same_on_threads(
     tmp_path: Path, predicate: Expr, batch_rows: int | None
 ) -> None:
     late = pruned = 0
-    for seed in range(3):
+    for seed in range(2):
         source = op.read_parquet(file(tmp_path / f"{seed}", seed), batch_rows=batch_rows)
         whole, part = windows(Unpruned(source), predicate).run(), windows(source, predicate).run()
         assert outcome(part) == outcome(whole)
@@ -83,7 +84,7 @@ def test_late_rows_are_the_same_on_every_schedule(tmp_path: Path) -> None:
     source, predicate = op.read_parquet(file(tmp_path / "in", 5), batch_rows=20), PREDICATES[1]
     expected = outcome(windows(Unpruned(source), predicate).run())
     assert expected["late rows"]
-    for seed in range(10):
+    for seed in range(5):
         runner = flow.SimulatedRunner(seed, Faults(slices=0.7, skew=0.5))
         result = windows(source, predicate).run(runner)
         assert outcome(result) == expected
@@ -125,13 +126,13 @@ def crashing(source: Source, predicate: Expr, seed: int, mode: str) -> dict[str,
 
 
 @pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted"])
-def test_crashes_and_restores_lose_and_repeat_nothing(tmp_path: Path, mode: str) -> None:
-    for seed in range(4):
-        predicate = PREDICATES[seed % len(PREDICATES)]
-        file(tmp_path / f"{seed}", 2 * seed)
-        source = op.read_parquet(file(tmp_path / f"{seed}", 2 * seed + 1), batch_rows=30)
-        expected = crashing(Unpruned(source), predicate, seed, mode)
-        assert crashing(source, predicate, seed, mode) == expected
+@pytest.mark.parametrize("seed", seeds(2, 40))
+def test_crashes_and_restores_lose_and_repeat_nothing(tmp_path: Path, mode: str, seed: int) -> None:
+    predicate = PREDICATES[seed % len(PREDICATES)]
+    file(tmp_path, 2 * seed)
+    source = op.read_parquet(file(tmp_path, 2 * seed + 1), batch_rows=30)
+    expected = crashing(Unpruned(source), predicate, seed, mode)
+    assert crashing(source, predicate, seed, mode) == expected
 
 
 def run_on_spark(spark: Any, source: Source, predicate: Expr) -> flow.RunResult:

@@ -16,6 +16,7 @@ from dataflow.errors import CheckpointDamaged
 from dataflow.runners.faults import Faults
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.manifest import LOG, PartHandle
+from tests.seeds import seeds
 
 ROWS, KEYS = 60_000, 5_000
 
@@ -93,7 +94,7 @@ def test_every_checkpoint_of_a_chain_leads_to_the_same_answer(whole: Path, tmp_p
         assert {wrote for wrote, _ in logs(mine, first)} == {first}, "it owns nothing there"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(3, 60))
 def test_crashes_and_failed_checkpoints_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
     faults = Faults(crashes=5, crash_after=(1, 3, 6), fail=0.02, restarts=50, stall=0.01, slow=0.3)
     result = run(tmp_path, seed, faults, keep=1 + seed % 3, max_concurrent=1 + seed % 3)

@@ -30,7 +30,7 @@ from operators.aggregation.combine import CombineOperator
 from operators.aggregation.partials import is_partial
 from operators.windows.aggregate import WindowAggregateOperator
 from tests.operators.operating import Emitted, context_of, drained, joined, rows_of, stored
-from tests.seeds import part_of_the_examples
+from tests.seeds import part_of_the_examples, seeds
 
 SCHEMA = pa.schema({"k": pa.string(), "x": pa.int64(), "t": pa.timestamp("us")})
 AGGREGATIONS = (count().alias("n"), col("x").sum().alias("s"))
@@ -383,7 +383,7 @@ def test_folding_pauses_after_a_batch_whose_first_rows_promised_more_than_the_re
     assert {key: total for key, _, _, total in w.advance(END) if key in sums} == sums
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(2, 20))
 def test_no_window_is_in_two_panes_however_many_there_are(seed: int) -> None:
     """Batches of a few windows each, near and far, over so many that panes crowd; the watermark follows far behind."""
     chance = np.random.default_rng(seed)
