@@ -17,7 +17,7 @@ from dataflow.contracts.source import Source
 from dataflow.expressions import Expr, col
 from dataflow.runners.faults import Faults
 from tests.operators.sources.unpruned import Unpruned
-from tests.seeds import seeds
+from tests.seeds import in_soak, seeds
 
 ROWS = 400
 SECOND = datetime.timedelta(seconds=1)
@@ -61,11 +61,12 @@ def outcome(result: flow.RunResult) -> dict[str, Any]:
 
 @pytest.mark.parametrize("batch_rows", [None, 1, 7, 40])
 @pytest.mark.parametrize("predicate", PREDICATES, ids=str)
+@pytest.mark.parametrize("first", [0, *in_soak(2, 4, 6)])
 def test_late_rows_windows_and_counts_are_the_same_on_threads(
-    tmp_path: Path, predicate: Expr, batch_rows: int | None
+    tmp_path: Path, predicate: Expr, batch_rows: int | None, first: int
 ) -> None:
     late = pruned = 0
-    for seed in range(2):
+    for seed in (first, first + 1):
         source = op.read_parquet(file(tmp_path / f"{seed}", seed), batch_rows=batch_rows)
         whole, part = windows(Unpruned(source), predicate).run(), windows(source, predicate).run()
         assert outcome(part) == outcome(whole)
@@ -80,15 +81,14 @@ def test_late_rows_windows_and_counts_are_the_same_on_threads(
     assert late or batch_rows is None or predicate.equals(PREDICATES[-1])
 
 
-def test_late_rows_are_the_same_on_every_schedule(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", seeds(5, 40))
+def test_late_rows_are_the_same_on_every_schedule(tmp_path: Path, seed: int) -> None:
     source, predicate = op.read_parquet(file(tmp_path / "in", 5), batch_rows=20), PREDICATES[1]
     expected = outcome(windows(Unpruned(source), predicate).run())
     assert expected["late rows"]
-    for seed in range(5):
-        runner = flow.SimulatedRunner(seed, Faults(slices=0.7, skew=0.5))
-        result = windows(source, predicate).run(runner)
-        assert outcome(result) == expected
-        assert 0 < result.rows_pruned["in"] < ROWS
+    result = windows(source, predicate).run(flow.SimulatedRunner(seed, Faults(slices=0.7, skew=0.5)))
+    assert outcome(result) == expected
+    assert 0 < result.rows_pruned["in"] < ROWS
 
 
 def test_a_restore_with_another_filter_reads_exactly_the_rest(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def crashing(source: Source, predicate: Expr, seed: int, mode: str) -> dict[str,
 @pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted"])
 @pytest.mark.parametrize("seed", seeds(2, 40))
 def test_crashes_and_restores_lose_and_repeat_nothing(tmp_path: Path, mode: str, seed: int) -> None:
-    predicate = PREDICATES[seed % len(PREDICATES)]
+    predicate = PREDICATES[(seed + (mode == "aligned") * 2) % len(PREDICATES)]
     file(tmp_path, 2 * seed)
     source = op.read_parquet(file(tmp_path, 2 * seed + 1), batch_rows=30)
     expected = crashing(Unpruned(source), predicate, seed, mode)
