@@ -36,7 +36,7 @@ def scene_of(chosen: Sequence[Recipe]) -> Scene:
     return scene
 
 
-@settings(part_of_the_examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(part_of_the_examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(recipes(), st.integers(0, 1_000))
 def test_schedules_give_what_threads_give(recipe: Recipe, seed: int) -> None:
     scene = scene_of([recipe])

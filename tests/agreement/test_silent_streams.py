@@ -73,7 +73,7 @@ def test_a_silent_split_that_is_not_closed_waits_for_its_rows() -> None:
 
 
 def test_on_threads_a_silent_split_is_closed() -> None:
-    assert found(silent("1ms").run(timeout="60s")) == ([2], 1)
+    assert found(silent("1ms", pause=300).run(timeout="60s")) == ([2], 1)
 
 
 # --- the clock as event time
@@ -101,7 +101,7 @@ def test_each_row_is_in_a_window_of_the_clock_whatever_crashes(seed: int, mode: 
 
 def test_a_row_has_the_time_of_the_clock_in_utc() -> None:
     before = time.time()
-    table = clocked().run(timeout="60s").table("rows out")
+    table = clocked(pause=30).run(timeout="60s").table("rows out")
     times = [at.timestamp() for at in table["at"].to_pylist()]
     assert table.schema.field("at").type == pa.timestamp("us", "UTC")
     assert before - 0.001 <= times[0] <= times[-1] <= time.time()
