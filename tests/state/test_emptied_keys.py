@@ -113,14 +113,16 @@ def test_a_key_without_a_value_goes_with_the_next_call_after_its_last_timer_is_c
     assert state.live == 0
 
 
-@pytest.mark.parametrize("call", ["touch", "set_timers", "append", "write"])
-def test_a_slot_whose_key_is_gone_is_refused_by_what_writes(call: str) -> None:
+@pytest.mark.parametrize("call", ["touch", "change", "set_timers", "append", "write", "keys"])
+def test_a_slot_whose_key_is_gone_is_refused_by_what_writes_and_by_keys(call: str) -> None:
     state = only_rows()
     slots, _ = state.insert(keys(1, 2))
     stale = slots.copy()
     state.delete(stale)
     calls = {
         "touch": lambda: state.touch(stale),
+        "change": lambda: state.change(stale),
+        "keys": lambda: state.keys(stale),
         "set_timers": lambda: state.set_timers(stale, np.array([1, 2])),
         "append": lambda: state.append(stale, np.array([1, 2]), pa.record_batch({"x": [1, 2]})),
         "write": lambda: state.write(stale, pa.record_batch({"": pa.nulls(2)}).select([])),
@@ -128,6 +130,26 @@ def test_a_slot_whose_key_is_gone_is_refused_by_what_writes(call: str) -> None:
     with pytest.raises(ValueError, match=r"slot 0 (belongs to no key any more|has no value: call insert)"):
         calls[call]()
     state.validate()
+
+
+def test_timers_of_one_time_fire_in_the_order_of_registration_after_a_restore() -> None:
+    """Timers that are registered take the numbers of those that fired, so numbers are in another order."""
+    state, later = only_keys(), np.full(2, 50)
+    slots, _ = state.insert(keys(*range(8)))
+    state.set_timers(slots, np.array([9, 1, 8, 2, 7, 3, 6, 4]))
+    parts = [part(state, 1)]
+    for first, upto in ((6, 3), (0, 7), (3, 9)):
+        fired = state.due(upto)[1]
+        state.set_timers(slots[[first, first + 1]], later)
+        parts.append(part(state, len(parts) + 1, since=len(parts)))
+        state.set_timers(fired, np.full(len(fired), 60))
+    parts.append(part(state, 5, since=4))
+    restored = only_keys()
+    restored.restore(parts)
+    for upto in (50, 60):
+        fired = [found.keys(found.due(upto)[1])[0].to_pylist() for found in (restored, state)]
+        assert fired[0] == fired[1]
+    assert fired[0] == [1, 3, 5, 7, 6, 4, 2, 0]
 
 
 def test_deleting_a_key_and_cancelling_a_timer_twice_has_no_effect() -> None:
