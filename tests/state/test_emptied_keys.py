@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.state.keyed_state import KeyedState, Ttl
+from dataflow.state.parts import resolved
 
 KEYS = pa.schema({"k": pa.int64()})
 ROWS = pa.schema({"x": pa.int64()})
@@ -93,6 +94,28 @@ def test_an_emptied_key_whose_timer_then_fires_is_gone_after_a_restore() -> None
     assert restored.live == 1
 
 
+def shown(parts: list[Part]) -> list[int]:
+    """Return the keys that a reader of a checkpoint finds in its parts."""
+    return resolved(parts)["keys"]["k"].to_pylist()
+
+
+def test_a_reader_finds_a_key_that_was_deleted_and_came_back_before_a_checkpoint() -> None:
+    state = only_keys()
+    slots, _ = state.insert(keys(7, 8), 0, 0)
+    base = part(state, 1)
+    state.delete(slots.copy())
+    state.insert(keys(7), 0, 0)
+    assert shown([base, part(state, 2, since=1)]) == [7]
+
+
+def test_a_reader_passes_over_the_parts_before_the_last_base() -> None:
+    state = only_keys()
+    slots, _ = state.insert(keys(7, 8), 0, 0)
+    base = part(state, 1)
+    state.delete(slots[:1])
+    assert shown([base, part(state, 2)]) == [8]
+
+
 def test_a_slot_that_due_returned_can_be_written_after_another_timer_is_cancelled() -> None:
     state = with_timer_and_row(7, time=1)
     state.drop_before(5)
@@ -130,26 +153,6 @@ def test_a_slot_whose_key_is_gone_is_refused_by_what_writes_and_by_keys(call: st
     with pytest.raises(ValueError, match=r"slot 0 (belongs to no key any more|has no value: call insert)"):
         calls[call]()
     state.validate()
-
-
-def test_timers_of_one_time_fire_in_the_order_of_registration_after_a_restore() -> None:
-    """Timers that are registered take the numbers of those that fired, so numbers are in another order."""
-    state, later = only_keys(), np.full(2, 50)
-    slots, _ = state.insert(keys(*range(8)))
-    state.set_timers(slots, np.array([9, 1, 8, 2, 7, 3, 6, 4]))
-    parts = [part(state, 1)]
-    for first, upto in ((6, 3), (0, 7), (3, 9)):
-        fired = state.due(upto)[1]
-        state.set_timers(slots[[first, first + 1]], later)
-        parts.append(part(state, len(parts) + 1, since=len(parts)))
-        state.set_timers(fired, np.full(len(fired), 60))
-    parts.append(part(state, 5, since=4))
-    restored = only_keys()
-    restored.restore(parts)
-    for upto in (50, 60):
-        fired = [found.keys(found.due(upto)[1])[0].to_pylist() for found in (restored, state)]
-        assert fired[0] == fired[1]
-    assert fired[0] == [1, 3, 5, 7, 6, 4, 2, 0]
 
 
 def test_deleting_a_key_and_cancelling_a_timer_twice_has_no_effect() -> None:
