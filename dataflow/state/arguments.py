@@ -15,6 +15,7 @@ ValueError: slot -1 has no key: call insert for keys that may be new, or leave o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ import pyarrow as pa
 
 from dataflow.state.index import Slots
 
-__all__ = ["Times", "maybe_absent", "of_keys", "one_a_row", "row_times", "with_key"]
+__all__ = ["Times", "maybe_absent", "of_keys", "one_a_row", "one_time", "row_numbers", "row_times", "with_key"]
 
 Times = int | npt.NDArray[np.int64]
 """A time for each row, or one for all; microseconds."""
@@ -65,7 +66,7 @@ def row_times(times: Any, rows: int, name: str) -> npt.NDArray[np.int64]:
     Raises: ValueError for another number of them; TypeError for other things than integers, naming them ``name``.
     """
     if type(times) is int:
-        return np.full(1, times, np.int64)
+        return np.full(1, one_time(times, name), np.int64)
     if type(times) is np.ndarray and times.dtype == np.int64 and times.ndim == 1 and times.flags.c_contiguous:
         entries = times
     else:
@@ -73,6 +74,37 @@ def row_times(times: Any, rows: int, name: str) -> npt.NDArray[np.int64]:
     if len(entries) != rows and len(entries) != 1:
         raise ValueError(f"{name} has {len(entries)} entries for {rows} rows: give one for each row, or one for all")
     return entries
+
+
+def one_time(time: Any, name: str) -> int:
+    """Return one time. Raises: ValueError unless it is an int64; TypeError for other things than an integer.
+
+    >>> one_time(np.int32(7), "upto")
+    7
+    """
+    try:
+        number = index(time)
+    except TypeError:
+        raise TypeError(f"{name}: expected a whole number of microseconds, got {time!r}") from None
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"{name} is {number}: expected microseconds from -2**63 to 2**63 - 1")
+    return number
+
+
+def row_numbers(numbers: Slots | Sequence[int], count: int) -> Slots:
+    """Return numbers of rows as int32 memory. Raises: as ``with_key``.
+
+    >>> row_numbers([0, 3], 3)
+    Traceback (most recent call last):
+    ValueError: row 3 does not exist, there are 3: pass numbers from append, rows_between or first_rows
+    """
+    rows = _slots(numbers)
+    if len(rows) and int(rows.view(np.uint32).max()) >= count:
+        wrong = rows[rows.view(np.uint32) >= count][0]
+        raise ValueError(
+            f"row {wrong} does not exist, there are {count}: pass numbers from append, rows_between or first_rows"
+        )
+    return rows
 
 
 def one_a_row(times: Any, rows: int, name: str) -> npt.NDArray[np.int64]:
@@ -106,6 +138,8 @@ def _integers(values: Any, name: str) -> npt.NDArray[np.int64]:
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(f"{name}: expected integers, got {type(values).__name__} of {array.dtype}: cast to int64")
+    if array.dtype == np.uint64 and array.size and int(array.max()) >= 2**63:
+        raise ValueError(f"{name} has {array.max()}: expected integers below 2**63")
     return np.ascontiguousarray(array, np.int64) if array.ndim else array.astype(np.int64)
 
 

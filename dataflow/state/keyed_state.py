@@ -23,7 +23,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch, ConfigurationError
-from dataflow.state.arguments import Times, maybe_absent, of_keys, one_a_row, row_times, with_key
+from dataflow.state.arguments import (
+    Times,
+    maybe_absent,
+    of_keys,
+    one_a_row,
+    one_time,
+    row_numbers,
+    row_times,
+    with_key,
+)
 from dataflow.state.columns import RecordColumns, WordColumns, check_distinct
 from dataflow.state.copy_on_write import Readers
 from dataflow.state.index import Slots
@@ -223,14 +232,14 @@ class KeyedState:
         Call it before changing a record in a way that must not renew its ttl, e.g. clearing a mark. It saves the old
         record for running checkpoints, as ``touch`` does.
 
-        Raises: ValueError for slot -1.
+        Raises: ValueError for slots without a key.
 
         >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), words=1)
         >>> slots, fresh = state.insert([pa.array([1])])
         >>> state.change(slots)
         >>> state.records[slots, 1] = 5
         """
-        self._values.change(with_key(slots, len(self._index)))
+        self._values.change(self._of_keys(slots))
 
     def delete(self, slots: Slots) -> None:
         """Remove the keys of ``slots``, with their values, rows and timers; slots without a key are skipped.
@@ -252,6 +261,8 @@ class KeyedState:
     def keys(self, slots: Slots | range) -> list[pa.Array]:
         """Return the key columns of ``slots``.
 
+        Raises: ValueError for slots without a key.
+
         >>> state = KeyedState(pa.schema({"k": pa.string()}), pa.schema({}))
         >>> slots, fresh = state.insert([pa.array(["a", "b"])])
         >>> state.keys(slots[1:])[0].to_pylist()
@@ -259,7 +270,7 @@ class KeyedState:
         """
         if isinstance(slots, range):
             slots = np.arange(slots.start, slots.stop, slots.step, dtype=np.int32)
-        return self._index.keys(with_key(slots, len(self._index)))
+        return self._index.keys(self._of_keys(slots))
 
     def read(self, slots: Slots, *names: str) -> pa.RecordBatch:
         """Return the state columns of ``slots``.
@@ -377,11 +388,16 @@ class KeyedState:
         >>> state.first_rows(slots, np.array([2, 3])).tolist() == [numbers[0], -1]
         True
         """
-        return self._row_store.first(slots, times)
+        slots = maybe_absent(slots, len(self._index))
+        return self._row_store.first(slots, one_a_row(times, len(slots), "times"))
 
     def read_rows(self, numbers: Slots, *names: str) -> pa.RecordBatch:
-        """Return the columns of rows by their numbers. No names: all columns."""
-        return self._row_store.read(numbers, names)
+        """Return the columns of rows by their numbers. No names: all columns.
+
+        Raises: ValueError for numbers that no row has had; SchemaMismatch for an unknown column.
+        """
+        store = self._row_store
+        return store.read(row_numbers(numbers, store.count), names)
 
     @property
     def row_records(self) -> npt.NDArray[np.int64]:
@@ -408,6 +424,7 @@ class KeyedState:
 
     def take_before(self, time: int, slots: Slots | None = None) -> Slots:
         """Remove rows as ``drop_before`` does, and return their numbers, which the next ``append`` may use again."""
+        time = one_time(time, "time")
         self._settle()
         taken, had = self._row_store.take_before(time, None if slots is None else of_keys(slots, len(self._index)))
         if self._has_only_rows:
@@ -480,6 +497,7 @@ class KeyedState:
         []
         """
         _check_domain(domain)
+        upto = one_time(upto, "upto")
         if self._timers is None:
             return np.empty(0, np.int64), np.empty(0, np.int32)
         self._drop_fired()
@@ -527,6 +545,7 @@ class KeyedState:
         >>> state.expire(10, limit=100), state.live
         (1, 1)
         """
+        now = one_time(now, "now")
         self._settle()
         if not self._values.stamp:
             return 0
@@ -716,7 +735,7 @@ class KeyedState:
         if len(slots):
             bare = self._values.bare(slots[~self._timers.pending(slots)])
             if len(bare):
-                self.change(bare)
+                self._values.change(bare)
                 self._drop_keys(bare)
 
     def _settle(self) -> None:

@@ -114,6 +114,16 @@ def test_a_view_that_is_copied_costs_nothing_even_while_it_is_held() -> None:
     assert not live._views
 
 
+def test_rows_after_those_that_were_copied_by_number_are_saved() -> None:
+    live = rows_of(6)
+    before, frozen = live.rows.copy(), live.freeze(6)
+    for piece in ([0, 1], [2, 4], [5]):
+        chosen = np.array(piece, np.int32)
+        np.testing.assert_array_equal(frozen.rows_of(chosen), before[chosen])
+        write(live, list(range(piece[-1], 6)), -1)
+    assert saved(frozen) == [2, 3, 4, 5]
+
+
 def test_rows_that_were_replaced_live_as_long_as_a_view_of_them() -> None:
     live = rows_of(3)
     old, chunks = weakref.ref(live.rows), live.freeze(3).chunks(2)

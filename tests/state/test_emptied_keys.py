@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.state.keyed_state import KeyedState, Ttl
+from dataflow.state.parts import resolved
 
 KEYS = pa.schema({"k": pa.int64()})
 ROWS = pa.schema({"x": pa.int64()})
@@ -93,6 +94,28 @@ def test_an_emptied_key_whose_timer_then_fires_is_gone_after_a_restore() -> None
     assert restored.live == 1
 
 
+def shown(parts: list[Part]) -> list[int]:
+    """Return the keys that a reader of a checkpoint finds in its parts."""
+    return resolved(parts)["keys"]["k"].to_pylist()
+
+
+def test_a_reader_finds_a_key_that_was_deleted_and_came_back_before_a_checkpoint() -> None:
+    state = only_keys()
+    slots, _ = state.insert(keys(7, 8), 0, 0)
+    base = part(state, 1)
+    state.delete(slots.copy())
+    state.insert(keys(7), 0, 0)
+    assert shown([base, part(state, 2, since=1)]) == [7]
+
+
+def test_a_reader_passes_over_the_parts_before_the_last_base() -> None:
+    state = only_keys()
+    slots, _ = state.insert(keys(7, 8), 0, 0)
+    base = part(state, 1)
+    state.delete(slots[:1])
+    assert shown([base, part(state, 2)]) == [8]
+
+
 def test_a_slot_that_due_returned_can_be_written_after_another_timer_is_cancelled() -> None:
     state = with_timer_and_row(7, time=1)
     state.drop_before(5)
@@ -113,14 +136,16 @@ def test_a_key_without_a_value_goes_with_the_next_call_after_its_last_timer_is_c
     assert state.live == 0
 
 
-@pytest.mark.parametrize("call", ["touch", "set_timers", "append", "write"])
-def test_a_slot_whose_key_is_gone_is_refused_by_what_writes(call: str) -> None:
+@pytest.mark.parametrize("call", ["touch", "change", "set_timers", "append", "write", "keys"])
+def test_a_slot_whose_key_is_gone_is_refused_by_what_writes_and_by_keys(call: str) -> None:
     state = only_rows()
     slots, _ = state.insert(keys(1, 2))
     stale = slots.copy()
     state.delete(stale)
     calls = {
         "touch": lambda: state.touch(stale),
+        "change": lambda: state.change(stale),
+        "keys": lambda: state.keys(stale),
         "set_timers": lambda: state.set_timers(stale, np.array([1, 2])),
         "append": lambda: state.append(stale, np.array([1, 2]), pa.record_batch({"x": [1, 2]})),
         "write": lambda: state.write(stale, pa.record_batch({"": pa.nulls(2)}).select([])),

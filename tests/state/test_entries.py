@@ -100,6 +100,15 @@ def test_an_empty_dictionary_has_null_rows_only() -> None:
     assert index.slots([rows([None, None], pa.array([], pa.string()))]).tolist() == [0, 0]
 
 
+def test_a_dictionary_that_was_looked_up_before_does_not_bring_back_the_slot_of_a_removed_key() -> None:
+    index, batch = KeyIndex(pa.schema({"k": TEXT})), [rows([0, 1], pa.array(["a", "b"]))]
+    removed = index.slots(batch)[:1].copy()
+    index.remove(removed)
+    slots = index.slots(batch).copy()
+    assert (slots[0] != removed[0], slots[1], index.live) == (True, 1, 2)
+    assert index.find(batch).tolist() == slots.tolist()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_slots_of_random_dictionaries_are_those_of_their_plain_values(seed: int) -> None:
     rng = random.Random(seed)

@@ -132,6 +132,23 @@ BAD_CALLS: dict[str, tuple[Callable[[KeyedState], Any], type[Exception], str]] =
     ),
     "key columns": (lambda state: state.find([*KEY, *KEY]), SchemaMismatch, "one pa.Array of the type of each"),
     "chunks": (lambda state: state.find([pa.chunked_array([[1]])]), SchemaMismatch, "'ChunkedArray of 1 int64'"),
+    "no time of 64 bits": (lambda state: state.drop_before(2**63), ValueError, "time is 9223372036854775808: expected"),
+    "fractional time": (lambda state: state.drop_before(5.5), TypeError, "time: expected a whole number"),
+    "late time of due": (lambda state: state.due(2**63), ValueError, "upto is 9223372036854775808"),
+    "late time of expire": (lambda state: state.expire(-(2**63) - 1, 9), ValueError, "now is -9223372036854775809"),
+    "unsigned times": (
+        lambda state: state.insert(KEY, np.array([2**63], np.uint64)),
+        ValueError,
+        r"now has 9223372036854775808: expected integers below 2\*\*63",
+    ),
+    "times to search from": (
+        lambda state: state.first_rows([2, 2, 2], np.array([1, 2])),
+        ValueError,
+        "2 entries for 3",
+    ),
+    "row": (lambda state: state.read_rows([10**6]), ValueError, "row 1000000 does not exist, there are 1"),
+    "row -1": (lambda state: state.read_rows([0, -1]), ValueError, "row -1 does not exist"),
+    "slot of first rows": (lambda state: state.first_rows([99], ONE), ValueError, "slot 99 does not exist"),
     "domain": (lambda state: state.set_timers([0], ONE, "event"), TypeError, "TimeDomain.EVENT or .*, got 'event'"),
     "domain of due": (lambda state: state.due(1, "clock"), TypeError, "got 'clock'"),
 }

@@ -55,13 +55,12 @@ def test_rows_come_by_time_then_arrival() -> None:
     held = state()
     append(held, [1, 2, 1, 1], [5, 5, 3, 5], [10, 20, 11, 12])
     append(held, [1, 1], [5, 4], [13, 14])
-    assert contents(held) == {1: [11, 14, 10, 12, 13], 2: [20]}
+    append(held, [1, 2, 1, 1], [4, 3, 4, 4], [15, 21, 16, 17])
+    assert contents(held) == {1: [11, 14, 15, 16, 17, 10, 12, 13], 2: [21, 20]}
     slots = held.find([pa.array([1, 3, 1, 2])])
     offsets, batch = held.between(slots, np.array([4, 0, 5, 6]), np.array([5, 9, 6, 9]), "s")
-    assert (offsets.tolist(), batch.to_pydict()) == (
-        [0, 1, 1, 4, 4],
-        {"s": ["row 14", "row 10", "row 12", "row 13"]},
-    )
+    numbers = [14, 15, 16, 17, 10, 12, 13]
+    assert (offsets.tolist(), batch.to_pydict()) == ([0, 4, 4, 7, 7], {"s": [f"row {n}" for n in numbers]})
 
 
 def test_one_key_may_have_all_rows() -> None:
@@ -232,6 +231,9 @@ def test_a_long_time_to_live_does_not_overflow() -> None:
     held.insert([pa.array([1])], 2**62 + 5, 2**62 + 5)
     assert held.find([pa.array([1])], 2**63 - 1).tolist() == [0]
     assert held.expire(2**63 - 1, 10) == 0
+    held.insert([pa.array([2])], 0, 2**62 - 1)
+    assert held.find([pa.array([2])], 2**63 - 2).tolist() == [1]
+    assert held.find([pa.array([2])], 2**63 - 1).tolist() == [-1]
 
 
 def test_timers_that_are_set_after_the_end_are_dropped_and_counted() -> None:

@@ -65,6 +65,19 @@ def test_random_operations_agree_with_a_sorted_list(monkeypatch: pytest.MonkeyPa
         run.check()
 
 
+def test_a_time_with_many_entries_among_others_has_a_range_of_its_own() -> None:
+    most = ranges._MOST
+    for before, same, after in ((1, 3 * most, 1), (most // 2, most - 1, most // 2), (10, most, 10), (0, most, most)):
+        column = np.repeat([1, 5, 6], [before, same, after])
+        numbers = np.arange(len(column))
+        records = np.stack([np.full(len(column), -1), numbers], axis=1)
+        times = TimeRanges()
+        times.enter(np.stack([column, numbers, numbers], axis=1), records)
+        assert len(times.validate(records)) == len(column)
+        large = [entries.single for entries in times._ranges.values() if len(entries) > 2 * most]
+        assert large == ([5] if same > 2 * most else [])
+
+
 def test_entries_of_one_time_are_not_moved_when_others_come_or_some_are_taken() -> None:
     count = 100_000
     entries = np.stack([np.full(count, 10), np.arange(count), np.arange(count)], axis=1)

@@ -100,6 +100,23 @@ def test_a_row_larger_than_a_piece_is_a_batch_of_its_own() -> None:
     assert [batch.num_rows for batch in frozen(state, 1)["keys"]] == [1] * 100
 
 
+def test_every_text_stays_with_its_key_when_the_table_is_full_and_dead_texts_are_dropped() -> None:
+    numbers, state = pa.array(range(511)), KeyedState(pa.schema({"n": pa.int64()}), pa.schema({"t": pa.string()}))
+    for length in (3, 5, 9, 4, 7):  # more than 1,024 dead texts
+        slots, _ = state.insert([numbers])
+        state.write(slots, pa.record_batch({"t": pa.array([f"{n:0{length}}" for n in range(511)])}))
+        assert state.read(slots)["t"].to_pylist() == [f"{n:0{length}}" for n in range(511)]
+
+
+def test_a_part_may_be_a_slice_of_a_larger_table() -> None:
+    schemas = pa.schema({"n": pa.int64()}), pa.schema({"t": pa.string()})
+    state, restored = KeyedState(*schemas), KeyedState(*schemas)
+    slots, _ = state.insert([pa.array([1, 2, 3])])
+    state.write(slots, pa.record_batch({"t": ["one", "two", "three"]}))
+    restored.restore([{name: reader.read_all().slice(1) for name, reader in state.freeze(1).items()}])
+    assert restored.read(restored.find([pa.array([2, 3])]))["t"].to_pylist() == ["two", "three"]
+
+
 def test_null_keys_and_values_have_no_bytes() -> None:
     """The words of null values are 0, and so is the number of the first value, which may be large."""
     state = KeyedState(pa.schema({"k": pa.string(), "n": pa.int64()}), pa.schema({"t": pa.string()}))
