@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dataflow.state import keyed_state
+from dataflow.state.free_numbers import FreeNumbers
 from dataflow.state.keyed_state import KeyedState, Ttl
-from tests.state.test_keyed_state import KEYS, SHAPES, CalmRun, run
+from tests.state.test_keyed_state import KEYS, SHAPES, Run, run
 
 X = pa.schema({"x": pa.int64(), "t": pa.string()})
 
@@ -74,29 +74,34 @@ def test_a_checkpoint_that_is_read_later_has_the_state_before_its_memory_was_giv
     held.validate()
 
 
+@pytest.mark.parametrize("ttl", [None, 5])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", KEYS)
 def test_random_operations_agree_with_the_model_if_memory_is_given_back(
-    monkeypatch: pytest.MonkeyPatch, kind: str, shape: str
+    monkeypatch: pytest.MonkeyPatch, kind: str, shape: str, ttl: int | None
 ) -> None:
-    given: list[KeyedState] = []
-    give_back = KeyedState._give_back
-    monkeypatch.setattr(keyed_state, "_MANY", 1)
+    sorted_: list[bool] = []
+    sort = FreeNumbers.sort
+    monkeypatch.setattr("dataflow.state.free_numbers.MANY", 1)
     monkeypatch.setattr("dataflow.state.changes._FEW", 2)
-    monkeypatch.setattr(KeyedState, "_give_back", lambda one: (given.append(one), give_back(one)))
-    for seed in (1, 2):
-        run(kind, 5, seed, 150, shape, Leaving)
-    assert given, "no state was ever empty"
+    monkeypatch.setattr(FreeNumbers, "sort", lambda *arguments: sorted_.append(sort(*arguments)) or sorted_[-1])
+    for seed in (1, 2, 3):
+        run(kind, ttl, seed, 150, shape, Leaving)
+    assert sorted_, "there were never few keys of many"
 
 
-class Leaving(CalmRun):
-    """Now and then all keys are deleted."""
+class Leaving(Run):
+    """Now and then most keys are deleted, or all."""
+
+    largest = 40
 
     def advance(self) -> None:
         super().advance()
-        if self.rng.random() < 0.3:
-            for stored in self.stored.values():
-                stored.read()
-            self.state.delete(np.arange(len(self.state.records)))
-            for key in {*self.model.values, *[timer[0] for timer in self.model.timers]}:
+        if self.rng.random() < 0.5:
+            stay = {key for key in self.model.values if self.rng.random() < self.rng.choice([0, 0.1])}
+            slots = np.flatnonzero(self.state._in_use(np.arange(len(self.state.records)))).astype(np.int32)
+            keys = self.key_list(self.state.keys(slots))
+            gone = np.array([key not in stay for key in keys], bool)
+            self.state.delete(slots[gone])
+            for key in {*self.model.values, *[timer[0] for timer in self.model.timers]} - stay:
                 self.model.delete(key)
