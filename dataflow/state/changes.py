@@ -243,6 +243,15 @@ class Changes:
         for interval in intervals:
             self._release(interval)
 
+    def validate(self, count: int) -> None:
+        """Check that only slots below ``count`` are recorded: a delta reads the records of all of them."""
+        for interval in self._intervals():
+            for bits in (interval.marks, interval.new, interval.emptied):
+                slots = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
+                assert not len(slots) or slots[-1] < count, f"slot {slots[-1]} is recorded, there are {count}"
+            removed = np.concatenate([*interval.removed, _NONE])
+            assert not len(removed) or removed.max() < count, f"slot {removed.max()} is removed, there are {count}"
+
     def _intervals(self) -> list[_Interval]:
         current = [] if self._current is None else [self._current]
         return [*[interval for _, interval in self._closed], *current]

@@ -56,6 +56,11 @@ class FreeNumbers:
         """One more than the highest number that was ever used and still exists."""
         return int(self._state[0])
 
+    @property
+    def withholds(self) -> bool:
+        """Whether the numbers of the upper half are withheld."""
+        return self._limit < self.used
+
     def parts(self) -> list[Numbers]:
         """Return all free numbers, in several arrays; valid until the next call."""
         return [*self._withheld, self.stack[: self._state[2]]]
@@ -63,7 +68,7 @@ class FreeNumbers:
     def release(self, numbers: Numbers) -> None:
         """Let new things have ``numbers``, each once."""
         self._released += len(numbers)
-        if self._limit < self.used:
+        if self.withholds:
             upper = numbers >= self._limit
             self._withhold(numbers[upper])
             numbers = numbers[~upper]
@@ -97,7 +102,7 @@ class FreeNumbers:
         used = self.used
         if used <= MANY:
             return False
-        if self._limit < used:
+        if self.withholds:
             return self._held_back == used - self._limit
         return 4 * live <= used and (4 * self._released >= used or len(self) == used)
 

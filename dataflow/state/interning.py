@@ -117,6 +117,8 @@ class Interner:
     def drop(self, codes: Codes) -> None:
         """Count one holder less of each of ``codes``."""
         np.subtract.at(self._holders, codes, 1)
+        if self._free.withholds:
+            self._leave(np.unique(codes[self._holders[codes] == 0]).astype(np.int32))
 
     def remove(self, codes: npt.NDArray[np.int32]) -> None:
         """Remove the values of ``codes``: they are not found any more, but stay readable until released."""
@@ -145,13 +147,18 @@ class Interner:
         self._rebuild(max(_FIRST, 1 << max(len(self) - 1, 0).bit_length()))
         return True
 
-    def shrink_counted(self) -> None:
-        """Remove the values that nobody holds, and give their memory back if that is much.
+    def shrink_held(self) -> None:
+        """Do as ``shrink`` does, if codes are counted: those in use have a holder, or are not removed yet."""
+        self.shrink(len(self) - len(self._free))
+
+    def remove_idle(self) -> None:
+        """Remove the values that nobody holds.
 
         Only between two batches: the codes of a batch have no holder before its keys are entered.
         """
-        self._remove_idle()
-        self.shrink(len(self) - len(self._free))
+        idle = self._in_use()
+        idle[self._holders[: len(idle)] > 0] = 0
+        self._leave(np.flatnonzero(idle).astype(np.int32))
 
     def _intern(self, array: pa.Array) -> Codes:
         from dataflow.state.kernels.interning import intern_rows
@@ -179,13 +186,10 @@ class Interner:
         """
         unused = len(self._places) - len(self) + len(self._free)
         if unused < values or self.nbytes + size > len(self._arena):
-            self._remove_idle()
+            self.remove_idle()
 
-    def _remove_idle(self) -> None:
-        """Remove the values that nobody holds."""
-        idle = self._in_use()
-        idle[self._holders[: len(idle)] > 0] = 0
-        codes = np.flatnonzero(idle).astype(np.int32)
+    def _leave(self, codes: npt.NDArray[np.int32]) -> None:
+        """Remove the values of ``codes``, which nobody holds."""
         if len(codes):
             self.remove(codes)
             self.release(codes)

@@ -114,15 +114,17 @@ class KeyIndex:
         Only at a moment at which nobody refers to the slot of a removed key. What readers have stays as it is.
         """
         before = len(self)
-        if not self._numbered.shrink(self.live):
-            return False
-        self._gone -= before - len(self)
-        self._dictionary = None
+        fewer = self._numbered.shrink(self.live)
+        if fewer:
+            self._gone -= before - len(self)
+            self._dictionary = None
         if len(self.schema) > 1:
             for interner in self._interners:
                 if interner is not None:
-                    interner.shrink_counted()
-        return True
+                    if fewer:
+                        interner.remove_idle()
+                    interner.shrink_held()
+        return fewer
 
     def reserve(self, keys: int) -> None:
         """Make room for ``keys`` keys at once, unless they are text. The index has had none."""

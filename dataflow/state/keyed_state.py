@@ -633,6 +633,9 @@ class KeyedState:
         kept = self._index.find(self._index.keys(range(len(self._index)))) if len(self._index) else records[:0, 0]
         present = kept == np.arange(len(self._index))
         assert int(present.sum()) == self._index.live, f"{present.sum()} keys are found, counted {self._index.live}"
+        self._values.changes.validate(len(self._index))
+        for part in self._parts().values():
+            part.changes.validate(part.count)
         with_value = records[:, 0] < 0
         assert not (with_value & ~present).any(), "a removed key has a value"
         bare = np.flatnonzero(present & ~with_value).astype(np.int32)

@@ -106,8 +106,11 @@ class OrderedValues:
         from dataflow.state.kernels.ordered_values import add_values
 
         self._readers.settle()
-        if self._table.shrink(len(places)) and self._interner is not None:
-            self._interner.shrink_counted()
+        fewer = self._table.shrink(len(places))
+        if self._interner is not None:
+            if fewer:
+                self._interner.remove_idle()
+            self._interner.shrink_held()
         values, nulls = self._encoded(columns)
         rows, interned = len(places), self._interned()
         weights = np.ascontiguousarray(weights, np.int64)

@@ -84,10 +84,13 @@ class CountDistinct(Step):
         self._pairs.release(numbers)
 
     def shrink(self, rows: CopyOnWriteRows) -> None:
-        if self._pairs.shrink(self._live):
+        fewer = self._pairs.shrink(self._live)
+        if fewer:
             self._before = self._before[: max(_FEW, len(self._pairs))].copy()
-            if self._interner is not None:
-                self._interner.shrink_counted()
+        if self._interner is not None:
+            if fewer:
+                self._interner.remove_idle()
+            self._interner.shrink_held()
 
     def stored(self) -> list[pa.Field]:
         return [pa.field(f"{self.name}.values", pa.large_list(self._type))]

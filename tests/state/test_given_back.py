@@ -8,11 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dataflow.state.free_numbers import FreeNumbers
 from dataflow.state.keyed_state import KeyedState, Ttl
 from tests.state.test_keyed_state import KEYS, SHAPES, Run, run
 
 X = pa.schema({"x": pa.int64(), "t": pa.string()})
+BURSTS = {
+    "int64": pa.schema({"k": pa.int64()}),
+    "text": pa.schema({"k": pa.string()}),
+    "two columns": pa.schema({"a": pa.int64(), "b": pa.string()}),
+}
 
 
 def state(type_: pa.DataType) -> KeyedState:
@@ -80,14 +84,77 @@ def test_a_checkpoint_that_is_read_later_has_the_state_before_its_memory_was_giv
 def test_random_operations_agree_with_the_model_if_memory_is_given_back(
     monkeypatch: pytest.MonkeyPatch, kind: str, shape: str, ttl: int | None
 ) -> None:
-    sorted_: list[bool] = []
-    sort = FreeNumbers.sort
     monkeypatch.setattr("dataflow.state.free_numbers.MANY", 1)
     monkeypatch.setattr("dataflow.state.changes._FEW", 2)
-    monkeypatch.setattr(FreeNumbers, "sort", lambda *arguments: sorted_.append(sort(*arguments)) or sorted_[-1])
-    for seed in (1, 2, 3):
-        run(kind, ttl, seed, 150, shape, Leaving)
-    assert sorted_, "there were never few keys of many"
+    run(kind, ttl, 1, 120, shape, Leaving)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("ttl", [None, 5, 30])
+@pytest.mark.parametrize("kind", KEYS)
+def test_many_random_operations_agree_with_the_model_if_memory_is_given_back(
+    monkeypatch: pytest.MonkeyPatch, kind: str, ttl: int | None
+) -> None:
+    monkeypatch.setattr("dataflow.state.free_numbers.MANY", 1)
+    monkeypatch.setattr("dataflow.state.changes._FEW", 2)
+    for shape in SHAPES:
+        for seed in range(100, 120):
+            run(kind, ttl, seed, 300, shape, Leaving)
+
+
+@pytest.mark.parametrize("survivors", ["first", "last"])
+@pytest.mark.parametrize("kind", BURSTS)
+def test_memory_follows_the_live_keys_after_a_burst(kind: str, survivors: str) -> None:
+    """Keys with the highest slots keep the memory while they live, and no longer."""
+    schema, count, few = BURSTS[kind], 200_000, 1_000
+
+    def keys(low: int, high: int) -> list[pa.Array]:
+        return [pa.array(np.arange(low, high)).cast(type_) for type_ in schema.types]
+
+    def live_on(held: KeyedState) -> None:
+        """Let few keys come and go, as many as live at a time."""
+        for step in range(1, 30):
+            held.insert(keys(10**6 + step * few, 10**6 + (step + 1) * few), 10 * step, 10 * step)
+            held.expire(10 * step, 10**6)
+
+    first = KeyedState(schema, X, ttl=Ttl(10))
+    live_on(first)
+    tracemalloc.start()
+    try:
+        before, held = memory(), KeyedState(schema, X, ttl=Ttl(10))
+        for start in range(0, count, 10_000):
+            slots, _ = held.insert(keys(start, start + 10_000), 0, 0)
+            numbers = pa.array(np.arange(10_000))
+            held.write(slots, pa.record_batch({"x": numbers, "t": numbers.cast(pa.string())}))
+        full = memory() - before
+        stay = keys(0, few) if survivors == "first" else keys(count - few, count)
+        held.insert(stay, 5, 5)
+        held.expire(10, 10**6)
+        assert held.live == few
+        live_on(held)
+        assert memory() - before < full // 20
+        assert len(held.records) < 4 * few
+    finally:
+        tracemalloc.stop()
+    held.validate()
+
+
+def test_slots_that_do_not_exist_any_more_are_those_of_keys_that_are_gone() -> None:
+    held = state(pa.int64())
+    fill(held, pa.int64(), 70_000, time=0)
+    held.delete(np.arange(10, 70_000))
+    held.insert([pa.array([0])], 1, 1)
+    assert len(held.records) == 10
+    gone = np.array([60_000, -1, 3], np.int32)
+    held.delete(gone)
+    held.cancel_timers(gone, np.zeros(3, np.int64))
+    assert held.drop_before(0, gone) == 0
+    assert held.visible(gone).tolist() == [False, False, False]
+    assert held.read(gone)["x"].to_pylist() == [None, None, None]
+    with pytest.raises(ValueError, match="slot 60000 does not exist, there are 10: fetch slots with find or insert"):
+        held.touch(gone[:1])
+    assert held.live == 9
+    held.validate()
 
 
 class Leaving(Run):
