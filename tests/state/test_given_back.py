@@ -157,6 +157,24 @@ def test_slots_that_do_not_exist_any_more_are_those_of_keys_that_are_gone() -> N
     held.validate()
 
 
+def test_entries_of_rows_and_timers_that_do_not_exist_any_more_are_skipped() -> None:
+    """A third of the entries of each range of times is of removed rows, whose numbers are beyond the table."""
+    held, count, few = state(pa.int64()), 100_000, 10_000
+    slots, _ = held.insert([pa.array(np.arange(count))], 0, 0)
+    slots = slots.copy()
+    times = np.where(slots < few, slots, np.where(slots < few + few // 2, 2 * (slots - few), 10**6))
+    held.append(slots, times, pa.record_batch({"r": pa.array(times)}))
+    held.set_timers(slots, times)
+    held.delete(slots[few:])
+    held.insert([pa.array([0])], 1, 1)
+    assert len(held.row_records) < 2 * few
+    held.validate()
+    assert held.due(few // 2 - 1, limit=few)[0].tolist() == list(range(few // 2))
+    assert held.next_due() == few // 2
+    assert held.drop_before(few // 2) == few // 2
+    held.validate()
+
+
 class Leaving(Run):
     """Now and then most keys are deleted, or all."""
 
