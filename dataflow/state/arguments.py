@@ -45,17 +45,25 @@ def with_key(slots: Slots | Sequence[int], count: int) -> Slots:
     return numbers
 
 
-def maybe_absent(slots: Slots | Sequence[int], count: int) -> Slots:
-    """Return ``slots``, of which some may be -1, as ``with_key`` does."""
+def maybe_absent(slots: Slots | Sequence[int], count: int, most: int) -> Slots:
+    """Return ``slots``, of which some may be -1, as ``with_key`` does.
+
+    If there were ``most`` slots once, those from ``count`` on had keys that are gone: -1 is returned for them.
+
+    >>> maybe_absent([1, 4, -1], 3, 5)
+    array([ 1, -1, -1], dtype=int32)
+    """
     numbers = _slots(slots)
     if len(numbers):
-        _check_range(numbers, count)
+        _check_range(numbers, max(count, most))
+        if most > count:
+            numbers = np.where(numbers < count, numbers, np.int32(-1))
     return numbers
 
 
-def of_keys(slots: Slots | Sequence[int], count: int) -> Slots:
-    """Return the slots among ``slots`` that are not -1, each once, in ascending order."""
-    numbers = np.sort(maybe_absent(slots, count))  # a sort of int32 is several times as fast as np.unique
+def of_keys(slots: Slots) -> Slots:
+    """Return those of ``slots``, from ``maybe_absent``, that are not -1, each once, in ascending order."""
+    numbers = np.sort(slots)  # a sort of int32 is several times as fast as np.unique
     numbers = numbers[np.append(True, numbers[1:] != numbers[:-1])] if len(numbers) > 1 else numbers
     return numbers[1:] if len(numbers) and numbers[0] < 0 else numbers
 

@@ -105,6 +105,11 @@ class _Interval:
             self.emptied = _padded(self.emptied, capacity // 4)
         mark_rows(slots[~self.are_new(slots)], self.emptied)
 
+    def shrink(self, capacity: int) -> None:
+        """Forget the slots from ``capacity`` on, none of which has a key. Deltas that are read keep their bits."""
+        self.marks, self.new = _first(self.marks, capacity), _first(self.new, capacity)
+        self.emptied = _first(self.emptied, capacity)
+
     def merged(self, later: _Interval) -> _Interval:
         """Return this interval and the next as one; both may still be read. A key is new if it was so in this one."""
         one = _Interval(0)
@@ -221,6 +226,11 @@ class Changes:
         for interval in done:
             self._release(interval)
 
+    def shrink(self, capacity: int) -> None:
+        """Forget the slots from ``capacity`` on: they are free, so no later checkpoint mentions them."""
+        for interval in self._intervals():
+            interval.shrink(capacity)
+
     def bound(self, live: int) -> None:
         """Give up if more removed slots wait for a checkpoint than there are ``live`` ones."""
         if self.waiting > max(live, _FEW):
@@ -228,12 +238,23 @@ class Changes:
 
     def give_up(self) -> None:
         """Forget all intervals, to free the removed slots: the next checkpoint has everything."""
-        intervals = [interval for _, interval in self._closed]
-        if self._current is not None:
-            intervals.append(self._current)
+        intervals = self._intervals()
         self._closed, self._current = [], None
         for interval in intervals:
             self._release(interval)
+
+    def validate(self, count: int) -> None:
+        """Check that only slots below ``count`` are recorded: a delta reads the records of all of them."""
+        for interval in self._intervals():
+            for bits in (interval.marks, interval.new, interval.emptied):
+                slots = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
+                assert not len(slots) or slots[-1] < count, f"slot {slots[-1]} is recorded, there are {count}"
+            removed = np.concatenate([*interval.removed, _NONE])
+            assert not len(removed) or removed.max() < count, f"slot {removed.max()} is removed, there are {count}"
+
+    def _intervals(self) -> list[_Interval]:
+        current = [] if self._current is None else [self._current]
+        return [*[interval for _, interval in self._closed], *current]
 
     def _release(self, interval: _Interval) -> None:
         for slots in interval.removed:
@@ -245,6 +266,14 @@ def _union(bits: Bitmap, more: Bitmap) -> Bitmap:
     union = _padded(bits, max(len(bits), len(more)))
     union[: len(more)] |= more
     return union
+
+
+def _first(bits: Bitmap, slots: int) -> Bitmap:
+    """Return a copy of the bits of the first ``slots`` slots."""
+    first = bits[: -(-slots // 8)].copy()
+    if slots % 8 and len(first) == -(-slots // 8):
+        first[-1] &= (1 << slots % 8) - 1
+    return first
 
 
 def _padded(bits: Bitmap, size: int) -> Bitmap:

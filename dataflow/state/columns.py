@@ -77,6 +77,9 @@ class RecordColumns(Protocol):
     def forget(self, slots: Slots) -> None:
         """Free what the records of ``slots``, each once, refer to: they are about to be reset."""
 
+    def shrink(self) -> None:
+        """Give memory back: there are far fewer records now."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Column:
@@ -192,11 +195,11 @@ class WordColumns:
     def forget(self, slots: Slots) -> None:
         """Do nothing: a stored value that no record refers to is dropped when its memory is needed."""
 
-    def clear(self) -> None:
-        """Give back the memory of stored values; no record refers to one."""
+    def shrink(self) -> None:
+        """Give back the memory of stored values that no record refers to."""
         for column in self._columns:
             if column.kept is not None:
-                column.kept.clear()
+                column.kept.shrink(self._rows)
 
     def read(self, records: Rows, names: Sequence[str]) -> pa.RecordBatch:
         """Return the columns ``names`` of copied ``records``; all columns for no names."""

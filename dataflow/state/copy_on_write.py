@@ -124,9 +124,11 @@ class RecordRows(CopyOnWriteRows):
             grown[: held - 1] = self.rows[:-1]
             self.replace(grown)
 
-    def clear(self) -> None:
-        """Begin with few rows again, none of which is in use."""
-        self.replace(self._allocate(_FIRST))
+    def shrink(self, slots: int) -> None:
+        """Keep the first ``slots`` rows alone; the others are in nobody's use."""
+        shrunk = self._allocate(max(_FIRST, slots + 1))
+        shrunk[:slots] = self.rows[:slots]
+        self.replace(shrunk)
 
     def _allocate(self, capacity: int) -> Rows:
         width = len(self.template)

@@ -16,12 +16,14 @@ readers of a snapshot. ``release`` makes its slot free for another key.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dataflow.state.arrays import Bits
+from dataflow.state.free_numbers import FreeNumbers
 
 __all__ = ["MAX_SLOTS", "SlotIndex", "Slots", "WideSlotIndex"]
 
@@ -34,7 +36,7 @@ _NOT_NULL: Bits = (np.empty(0, np.uint8), 0)
 _FIRST = 512
 
 
-class _Index:
+class _Index(ABC):
     """Common base of both indexes: the state array, the free slots and the scratch memory.
 
     Invariant: there is room for ``capacity`` slots, and the table has twice as many entries, so it is at most half
@@ -44,14 +46,14 @@ class _Index:
     def __init__(self, capacity: int) -> None:
         assert capacity.bit_count() == 1, f"the capacity is a power of two, got {capacity}"
         self._state = np.array([0, -1, 0, 0], np.int64)  # see the kernels
-        self._free: Slots = np.empty(0, np.int32)
+        self._free = FreeNumbers(self._state)
         self._removed = 0  # slots that were removed and are not free yet
         self._scratch: Slots = np.empty(0, np.int32)
         self._fresh: Slots = np.empty(0, np.int32)
 
     def __len__(self) -> int:
-        """Return the number of slots that were ever used; some may have been removed since."""
-        return int(self._state[0])
+        """Return the number of slots that were ever used and still exist; some may have been removed since."""
+        return self._free.used
 
     @property
     def fresh(self) -> Slots:
@@ -61,21 +63,34 @@ class _Index:
     @property
     def free(self) -> int:
         """The number of slots that were released and not used again."""
-        return int(self._state[2])
+        return len(self._free)
 
     def release(self, slots: Slots) -> None:
         """Let new keys have ``slots``, whose keys were removed."""
-        used = int(self._state[2])
-        if used + len(slots) > len(self._free):
-            free = np.empty(2 * (used + len(slots)), np.int32)
-            free[:used] = self._free[:used]
-            self._free = free
-        self._free[used : used + len(slots)] = slots
-        self._state[2] += len(slots)
+        self._free.release(slots)
         self._removed -= len(slots)
+
+    def shrink(self, live: int) -> bool:
+        """Give memory back if ``live`` of many slots have keys; return whether the highest ones do not exist any more.
+
+        Only at a moment at which nobody refers to a free slot. What readers have of the index stays as it is.
+        """
+        if not self._free.is_worth_sorting(live) or not self._free.sort(live):
+            return False
+        self._rebuild(max(_FIRST, _capacity(len(self))))
+        return True
+
+    def _grow(self, capacity: int) -> None:
+        """Make room for twice as many slots as ``capacity``, or four times as many while there are few."""
+        self._rebuild(_checked(capacity * (4 if capacity < 2**17 else 2)))
+
+    @abstractmethod
+    def _rebuild(self, capacity: int) -> None:
+        """Continue with room for ``capacity`` slots, in other arrays."""
 
     def _begin(self, rows: int) -> Slots:
         """Return scratch memory for the slots of ``rows`` rows, none of them new yet."""
+        self._free.prepare(rows)
         if len(self._scratch) < rows:
             self._scratch = np.empty(max(rows, 2 * len(self._scratch)), np.int32)
             self._fresh = np.empty(len(self._scratch), np.int32)
@@ -112,11 +127,11 @@ class SlotIndex(_Index):
 
         slots, row = self._begin(len(words)), 0
         while True:
-            table = (self._table, self._shift, self._keys, self._state, self._free)
+            table = (self._table, self._shift, self._keys, self._state, self._free.stack)
             row = lookup_words(words, *bits, row, *table, slots, self._fresh)
             if row == len(words):
                 return slots
-            self._grow()
+            self._grow(len(self._keys))
 
     def find(self, words: npt.NDArray[np.int64], bits: Bits = _NOT_NULL) -> Slots:
         """Return the slot of each key, or -1 if it has none."""
@@ -140,17 +155,17 @@ class SlotIndex(_Index):
             self._keys = np.empty(_capacity(keys), np.int64)
             self._table, self._shift = _empty_table(len(self._keys))
 
-    def _grow(self) -> None:
+    def _rebuild(self, capacity: int) -> None:
         from dataflow.state.kernels.index import rehash_words
 
-        known = np.empty(0, np.bool_)
-        if self._removed:
+        count, known = len(self), np.empty(0, np.bool_)
+        if self._removed or len(self._free):
             slots = self._table[:, 1]
-            known = np.zeros(len(self), np.bool_)
+            known = np.zeros(count, np.bool_)
             known[slots[slots > 0] - 1] = True
-        self._keys = _longer(self._keys)
-        self._table, self._shift = _empty_table(len(self._keys))
-        rehash_words(self._keys, len(self), self._state[1], known, self._table, self._shift)
+        self._keys = _resized(self._keys, count, capacity)
+        self._table, self._shift = _empty_table(capacity)
+        rehash_words(self._keys, count, self._state[1], known, self._table, self._shift)
 
 
 class WideSlotIndex(_Index):
@@ -172,11 +187,11 @@ class WideSlotIndex(_Index):
 
         slots, row = self._begin(words.shape[1]), 0
         while True:
-            table = (self._table, self._keys, self._state, self._free)
+            table = (self._table, self._keys, self._state, self._free.stack)
             row = lookup_rows(words, row, *table, slots, self._fresh)
             if row == words.shape[1]:
                 return slots
-            self._grow()
+            self._grow(len(self._keys))
 
     def find(self, words: npt.NDArray[np.int64]) -> Slots:
         """Return the slot of each key ``words[:, i]``, or -1 if it has none."""
@@ -201,18 +216,21 @@ class WideSlotIndex(_Index):
             self._keys = np.empty((_capacity(keys), self._keys.shape[1]), np.int64)
             self._table = np.zeros(2 * len(self._keys), np.uint64)
 
-    def _grow(self) -> None:
+    def _rebuild(self, capacity: int) -> None:
         from dataflow.state.kernels.index import rehash_rows
 
         old = self._table
-        self._keys = _longer(self._keys)
-        self._table = np.zeros(2 * len(self._keys), np.uint64)
+        self._keys = _resized(self._keys, len(self), capacity)
+        self._table = np.zeros(2 * capacity, np.uint64)
         rehash_rows(old, self._keys, self._table)
 
 
 def _capacity(keys: int) -> int:
     """Return the least power of two that is at least ``keys``."""
-    capacity = 1 << (keys - 1).bit_length()
+    return _checked(1 << max(keys - 1, 0).bit_length())
+
+
+def _checked(capacity: int) -> int:
     assert capacity <= MAX_SLOTS, f"a subtask has at most {MAX_SLOTS} keys"
     return capacity
 
@@ -222,10 +240,8 @@ def _empty_table(capacity: int) -> tuple[npt.NDArray[np.int64], np.uint64]:
     return np.zeros((entries, 2), np.int64), np.uint64(64 - (entries.bit_length() - 1))
 
 
-def _longer(keys: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a copy of ``keys`` with twice the room, or four times while small."""
-    capacity = len(keys) * (4 if len(keys) < 2**17 else 2)
-    assert capacity <= MAX_SLOTS, f"a subtask has at most {MAX_SLOTS} keys"
-    grown = np.empty((capacity, *keys.shape[1:]), keys.dtype)
-    grown[: len(keys)] = keys
-    return grown
+def _resized(keys: npt.NDArray[Any], count: int, capacity: int) -> npt.NDArray[Any]:
+    """Return a copy of the first ``count`` of ``keys`` with room for ``capacity``."""
+    resized = np.empty((capacity, *keys.shape[1:]), keys.dtype)
+    resized[:count] = keys[:count]
+    return resized

@@ -22,12 +22,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.state.arrays import byte_ranges, validity, words
+from dataflow.state.free_numbers import FreeNumbers
 from dataflow.state.remembered import Remembered
 
 __all__ = ["InternedValues", "Interner"]
 
 Codes = npt.NDArray[np.int64]
 
+_FIRST = 512
 _MAX_CODES = 2**32 - 2
 _SOME_BYTES = 1 << 20
 """Dead bytes of an arena that are never worth a copy."""
@@ -44,14 +46,14 @@ class Interner:
     code unless it was removed or is that of null.
     """
 
-    def __init__(self, capacity: int = 512, *, counted: bool = False) -> None:
+    def __init__(self, capacity: int = _FIRST, *, counted: bool = False) -> None:
         """``capacity`` is the initial room, in values; a power of two."""
         assert capacity.bit_count() == 1, f"the capacity is a power of two, got {capacity}"
         self._state = np.array([0, -1, 0, 0, 0], np.int64)  # see the kernels
         self._table = np.zeros(2 * capacity, np.uint64)
         self._places = np.zeros((capacity, 2), np.int64)
         self._arena = np.empty(16 * capacity, np.uint8)
-        self._free = np.empty(0, np.int32)
+        self._free = FreeNumbers(self._state)
         self._fresh = np.empty(0, np.int32)
         self._holders = np.zeros(capacity if counted else 0, np.int32)
         self._counted = counted
@@ -59,8 +61,8 @@ class Interner:
         self._dictionaries = Remembered[Codes]()
 
     def __len__(self) -> int:
-        """Return the number of codes that were ever used."""
-        return int(self._state[0])
+        """Return the number of codes that were ever used and still exist."""
+        return self._free.used
 
     @property
     def nbytes(self) -> int:
@@ -70,7 +72,7 @@ class Interner:
     @property
     def free(self) -> int:
         """The number of codes that were released and not used again."""
-        return int(self._state[2])
+        return len(self._free)
 
     @property
     def null_code(self) -> int | None:
@@ -115,6 +117,8 @@ class Interner:
     def drop(self, codes: Codes) -> None:
         """Count one holder less of each of ``codes``."""
         np.subtract.at(self._holders, codes, 1)
+        if self._free.withholds:
+            self._leave(np.unique(codes[self._holders[codes] == 0]).astype(np.int32))
 
     def remove(self, codes: npt.NDArray[np.int32]) -> None:
         """Remove the values of ``codes``: they are not found any more, but stay readable until released."""
@@ -126,15 +130,35 @@ class Interner:
 
     def release(self, codes: npt.NDArray[np.int32]) -> None:
         """Let new values have ``codes``, whose values were removed; frees their bytes when that is worth a copy."""
-        used = int(self._state[2])
-        if used + len(codes) > len(self._free):
-            self._free = _longer(self._free, used, 2 * (used + len(codes)))
-        self._free[used : used + len(codes)] = codes
-        self._state[2] += len(codes)
+        self._free.release(codes)
         places = self._places[codes]
         self._dead += int(np.sum(places[:, 1] - places[:, 0]))
         if self._dead > _SOME_BYTES and 2 * self._dead > self.nbytes:
-            self._compact()
+            self._compact(len(self._arena) // 2)
+
+    def shrink(self, live: int) -> bool:
+        """Give memory back if ``live`` of many codes are in use; return whether the highest ones do not exist any more.
+
+        Only at a moment at which nobody refers to a free code. What readers have of the values stays as it is.
+        """
+        if not self._free.is_worth_sorting(live) or not self._free.sort(live):
+            return False
+        self._compact(16 * _FIRST)
+        self._rebuild(max(_FIRST, 1 << max(len(self) - 1, 0).bit_length()))
+        return True
+
+    def shrink_held(self) -> None:
+        """Do as ``shrink`` does, if codes are counted: those in use have a holder, or are not removed yet."""
+        self.shrink(len(self) - len(self._free))
+
+    def remove_idle(self) -> None:
+        """Remove the values that nobody holds.
+
+        Only between two batches: the codes of a batch have no holder before its keys are entered.
+        """
+        idle = self._in_use()
+        idle[self._holders[: len(idle)] > 0] = 0
+        self._leave(np.flatnonzero(idle).astype(np.int32))
 
     def _intern(self, array: pa.Array) -> Codes:
         from dataflow.state.kernels.interning import intern_rows
@@ -147,8 +171,9 @@ class Interner:
         if len(self._fresh) < len(codes):
             self._fresh = np.empty(max(len(codes), 2 * len(self._fresh)), np.int32)
         self._state[3] = row = 0
+        self._free.prepare(len(codes))
         while True:
-            where = (self._table, self._arena, self._places, self._state, self._free, codes, self._fresh)
+            where = (self._table, self._arena, self._places, self._state, self._free.stack, codes, self._fresh)
             row = intern_rows(data, offsets, bits, first, row, *where)
             if row == len(codes):
                 return codes
@@ -159,12 +184,12 @@ class Interner:
 
         Only between two batches: the codes of a batch have no holder before its keys are entered.
         """
-        unused = len(self._places) - len(self) + int(self._state[2])
-        if unused >= values and self.nbytes + size <= len(self._arena):
-            return
-        idle = self._in_use()
-        idle[self._holders[: len(idle)] > 0] = 0
-        codes = np.flatnonzero(idle).astype(np.int32)
+        unused = len(self._places) - len(self) + len(self._free)
+        if unused < values or self.nbytes + size > len(self._arena):
+            self.remove_idle()
+
+    def _leave(self, codes: npt.NDArray[np.int32]) -> None:
+        """Remove the values of ``codes``, which nobody holds."""
         if len(codes):
             self.remove(codes)
             self.release(codes)
@@ -173,33 +198,37 @@ class Interner:
     def _in_use(self) -> npt.NDArray[np.uint8]:
         """Return for each code whether it has a value."""
         kept = np.ones(len(self), np.uint8)
-        kept[self._free[: self._state[2]]] = 0
+        for codes in self._free.parts():
+            kept[codes] = 0
         return kept
 
-    def _compact(self) -> None:
-        """Copy the values in use to another arena. Readers of the old one are not disturbed."""
+    def _compact(self, least: int) -> None:
+        """Copy the values in use to another arena of at least ``least`` bytes. Readers of the old one keep theirs."""
         from dataflow.state.kernels.interning import copy_values
 
-        arena = np.empty(max(len(self._arena) // 2, 2 * (self.nbytes - self._dead)), np.uint8)
+        arena = np.empty(max(least, 2 * (self.nbytes - self._dead)), np.uint8)
         places = np.zeros_like(self._places)
         self._state[4] = copy_values(self._arena, self._places, self._in_use(), arena, places)
         self._arena, self._places, self._dead = arena, places, 0
 
     def _grow(self, length: int) -> None:
         """Make room for one more value, of ``length`` bytes, and many after it."""
-        from dataflow.state.kernels.interning import rehash_codes
-
         used, capacity = self.nbytes, len(self._places)
         if used + length > len(self._arena):
             self._arena = _longer(self._arena, used, max(2 * len(self._arena), used + length))
         if len(self) == capacity and not self._state[2]:
-            capacity *= 4 if capacity <= 2**17 else 2
-            assert capacity <= _MAX_CODES, f"an interner numbers at most {_MAX_CODES} values"
-            self._places = _longer(self._places, len(self), capacity)
-            if self._counted:
-                self._holders = _longer(self._holders, len(self), capacity)
-            old, self._table = self._table, np.zeros(2 * capacity, np.uint64)
-            rehash_codes(old, self._arena, self._places, self._table)
+            self._rebuild(capacity * (4 if capacity <= 2**17 else 2))
+
+    def _rebuild(self, capacity: int) -> None:
+        """Continue with room for ``capacity`` codes, in other arrays."""
+        from dataflow.state.kernels.interning import rehash_codes
+
+        assert capacity <= _MAX_CODES, f"an interner numbers at most {_MAX_CODES} values"
+        self._places = _longer(self._places, len(self), capacity)
+        if self._counted:
+            self._holders = _longer(self._holders, len(self), capacity)
+        old, self._table = self._table, np.zeros(2 * capacity, np.uint64)
+        rehash_codes(old, self._arena, self._places, self._table)
 
     def values(self) -> InternedValues:
         """Return the values that have a code now, unaffected by later ones."""

@@ -54,10 +54,6 @@ class KeptBytes:
         self._word = word
         self._flag = flag
         self._dtype = dtype
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin without values; no record refers to one. What readers have of them stays as it is."""
         self._state = np.zeros(2, np.int64)  # number of values, bytes used of the arena
         self._places = np.zeros((_FEW, 2), np.int64)  # records without a value hold 0, and value 0 may not exist
         self._arena = np.empty(_FEW, np.uint8)
@@ -99,6 +95,10 @@ class KeptBytes:
         self._alive = (int(self._state[0]), int(self._state[1]))
         seen = records[:, 0] & self._flag != 0  # other records have no value; the next rebuild drops theirs
         records[:, self._word] = np.where(seen, np.arange(known, known + rows), 0)
+
+    def shrink(self, rows: CopyOnWriteRows) -> None:
+        """Give back the memory of values that no record of ``rows`` refers to. What readers have stays as it is."""
+        self._gather(rows)
 
     def _make_room(self, values: int, size: int) -> None:
         known, used = self._state.tolist()

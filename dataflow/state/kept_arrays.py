@@ -74,6 +74,10 @@ class KeptArrays:
         records[:, self._word] = np.where(present, self._append(array), 0)
         self._alive = self._count
 
+    def shrink(self, rows: CopyOnWriteRows) -> None:
+        """Give back the memory of values that no record of ``rows`` refers to. What readers have stays as it is."""
+        self._gather(rows)
+
     def _append(self, array: pa.Array) -> npt.NDArray[np.int64]:
         """Return the numbers of the rows of ``array``. Arrays are joined with others that are no longer."""
         first = self._count

@@ -68,16 +68,14 @@ class KeyIndex:
         if not len(key_schema):
             raise SchemaMismatch("keyed state needs at least one key column")
         self.schema = wide_schema(key_schema)
-        self._begin(expected)
-
-    def _begin(self, expected: int) -> None:
-        key_schema = self.schema
         capacity = max(_FIRST, 1 << (expected - 1).bit_length())
         single = len(key_schema) == 1
-        self._interners = [_interner(field, capacity if single else _FIRST, counted=not single) for field in key_schema]
+        self._interners = [
+            _interner(field, capacity if single else _FIRST, counted=not single) for field in self.schema
+        ]
         self._texts = self._interners[0] if single else None
         self._one = SlotIndex(capacity) if single and self._texts is None else None
-        self._wide = WideSlotIndex(len(key_schema) + 1, _FIRST if single else capacity)
+        self._wide = WideSlotIndex(len(self.schema) + 1, _FIRST if single else capacity)
         self._entries = EntrySlots() if _may_be_encoded(self.schema) else None
         self._dictionary: pa.Array | None = None
         self._null_slots: tuple[int, ...] = ()  # of a single column: those in use, and removed ones not yet released
@@ -85,7 +83,7 @@ class KeyIndex:
         self._fresh = np.empty(0, np.int32)
 
     def __len__(self) -> int:
-        """Return the number of slots that were ever used; some may have been removed since."""
+        """Return the number of slots that were ever used and still exist; some may have been removed since."""
         return len(self._numbered)
 
     @property
@@ -110,15 +108,23 @@ class KeyIndex:
         """The bytes of all text among the keys."""
         return sum([interner.nbytes for interner in self._interners if interner is not None])
 
-    @property
-    def is_free(self) -> bool:
-        """Whether there is no key, and no slot that waits for a reader or a checkpoint."""
-        return not self.live and self._numbered.free == len(self)
+    def shrink(self) -> bool:
+        """Give memory back if few of many slots are in use; return whether the highest ones do not exist any more.
 
-    def clear(self) -> None:
-        """Give back the memory of an index that ``is_free``. What readers have of it stays as it is."""
-        assert self.is_free, f"the index has {self.live} keys, and {self._numbered.free} of {len(self)} slots are free"
-        self._begin(0)
+        Only at a moment at which nobody refers to the slot of a removed key. What readers have stays as it is.
+        """
+        before = len(self)
+        fewer = self._numbered.shrink(self.live)
+        if fewer:
+            self._gone -= before - len(self)
+            self._dictionary = None
+        if len(self.schema) > 1:
+            for interner in self._interners:
+                if interner is not None:
+                    if fewer:
+                        interner.remove_idle()
+                    interner.shrink_held()
+        return fewer
 
     def reserve(self, keys: int) -> None:
         """Make room for ``keys`` keys at once, unless they are text. The index has had none."""

@@ -18,6 +18,7 @@ from dataflow.errors import CheckpointDamaged, SchemaMismatch
 from dataflow.state.changes import Changes
 from dataflow.state.columns import WordColumns
 from dataflow.state.copy_on_write import Readers, Reading, RecordRows, Rows
+from dataflow.state.free_numbers import FreeNumbers
 from dataflow.state.index import MAX_SLOTS, Slots
 from dataflow.state.keyed import KnownKeys
 from dataflow.state.parts import LIVE, check_columns, in_order, marked, stored_numbers
@@ -36,33 +37,6 @@ WORDS = 3
 _LEAST = -(2**63)
 
 
-class _Unused:
-    """The numbers of rows that do not exist."""
-
-    def __init__(self) -> None:
-        self.end = 0  # numbers below it were used
-        self._free: list[Slots] = []
-
-    def take(self, count: int) -> Slots:
-        """Return ``count`` numbers, free ones first."""
-        taken: list[Slots] = []
-        while count and self._free:
-            numbers = self._free.pop()
-            taken.append(numbers[:count])
-            if len(numbers) > count:
-                self._free.append(numbers[count:])
-            count -= len(taken[-1])
-        if self.end + count > MAX_SLOTS:
-            raise OverflowError(f"one subtask keeps at most {MAX_SLOTS:,} rows; use more subtasks")
-        taken.append(np.arange(self.end, self.end + count, dtype=np.int32))
-        self.end += count
-        return np.concatenate(taken)
-
-    def release(self, numbers: Slots) -> None:
-        if len(numbers):
-            self._free.append(numbers)
-
-
 class KeyedRows:
     """The rows of one operator's keys. Slots are those of the keys."""
 
@@ -76,8 +50,8 @@ class KeyedRows:
         self.columns = WordColumns(schema, WORDS)
         self.records = RecordRows(self.columns.template)
         self.columns.attach(self.records, readers)
-        self._unused = unused = _Unused()
-        self.changes = Changes(lambda numbers: readers.defer(lambda: unused.release(numbers)))
+        self._free = free = FreeNumbers(np.zeros(3, np.int64))
+        self.changes = Changes(lambda numbers: readers.defer(lambda: free.release(numbers)))
         self._runs = Runs()
         self._ranges = TimeRanges()
         self._sequence = 0
@@ -85,8 +59,8 @@ class KeyedRows:
 
     @property
     def count(self) -> int:
-        """The number of rows' numbers ever used."""
-        return self._unused.end
+        """The number of rows' numbers that were ever used and still exist."""
+        return self._free.used
 
     def counts(self, slots: Slots) -> Numbers:
         """Return the number of rows of each slot."""
@@ -147,6 +121,19 @@ class KeyedRows:
     def drop(self, slots: Slots) -> None:
         """Remove all rows of ``slots``, each once."""
         self._drop(self._runs.take_all(slots))
+
+    def shrink(self, slots: int | None) -> None:
+        """Give memory back, if few of many rows exist, or if keys have only ``slots`` slots now; None: as before.
+
+        Only at a moment at which nobody refers to rows that were removed.
+        """
+        fewer = self._free.is_worth_sorting(self.live) and self._free.sort(self.live)
+        if fewer:
+            self.records.shrink(self.count)
+            self.changes.shrink(self.count)
+            self.columns.shrink()
+        if fewer or slots is not None:
+            self._runs.shrink(slots)
 
     def freeze(self, checkpoint: int, since: int | None, known: KnownKeys, reading: Reading) -> pa.RecordBatchReader:
         """Return the rows of this moment, or those that were added or removed since checkpoint ``since``."""
@@ -221,7 +208,9 @@ class KeyedRows:
 
     def _enter(self, slots: Slots, times: Numbers, sequences: Numbers) -> Slots:
         """Return the numbers of new rows, whose columns are still to be written."""
-        numbers = self._unused.take(len(slots))
+        numbers = self._free.take(len(slots))
+        if self.count > MAX_SLOTS:
+            raise OverflowError(f"one subtask keeps at most {MAX_SLOTS:,} rows; use more subtasks")
         self.records.grow(self.count)
         self.changes.note_new(numbers, len(self.records.rows))
         self._change(numbers)

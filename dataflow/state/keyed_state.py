@@ -46,8 +46,6 @@ from dataflow.state.ttl import Ttl
 __all__ = ["KeyedState", "Times", "Ttl"]
 
 _LEAST = -(2**63)
-_MANY = 1 << 16
-"""Slots whose memory is given back when the last key has gone."""
 
 
 class KeyedState:
@@ -170,7 +168,7 @@ class KeyedState:
         >>> state.visible(np.array([0, -1], np.int32)).tolist()
         [True, False]
         """
-        return self._values.visible(maybe_absent(slots, len(self._index)), now)
+        return self._values.visible(self._maybe_absent(slots), now)
 
     def insert(
         self, keys: Sequence[pa.Array], now: Times = 0, stamps: Times = 0
@@ -250,7 +248,7 @@ class KeyedState:
         >>> state.find([pa.array([1, 2])]).tolist(), state.live
         ([-1, 1], 1)
         """
-        slots = of_keys(slots, len(self._index))
+        slots = of_keys(self._maybe_absent(slots))
         slots = slots[self._in_use(slots)]
         if len(slots):
             if self._timers is not None:
@@ -288,7 +286,7 @@ class KeyedState:
         """
         from dataflow.state.kernels.copy_on_write import copy_rows
 
-        slots, rows = maybe_absent(slots, len(self._index)), self._values.records.rows
+        slots, rows = self._maybe_absent(slots), self._values.records.rows
         records = np.empty((len(slots), rows.shape[1]), np.int64)
         copy_rows(rows, np.maximum(slots, 0), records)
         records[slots < 0, 0] = 0
@@ -373,7 +371,7 @@ class KeyedState:
         >>> state.read_rows(numbers[1:])["x"].to_pylist()
         [20]
         """
-        slots = maybe_absent(slots, len(self._index))
+        slots = self._maybe_absent(slots)
         low, high = row_times(low, len(slots), "low"), row_times(high, len(slots), "high")
         return self._row_store.between(slots, low, high)
 
@@ -426,7 +424,7 @@ class KeyedState:
         """Remove rows as ``drop_before`` does, and return their numbers, which the next ``append`` may use again."""
         time = one_time(time, "time")
         self._settle()
-        taken, had = self._row_store.take_before(time, None if slots is None else of_keys(slots, len(self._index)))
+        taken, had = self._row_store.take_before(time, None if slots is None else of_keys(self._maybe_absent(slots)))
         if self._has_only_rows:
             self._drop_values(had[self._row_store.counts(had) == 0])
         return taken
@@ -471,7 +469,7 @@ class KeyedState:
         True
         """
         _check_domain(domain)
-        slots = maybe_absent(slots, len(self._index))
+        slots = self._maybe_absent(slots)
         dues = one_a_row(dues, len(slots), "dues")
         if self._timers is not None:
             slots = self._timers.cancel(slots, dues, domain)
@@ -654,6 +652,9 @@ class KeyedState:
         kept = self._index.find(self._index.keys(range(len(self._index)))) if len(self._index) else records[:0, 0]
         present = kept == np.arange(len(self._index))
         assert int(present.sum()) == self._index.live, f"{present.sum()} keys are found, counted {self._index.live}"
+        self._values.changes.validate(len(self._index))
+        for part in self._parts().values():
+            part.changes.validate(part.count)
         with_value = records[:, 0] < 0
         assert not (with_value & ~present).any(), "a removed key has a value"
         bare = np.flatnonzero(present & ~with_value).astype(np.int32)
@@ -686,6 +687,10 @@ class KeyedState:
         if self._timers is not None and not found.all():
             found |= self._timers.pending(slots) | np.isin(slots, self._fired)
         return found
+
+    def _maybe_absent(self, slots: Slots) -> Slots:
+        """Return ``slots`` as int32 memory, -1 for those that do not exist any more."""
+        return maybe_absent(slots, len(self._index), self._values.most)
 
     def _of_keys(self, slots: Slots) -> Slots:
         """Return ``slots`` as int32 memory. Raises: ValueError unless each belongs to a key."""
@@ -742,18 +747,11 @@ class KeyedState:
         """Do what waited for a moment at which no caller has slots that are valid."""
         self._readers.settle()
         self._drop_fired()
-        if len(self._index) > _MANY and self._index.is_free:
-            self._give_back()
-
-    def _give_back(self) -> None:
-        """Begin with small tables again, after the last of many keys has gone."""
-        self._values.clear_tables()
-        if isinstance(self._columns, WordColumns):
-            self._columns.clear()
+        slots = len(self._index) if self._values.shrink() else None
         if self._rows is not None:
-            self._rows = KeyedRows(self._index.schema, self._rows.schema, self._readers)
+            self._rows.shrink(slots)
         if self._timers is not None:
-            self._timers = Timers(self._index.schema, self._readers)
+            self._timers.shrink(slots)
 
     def _drop_fired(self) -> None:
         """Remove the keys of the last ``due`` that have neither a value nor a timer any more."""

@@ -43,6 +43,7 @@ class KeyedValues:
         records: a record for each slot.
         changes: what changed since the last checkpoint.
         stored: the columns of a checkpoint.
+        most: the most slots that there were before some of them ceased to exist; 0: none did.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class KeyedValues:
         columns.attach(self.records, readers)
         self.changes = Changes(partial(_release, readers, self.index))
         self._sweep = 0
+        self.most = 0
         stamp = [] if ttl is None else [pa.field(STAMP, pa.int64())]
         self.stored = pa.schema([*self.index.schema, *columns.stored, *stamp, pa.field(LIVE, pa.bool_())])
 
@@ -143,12 +145,16 @@ class KeyedValues:
         self.index.remove(slots)
         self.changes.remove(slots)
 
-    def clear_tables(self) -> None:
-        """Give back the memory of keys and records, of which none is left; the next checkpoint is a base."""
-        self.index.clear()
-        self.records.clear()
-        self.changes.give_up()
-        self._sweep = 0
+    def shrink(self) -> bool:
+        """Give memory back if few of many slots are in use; return whether the highest ones do not exist any more."""
+        slots = len(self.index)
+        if not self.index.shrink():
+            return False
+        self.most = max(self.most, slots)
+        self.records.shrink(len(self.index))
+        self.changes.shrink(len(self.index))
+        self.columns.shrink()
+        return True
 
     def freeze(self, checkpoint: int, since: int | None, reading: Reading) -> tuple[pa.RecordBatchReader, Delta | None]:
         """Return the rows of a checkpoint, and what they are of: all keys (None), or those that changed."""

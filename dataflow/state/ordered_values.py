@@ -39,6 +39,7 @@ from dataflow.errors import CheckpointDamaged
 from dataflow.state.arrays import words
 from dataflow.state.columns import PIECE_BYTES, Store
 from dataflow.state.copy_on_write import Readers, Reading, Rows
+from dataflow.state.free_numbers import MANY, FreeNumbers
 from dataflow.state.index import Slots
 from dataflow.state.interning import InternedValues, Interner
 from dataflow.state.order_words import NO_TEXT, OrderColumn, order_columns
@@ -105,6 +106,11 @@ class OrderedValues:
         from dataflow.state.kernels.ordered_values import add_values
 
         self._readers.settle()
+        fewer = self._table.shrink(len(places))
+        if self._interner is not None:
+            if fewer:
+                self._interner.remove_idle()
+            self._interner.shrink_held()
         values, nulls = self._encoded(columns)
         rows, interned = len(places), self._interned()
         weights = np.ascontiguousarray(weights, np.int64)
@@ -260,19 +266,43 @@ _NO_CODES: Numbers = np.empty(0, np.int64)
 
 
 class _Table:
-    """The nodes, in one array that only grows, and a stack of free ones."""
+    """The nodes, in one array, and a stack of free ones, to which kernels add others."""
 
     def __init__(self, width: int) -> None:
         self.nodes: Rows = np.zeros((_NODES, width), np.int64)
         self.free: Nodes = np.empty(_NODES, np.int32)
         self.state = np.array([1, 0, 0, 0, 0], np.int64)  # see the kernels
+        self._changes = 0  # since the free nodes were last sorted
 
     def reserve(self, count: int) -> None:
         """Make room for ``count`` more nodes. Views keep the old array, in which their nodes do not change."""
         used, free = int(self.state[0]), int(self.state[_FREE])
         if len(self.nodes) - used + free >= count:
             return
-        nodes = np.zeros((max(2 * len(self.nodes), used + count), self.nodes.shape[1]), np.int64)
+        self._rebuild(max(2 * len(self.nodes), used + count))
+
+    def shrink(self, changes: int) -> bool:
+        """Give memory back if few of many nodes are in use, and no high one; return whether it was so.
+
+        Args:
+            changes: the number of values that are about to change. There is no other try before enough have.
+        """
+        self._changes += changes
+        used = int(self.state[0])
+        live = used - int(self.state[_FREE])
+        if used <= MANY or 4 * live > used or 4 * self._changes < used:
+            return False
+        self._changes, free = 0, FreeNumbers(self.state, self.free)
+        fewer = free.sort(live)
+        free.prepare(used)  # nodes are not withheld: kernels free them, too
+        self.free = free.stack
+        self._rebuild(max(_NODES, int(self.state[0])) if fewer else len(self.nodes))
+        return fewer
+
+    def _rebuild(self, capacity: int) -> None:
+        """Continue with room for ``capacity`` nodes, in other arrays."""
+        used, free = int(self.state[0]), int(self.state[_FREE])
+        nodes = np.zeros((capacity, self.nodes.shape[1]), np.int64)
         nodes[:used] = self.nodes[:used]
         stack = np.empty(len(nodes), np.int32)
         stack[:free] = self.free[:free]

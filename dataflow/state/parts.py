@@ -67,7 +67,7 @@ def _newest(rows: pa.Table, keys: int) -> pa.Table:
     return rows.filter(rows.column(rows.num_columns - 1)).remove_column(rows.num_columns - 1)
 
 
-def is_base(table: pa.Table) -> bool:
+def is_base(table: pa.Table | pa.RecordBatchReader) -> bool:
     """Return whether the rows of a stored table are a base."""
     return (table.schema.metadata or {}).get(_PART) == _BASE
 

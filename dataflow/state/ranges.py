@@ -90,7 +90,8 @@ class _Range:
 class TimeRanges:
     """The entries (time, sequence number, number) of one table of records, which is passed to each call.
 
-    An entry has no effect any more when the record of its number does not exist, or has another sequence number.
+    An entry has no effect any more when the record of its number does not exist, or has another sequence number. Of
+    several calls, a later one may pass fewer records, of which the last one never exists.
     """
 
     def __init__(self) -> None:
@@ -229,5 +230,7 @@ class TimeRanges:
 
 
 def _is_alive(rows: Numbers, records: Numbers) -> npt.NDArray[np.bool_]:
-    alive: npt.NDArray[np.bool_] = (records[rows[:, 2], 0] < 0) & (records[rows[:, 2], SEQUENCE] == rows[:, 1])
+    numbers = np.minimum(rows[:, 2], len(records) - 1)  # there may be fewer records by now
+    found = records[numbers]
+    alive: npt.NDArray[np.bool_] = (found[:, 0] < 0) & (found[:, SEQUENCE] == rows[:, 1])
     return alive

@@ -111,6 +111,12 @@ class Runs:
 
         sweep_runs(slots, self._runs, self._arena, records, self._free)
 
+    def shrink(self, slots: int | None) -> None:
+        """Give memory back; slots from ``slots`` on have no entries any more (None: all slots may have some)."""
+        if slots is not None:
+            self._runs = self._runs[: max(_FEW, slots)].copy()
+        self._make_room(0, needed=True)
+
     def validate(self) -> Slots:
         """Check that blocks do not overlap and times ascend; return the numbers of all entries."""
         held = np.zeros(len(self._arena), np.int64)

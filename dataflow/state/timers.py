@@ -26,6 +26,7 @@ __all__ = ["TimeDomain", "Timers"]
 Numbers = npt.NDArray[np.int64]
 
 _LEAST = -(2**63)
+_FEW = 512
 
 DUE, DOMAIN = 3, 4
 """The words of a timer's record, after its sequence number and its key's slot."""
@@ -58,13 +59,13 @@ class Timers:
         self.changes = Changes(lambda timers: readers.defer(lambda: index.release(timers)))
         self._ranges = {domain: TimeRanges() for domain in TimeDomain}
         self._sequence = 0
-        self._heads: Slots = np.full(512, -1, np.int32)  # of each slot its last timer, -1: none
-        self._links: Slots = np.empty((512, 2), np.int32)  # of each timer the one before and after it in its slot
+        self._heads: Slots = np.full(_FEW, -1, np.int32)  # of each slot its last timer, -1: none
+        self._links: Slots = np.empty((_FEW, 2), np.int32)  # of each timer the one before and after it in its slot
         self.live = 0
 
     @property
     def count(self) -> int:
-        """The number of timers' numbers ever used."""
+        """The number of timers' numbers that were ever used and still exist."""
         return len(self._index)
 
     def pending(self, slots: Slots) -> npt.NDArray[np.bool_]:
@@ -121,6 +122,18 @@ class Timers:
     def next_due(self, domain: TimeDomain) -> int | None:
         """Return the earliest due time of a domain, or None if it has no timer."""
         return self._ranges[domain].first(self.records.rows)
+
+    def shrink(self, slots: int | None) -> None:
+        """Give memory back, if few of many timers exist, or if keys have only ``slots`` slots now; None: as before.
+
+        Slots that do not exist any more have no timers.
+        """
+        if slots is not None:
+            self._heads = self._heads[: max(_FEW, slots)].copy()
+        if self._index.shrink(self.live):
+            self.records.shrink(self.count)
+            self.changes.shrink(self.count)
+            self._links = self._links[: max(_FEW, self.count)].copy()
 
     def freeze(self, checkpoint: int, since: int | None, known: KnownKeys, reading: Reading) -> pa.RecordBatchReader:
         """Return the timers of this moment, or those that were registered or removed since checkpoint ``since``."""

@@ -332,6 +332,13 @@ class Records:
         for step in self._layout.steps:
             step.forget(self._records.rows, slots, self._readers)
 
+    def shrink(self) -> None:
+        """Give memory back: there are far fewer records now."""
+        self._touched = self.touched.copy()
+        self._make_touched()
+        for step in self._layout.steps:
+            step.shrink(self._records)
+
     def _make_room(self, known: int) -> None:
         self._records.grow(known)
         self._make_touched()

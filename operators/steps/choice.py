@@ -218,6 +218,11 @@ class Choice(Fold):
             for column, array in zip(self.columns, values, strict=True):
                 column.fold(rows, chosen_slots[:count], chosen_rows[:count], array)
 
+    def shrink(self, rows: CopyOnWriteRows) -> None:
+        for column in self.columns:
+            if column.kept is not None:
+                column.kept.shrink(rows)
+
     def merge(self, records: Rows, slots: Slots, partials: Rows) -> None:
         from operators.kernels.choice import merge_choice
 

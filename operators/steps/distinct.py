@@ -23,6 +23,8 @@ from operators.steps.step import Step, StepPlace, read_word
 
 __all__ = ["CountDistinct"]
 
+_FEW = 512
+
 
 class CountDistinct(Step):
     """The number of different values; the words of a record are this number and its newest pair, or -1."""
@@ -38,9 +40,11 @@ class CountDistinct(Step):
         if self._interner is not None:
             self.kernels = (*self.kernels, "dataflow.state.kernels.interning")
         self._pairs = WideSlotIndex(2)
-        self._before: Slots = np.empty(512, np.int32)
+        self._live = 0  # pairs of keys that are not deleted
+        self._before: Slots = np.empty(_FEW, np.int32)
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
+        self.shrink(rows)
         (array,) = inputs
         if array.null_count:
             present = array.is_valid()
@@ -55,6 +59,7 @@ class CountDistinct(Step):
         pairs[0] = slots
         pairs[1] = canonical_words(values) if self._interner is None else self._interner.codes(values)
         numbers, new = self._pairs.lookup(pairs), self._pairs.fresh
+        self._live += len(new)
         if len(self._pairs) > len(self._before):
             before = np.empty(2 * len(self._pairs), np.int32)
             before[: len(self._before)] = self._before
@@ -70,12 +75,22 @@ class CountDistinct(Step):
         numbers, _ = _listed(records[slots], self.place.word, self._before)
         if len(numbers):
             self._pairs.remove(numbers)
+            self._live -= len(numbers)
             readers.defer(lambda: self._release(numbers))
 
     def _release(self, numbers: Slots) -> None:
         if self._interner is not None:
             self._interner.drop(self._pairs.words[numbers, 1])
         self._pairs.release(numbers)
+
+    def shrink(self, rows: CopyOnWriteRows) -> None:
+        fewer = self._pairs.shrink(self._live)
+        if fewer:
+            self._before = self._before[: max(_FEW, len(self._pairs))].copy()
+        if self._interner is not None:
+            if fewer:
+                self._interner.remove_idle()
+            self._interner.shrink_held()
 
     def stored(self) -> list[pa.Field]:
         return [pa.field(f"{self.name}.values", pa.large_list(self._type))]

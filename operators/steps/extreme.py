@@ -39,6 +39,9 @@ class BytesExtreme(Step):
         fold_bytes(rows.rows, slots, data, offsets, *validity(array), *self._kept.memory(), *what)
         self._kept.settle(rows, slots, array)
 
+    def shrink(self, rows: CopyOnWriteRows) -> None:
+        self._kept.shrink(rows)
+
     def read(self, records: Rows, always: int) -> pa.Array:
         return self._kept.values().read(records, seen(self.place.flag, records, always))
 

@@ -54,6 +54,9 @@ class PythonStep(Step):
         """Return the states of ``records``, for ``join``; null where there is none."""
         return self._kept.values().read(records)
 
+    def shrink(self, rows: CopyOnWriteRows) -> None:
+        self._kept.shrink(rows)
+
     def read(self, records: Rows, always: int) -> pa.Array:
         states, finish = self.states(records), self._functions.finish
         if finish is None:

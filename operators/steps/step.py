@@ -72,6 +72,9 @@ class Fold(ABC):
         Use ``readers.defer`` for what a snapshot may still read.
         """
 
+    def shrink(self, rows: CopyOnWriteRows) -> None:
+        """Give back memory that no record of ``rows`` refers to, because there are far fewer now; by default, none."""
+
 
 class Step(Fold):
     """One aggregate: a fold and its result column. Its words of a record begin at ``place.word``."""

@@ -177,7 +177,9 @@ class Cells(ABC):
 
     def existing(self, slots: Slots) -> Slots:
         """Return those of ``slots`` that were not deleted since rows were last entered."""
-        return slots[self.state.records[slots, 0] < 0]
+        records = self.state.records
+        slots = slots[slots < len(records)]
+        return slots[records[slots, 0] < 0]
 
     def look(self, slots: Slots) -> tuple[Numbers, npt.NDArray[np.bool_]]:
         """Return the last time of each cell, and whether it is joined to the one after it."""

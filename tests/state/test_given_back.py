@@ -8,11 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dataflow.state import keyed_state
 from dataflow.state.keyed_state import KeyedState, Ttl
-from tests.state.test_keyed_state import KEYS, SHAPES, CalmRun, run
+from tests.state.test_keyed_state import KEYS, SHAPES, Run, run
 
 X = pa.schema({"x": pa.int64(), "t": pa.string()})
+BURSTS = {
+    "int64": pa.schema({"k": pa.int64()}),
+    "text": pa.schema({"k": pa.string()}),
+    "two columns": pa.schema({"a": pa.int64(), "b": pa.string()}),
+}
 
 
 def state(type_: pa.DataType) -> KeyedState:
@@ -74,29 +78,115 @@ def test_a_checkpoint_that_is_read_later_has_the_state_before_its_memory_was_giv
     held.validate()
 
 
+@pytest.mark.parametrize("ttl", [None, 5])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", KEYS)
 def test_random_operations_agree_with_the_model_if_memory_is_given_back(
-    monkeypatch: pytest.MonkeyPatch, kind: str, shape: str
+    monkeypatch: pytest.MonkeyPatch, kind: str, shape: str, ttl: int | None
 ) -> None:
-    given: list[KeyedState] = []
-    give_back = KeyedState._give_back
-    monkeypatch.setattr(keyed_state, "_MANY", 1)
+    monkeypatch.setattr("dataflow.state.free_numbers.MANY", 1)
     monkeypatch.setattr("dataflow.state.changes._FEW", 2)
-    monkeypatch.setattr(KeyedState, "_give_back", lambda one: (given.append(one), give_back(one)))
-    for seed in (1, 2):
-        run(kind, 5, seed, 150, shape, Leaving)
-    assert given, "no state was ever empty"
+    run(kind, ttl, 1, 120, shape, Leaving)
 
 
-class Leaving(CalmRun):
-    """Now and then all keys are deleted."""
+@pytest.mark.soak
+@pytest.mark.parametrize("ttl", [None, 5, 30])
+@pytest.mark.parametrize("kind", KEYS)
+def test_many_random_operations_agree_with_the_model_if_memory_is_given_back(
+    monkeypatch: pytest.MonkeyPatch, kind: str, ttl: int | None
+) -> None:
+    monkeypatch.setattr("dataflow.state.free_numbers.MANY", 1)
+    monkeypatch.setattr("dataflow.state.changes._FEW", 2)
+    for shape in SHAPES:
+        for seed in range(100, 120):
+            run(kind, ttl, seed, 300, shape, Leaving)
+
+
+@pytest.mark.parametrize("survivors", ["first", "last"])
+@pytest.mark.parametrize("kind", BURSTS)
+def test_memory_follows_the_live_keys_after_a_burst(kind: str, survivors: str) -> None:
+    """Keys with the highest slots keep the memory while they live, and no longer."""
+    schema, count, few = BURSTS[kind], 200_000, 1_000
+
+    def keys(low: int, high: int) -> list[pa.Array]:
+        return [pa.array(np.arange(low, high)).cast(type_) for type_ in schema.types]
+
+    def live_on(held: KeyedState) -> None:
+        """Let few keys come and go, as many as live at a time."""
+        for step in range(1, 30):
+            held.insert(keys(10**6 + step * few, 10**6 + (step + 1) * few), 10 * step, 10 * step)
+            held.expire(10 * step, 10**6)
+
+    first = KeyedState(schema, X, ttl=Ttl(10))
+    live_on(first)
+    tracemalloc.start()
+    try:
+        before, held = memory(), KeyedState(schema, X, ttl=Ttl(10))
+        for start in range(0, count, 10_000):
+            slots, _ = held.insert(keys(start, start + 10_000), 0, 0)
+            numbers = pa.array(np.arange(10_000))
+            held.write(slots, pa.record_batch({"x": numbers, "t": numbers.cast(pa.string())}))
+        full = memory() - before
+        stay = keys(0, few) if survivors == "first" else keys(count - few, count)
+        held.insert(stay, 5, 5)
+        held.expire(10, 10**6)
+        assert held.live == few
+        live_on(held)
+        assert memory() - before < full // 20
+        assert len(held.records) < 4 * few
+    finally:
+        tracemalloc.stop()
+    held.validate()
+
+
+def test_slots_that_do_not_exist_any_more_are_those_of_keys_that_are_gone() -> None:
+    held = state(pa.int64())
+    fill(held, pa.int64(), 70_000, time=0)
+    held.delete(np.arange(10, 70_000))
+    held.insert([pa.array([0])], 1, 1)
+    assert len(held.records) == 10
+    gone = np.array([60_000, -1, 3], np.int32)
+    held.delete(gone)
+    held.cancel_timers(gone, np.zeros(3, np.int64))
+    assert held.drop_before(0, gone) == 0
+    assert held.visible(gone).tolist() == [False, False, False]
+    assert held.read(gone)["x"].to_pylist() == [None, None, None]
+    with pytest.raises(ValueError, match="slot 60000 does not exist, there are 10: fetch slots with find or insert"):
+        held.touch(gone[:1])
+    assert held.live == 9
+    held.validate()
+
+
+def test_entries_of_rows_and_timers_that_do_not_exist_any_more_are_skipped() -> None:
+    """A third of the entries of each range of times is of removed rows, whose numbers are beyond the table."""
+    held, count, few = state(pa.int64()), 100_000, 10_000
+    slots, _ = held.insert([pa.array(np.arange(count))], 0, 0)
+    slots = slots.copy()
+    times = np.where(slots < few, slots, np.where(slots < few + few // 2, 2 * (slots - few), 10**6))
+    held.append(slots, times, pa.record_batch({"r": pa.array(times)}))
+    held.set_timers(slots, times)
+    held.delete(slots[few:])
+    held.insert([pa.array([0])], 1, 1)
+    assert len(held.row_records) < 2 * few
+    held.validate()
+    assert held.due(few // 2 - 1, limit=few)[0].tolist() == list(range(few // 2))
+    assert held.next_due() == few // 2
+    assert held.drop_before(few // 2) == few // 2
+    held.validate()
+
+
+class Leaving(Run):
+    """Now and then most keys are deleted, or all."""
+
+    largest = 40
 
     def advance(self) -> None:
         super().advance()
-        if self.rng.random() < 0.3:
-            for stored in self.stored.values():
-                stored.read()
-            self.state.delete(np.arange(len(self.state.records)))
-            for key in {*self.model.values, *[timer[0] for timer in self.model.timers]}:
+        if self.rng.random() < 0.5:
+            stay = {key for key in self.model.values if self.rng.random() < self.rng.choice([0, 0.1])}
+            slots = np.flatnonzero(self.state._in_use(np.arange(len(self.state.records)))).astype(np.int32)
+            keys = self.key_list(self.state.keys(slots))
+            gone = np.array([key not in stay for key in keys], bool)
+            self.state.delete(slots[gone])
+            for key in {*self.model.values, *[timer[0] for timer in self.model.timers]} - stay:
                 self.model.delete(key)

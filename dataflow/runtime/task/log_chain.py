@@ -22,6 +22,7 @@ import pyarrow as pa
 from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.operator import Snapshot
 from dataflow.errors import ContractViolation
+from dataflow.state.parts import is_base
 from dataflow.store.manifest import LOG, Manifest, PartHandle
 
 __all__ = ["LogChain"]
@@ -78,7 +79,7 @@ class LogChain:
             since: the newest durable checkpoint, which is no savepoint; 0: write a base.
 
         Returns: the states with frozen logs, each a sequence of one mapping from table names to readers; and the older
-        objects that come before them, none for a base.
+        objects that come before them, none for a base. Keyed state writes a base, too, if too much was deleted.
 
         Raises: the errors of ``freeze`` and ``durable``, with the operator as a note.
         """
@@ -98,7 +99,8 @@ class LogChain:
             self._durable = since
         if log.needs_base:
             return _frozen(states, checkpoint, None), ()
-        return _frozen(states, checkpoint, since), log.objects
+        frozen = _frozen(states, checkpoint, since)
+        return frozen, () if _are_bases(frozen) else log.objects
 
     def add(self, checkpoint: int, states: Mapping[str, Snapshot], objects: Sequence[PartHandle]) -> None:
         """Add the objects of a checkpoint, all of them durable."""
@@ -128,6 +130,17 @@ def _frozen(states: Mapping[str, Snapshot], checkpoint: int, since: int | None) 
         with _naming(operator, name):
             logs[operator][name] = (_checked(incremental.freeze(checkpoint, since)),)
     return {operator: replace(state, logs=logs[operator]) for operator, state in states.items()}
+
+
+def _are_bases(states: Mapping[str, Snapshot]) -> bool:
+    """Return whether every table of the frozen logs says that it has the whole state."""
+    for state in states.values():
+        for log in state.logs.values():
+            assert not isinstance(log, Incremental), "a log is not frozen"
+            for tables in log:
+                if not tables or not all([is_base(table) for table in tables.values()]):
+                    return False
+    return True
 
 
 @contextmanager

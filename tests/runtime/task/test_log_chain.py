@@ -18,6 +18,7 @@ from dataflow.runtime.task.messages import Acknowledged, Declined, Mailbox, Task
 from dataflow.runtime.task.part_writer import PartWriter
 from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.services import Services
+from dataflow.state.keyed_state import KeyedState
 from dataflow.store.files import Content
 from dataflow.store.manifest import LOG, STATE, PartHandle
 from dataflow.store.memory import MemoryStore
@@ -149,6 +150,25 @@ def test_a_base_replaces_deltas_that_have_passed_half_of_it() -> None:
     assert n > 3
     assert places(rig.take(n + 1, n, 1)) == [(STATE, 0), (LOG, 0)]
     assert rig.log.calls[-2:] == [n, (n + 1, None)]
+
+
+def test_a_base_that_keyed_state_writes_by_itself_is_not_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dataflow.state.changes._FEW", 2)
+    state, chain = KeyedState(X, pa.schema({})), LogChain()
+    live = {"op": Snapshot({}, logs={"state": state})}
+    slots, _ = state.insert([pa.array(range(100))])
+
+    def take(checkpoint: int, since: int) -> tuple[int, ...]:
+        states, before = chain.freeze(live, checkpoint, since)
+        chain.add(checkpoint, states, [*before, PartHandle("t[0]", "log", 1 if before else 1000, "", part=LOG)])
+        return tuple(part.checkpoint for part in before)
+
+    assert take(1, 0) == ()
+    state.delete(slots[:99])
+    assert take(2, 1) == ()
+    state.insert([pa.array([1000])])
+    assert take(3, 2) == (2,)
+    assert take(4, 3) == (2, 3)
 
 
 def test_a_list_of_deltas_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
