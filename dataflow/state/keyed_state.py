@@ -386,7 +386,7 @@ class KeyedState:
         >>> state.first_rows(slots, np.array([2, 3])).tolist() == [numbers[0], -1]
         True
         """
-        slots = maybe_absent(slots, len(self._index))
+        slots = self._maybe_absent(slots)
         return self._row_store.first(slots, one_a_row(times, len(slots), "times"))
 
     def read_rows(self, numbers: Slots, *names: str) -> pa.RecordBatch:

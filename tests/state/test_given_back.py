@@ -162,7 +162,7 @@ def test_entries_of_rows_and_timers_that_do_not_exist_any_more_are_skipped() -> 
     held, count, few = state(pa.int64()), 100_000, 10_000
     slots, _ = held.insert([pa.array(np.arange(count))], 0, 0)
     slots = slots.copy()
-    times = np.where(slots < few, slots, np.where(slots < few + few // 2, 2 * (slots - few), 10**6))
+    times = np.where(slots < few, slots, np.where(slots < few + few // 2, 2 * (slots - few), 10**6)).astype(np.int64)
     held.append(slots, times, pa.record_batch({"r": pa.array(times)}))
     held.set_timers(slots, times)
     held.delete(slots[few:])
