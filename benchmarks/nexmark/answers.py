@@ -61,7 +61,7 @@ def written_answer(query: str, folder: Path) -> pa.Table:
         if "change" not in files.columns:
             return _defined(query, files.to_arrow_table())
         rows = files.aggregate("* exclude change, sum(change)::bigint as times").filter("times <> 0")
-        if excess := rows.filter("times < 0").fetchone():
+        if excess := rows.filter("times < 0").limit(1).fetchall():
             raise ValueError(f"{query}: the changes take back a row that they did not add: {excess}")
         return rows.project("* exclude times, unnest(range(times)) as copy").project("* exclude copy").to_arrow_table()
 
