@@ -3,27 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pyarrow as pa
 
 import dataflow as flow
 import operators as op
 from benchmarks.nexmark.events import Sources
-from benchmarks.nexmark.queries import QUERIES
+from benchmarks.nexmark.queries import PARTITIONS, QUERIES
 
-__all__ = ["add_queries", "answer", "difference"]
+__all__ = ["add_queries", "answer", "difference", "write_queries", "written_answer"]
 
 
-def add_queries(sources: Sources, queries: Iterable[str]) -> None:
-    """Add queries, each with a sink of its name that keeps the rows, or the net rows of signed changes."""
+def add_queries(sources: Sources, queries: Iterable[str], folder: Path) -> None:
+    """Add queries, each with a sink of its name that keeps the rows, or the net rows of signed changes.
+
+    The answer of a query with ``PARTITIONS`` is written to files in a folder of its name below ``folder``.
+    """
     for name in queries:
-        stream = sources.answer(QUERIES[name])
-        stream.sink(op.collect(net=stream.changes == "signed"), name=name)
+        if name in PARTITIONS:
+            write_queries(sources, [name], folder)
+        else:
+            stream = sources.answer(QUERIES[name])
+            stream.sink(op.collect(net=stream.changes == "signed"), name=name)
 
 
-def answer(query: str, result: flow.RunResult) -> pa.Table:
-    """Return the part of an answer that is defined: of q12 the bids of each bidder, of other queries all rows."""
-    table = result.table(query)
+def write_queries(sources: Sources, queries: Iterable[str], folder: Path) -> None:
+    """Add queries, each with a sink of its name that writes Parquet files to a folder of this name."""
+    for name in queries:
+        sink = op.write_parquet(folder / name, partition_by=PARTITIONS.get(name))
+        sources.answer(QUERIES[name]).sink(sink, name=name)
+
+
+def answer(query: str, result: flow.RunResult, folder: Path) -> pa.Table:
+    """Return the part of an answer that is defined: of q12 the bids of each bidder, of other queries all rows.
+
+    Args:
+        query: the name of a query.
+        result: the result of a run with the sinks of ``add_queries``.
+        folder: where that function was told to write files.
+    """
+    return written_answer(query, folder) if query in PARTITIONS else _defined(query, result.table(query))
+
+
+def written_answer(query: str, folder: Path) -> pa.Table:
+    """Return the part of an answer that is defined, from files, as DuckDB reads them: of signed changes the net.
+
+    Raises: ValueError for a row that was taken back more often than it was added.
+    """
+    import duckdb
+
+    with duckdb.connect() as connection:
+        files = connection.sql(
+            "from read_parquet(?, hive_partitioning = ?, hive_types_autocast = false)",
+            params=[f"{folder / query}/**/*.parquet", query in PARTITIONS],
+        )
+        if "change" not in files.columns:
+            return _defined(query, files.to_arrow_table())
+        rows = files.aggregate("* exclude change, sum(change)::bigint as times").filter("times <> 0")
+        if excess := rows.filter("times < 0").limit(1).fetchall():
+            raise ValueError(f"{query}: the changes take back a row that they did not add: {excess}")
+        return rows.project("* exclude times, unnest(range(times)) as copy").project("* exclude copy").to_arrow_table()
+
+
+def _defined(query: str, table: pa.Table) -> pa.Table:
     if query != "q12":
         return table
     totals = table.group_by("bidder").aggregate([("bid_count", "sum")])

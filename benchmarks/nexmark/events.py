@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import dataflow as flow
@@ -34,7 +35,8 @@ class Events:
 
     ``group`` is the number of events that arrive in a fixed disorder (nexmark/nexmark, commit 6b3646c: id
     ``i // group * group + i * 953 % group`` arrives at position i); a group that is not whole arrives in order. Of
-    ``one_in`` events one is delayed: it arrives ``delay`` positions later. Neither changes an event.
+    ``one_in`` events one is delayed: it arrives ``delay`` positions later, unless the stream ends before. Neither
+    changes an event. After each ``busy`` events there is a gap of ``silent`` seconds in event time (0 events: no gap).
 
     >>> Events(4).order().tolist(), Events(9, group=4).order().tolist()
     ([0, 1, 2, 3], [0, 1, 2, 3, 4, 5, 6, 7, 8])
@@ -43,6 +45,9 @@ class Events:
     >>> late = Events(1_000, one_in=10, delay=500)
     >>> late.order().tolist() == Events(1_000).order().tolist(), sorted(late.order().tolist()) == list(range(1_000))
     (False, True)
+    >>> times = Events(100, rate=100, busy=50, silent=60).table("bids")["dateTime"]
+    >>> (times[46].as_py() - times[45].as_py()).total_seconds()
+    60.05
     """
 
     count: int
@@ -50,6 +55,8 @@ class Events:
     group: int = 1
     one_in: int = 1
     delay: int = 0
+    busy: int = 0
+    silent: int = 0
     seed: int = 0
 
     def order(self) -> Ids:
@@ -57,12 +64,13 @@ class Events:
         ids = np.arange(self.count)
         whole = ids[: self.count // self.group * self.group]
         ids[: len(whole)] = whole // self.group * self.group + whole * 953 % self.group
-        delayed = Draws(ids, self.seed).below("delayed", self.one_in) == 0
-        return ids[np.argsort(np.arange(self.count) + np.where(delayed, self.delay, 0), kind="stable")]
+        places = np.arange(self.count)
+        delayed = (Draws(ids, self.seed).below("delayed", self.one_in) == 0) & (places + self.delay < self.count)
+        return ids[np.argsort(places + np.where(delayed, self.delay, 0), kind="stable")]
 
     def table(self, kind: str) -> pa.Table:
         """Return the ``people``, ``auctions`` or ``bids`` in the order of their arrival."""
-        return KINDS[kind](self.order(), self.rate, self.seed)
+        return self._rows(kind, self.order())
 
     def write(self, folder: Path, kind: str, *, files: int = 1) -> list[Path]:
         """Write the events of a kind as Parquet, dealt out to ``files`` in turn, and return the paths.
@@ -75,14 +83,24 @@ class Events:
         """
         ids = generator.events_of(kind, self.order())
         paths = [folder / f"{kind}-{number}.parquet" for number in range(files)]
-        schema = KINDS[kind](ids[:0], self.rate, self.seed).schema
+        schema = self._rows(kind, ids[:0]).schema
         for number, path in enumerate(paths):
             own = ids[number::files]
             with pq.ParquetWriter(path, schema) as writer:
                 for start in range(0, len(own), SEGMENT):
-                    part = KINDS[kind](own[start : start + SEGMENT], self.rate, self.seed)
+                    part = self._rows(kind, own[start : start + SEGMENT])
                     writer.write_table(part, row_group_size=ROW_GROUP)
         return paths
+
+    def _rows(self, kind: str, ids: Ids) -> pa.Table:
+        table = KINDS[kind](ids, self.rate, self.seed)
+        if self.busy:
+            gaps = generator.events_of(kind, ids) // self.busy * self.silent
+            later = pa.array(gaps * 1_000_000, pa.duration("us"))
+            for name in {"dateTime", "expires"} & {*table.column_names}:
+                place = table.column_names.index(name)
+                table = table.set_column(place, name, pc.add(table[name], later))
+        return table
 
 
 class Sources:
@@ -93,7 +111,7 @@ class Sources:
         files: the files by kind.
         delay: how far the watermark is behind the latest time; 4 s is that of the reference queries.
         batch_rows: rows of a batch; None: as the reader chooses.
-        rate: rows a second that each source emits; None: no limit.
+        rate: rows a second that each split emits, or several rates by turns (see ``op.paced``); None: no limit.
     """
 
     def __init__(
@@ -103,7 +121,7 @@ class Sources:
         *,
         delay: str = "4s",
         batch_rows: int | None = None,
-        rate: float | None = None,
+        rate: float | Sequence[float] | None = None,
     ) -> None:
         self._pipeline, self._files, self._delay, self._batch_rows, self._rate = p, files, delay, batch_rows, rate
         self._streams: dict[str, flow.Stream] = {}

@@ -10,6 +10,7 @@ import pyarrow as pa
 __all__ = ["SQL", "by_duckdb"]
 
 EUROS = "(price * 0.908::decimal(3, 3))::decimal(23, 3)"
+DAY, MINUTE = (f"strftime(\"dateTime\", '{form}')" for form in ("%Y-%m-%d", "%H:%M"))
 RANKS = {
     "total": "true",
     "rank1": "price < 10000",
@@ -41,6 +42,16 @@ SQL: Mapping[str, str] = {
     "q7": """
         select auction, price, bidder, "dateTime", extra from bids
         qualify price = max(price) over (partition by time_bucket(interval 10 seconds, "dateTime"))""",
+    "q10": f'select auction, bidder, price, "dateTime", extra, {DAY} as dt, {MINUTE} as hm from bids',
+    "q11": """
+        with marked as (
+            select *, coalesce("dateTime" - lag("dateTime") over bidders > interval 10 seconds, true) as starts
+            from bids window bidders as (partition by bidder order by "dateTime")),
+        numbered as (
+            select *, sum(starts::int) over (partition by bidder order by "dateTime") as number from marked)
+        select bidder, min("dateTime") as window_start, max("dateTime") + interval 10 seconds as window_end,
+            count(*) as bid_count
+        from numbered group by bidder, number""",
     "q12": "select bidder, count(*) as bid_count from bids group by bidder",
     "q14": f"""
         select auction, bidder, {EUROS} as price,
@@ -49,12 +60,12 @@ SQL: Mapping[str, str] = {
                 else 'otherTime' end as "bidTimeType",
             "dateTime", extra, length(regexp_replace(extra, '[^c]', '', 'g')) as c_counts
         from bids where {EUROS} > 1000000 and {EUROS} < 50000000""",
-    "q15": f'select "dateTime"::date as day, {COUNTS} from bids group by day',
+    "q15": f"select {DAY} as day, {COUNTS} from bids group by day",
     "q16": f"""
-        select channel, "dateTime"::date as day, max(date_trunc('minute', "dateTime")) as minute, {COUNTS}
+        select channel, {DAY} as day, max({MINUTE}) as minute, {COUNTS}
         from bids group by channel, day""",
     "q17": f"""
-        select auction, "dateTime"::date as day, {BIDS_BY_RANK}, min(price) as min_price, max(price) as max_price,
+        select auction, {DAY} as day, {BIDS_BY_RANK}, min(price) as min_price, max(price) as max_price,
             sum(price)::bigint as sum_price, trunc(sum(price) / count(*))::bigint as avg_price
         from bids group by auction, day""",
     "q18": """

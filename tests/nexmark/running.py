@@ -24,15 +24,18 @@ def written(events: Events, folder: Path, files: int = 3) -> Files:
     return {"bids": events.write(folder, "bids", files=files)}
 
 
-def pipeline(files: Files, queries: Iterable[str] = QUERIES, **options: Any) -> flow.Pipeline:
-    """Return a pipeline with all ``queries``, which share the source of bids; its batches have 500 rows by default."""
+def pipeline(files: Files, folder: Path, queries: Iterable[str] = QUERIES, **options: Any) -> flow.Pipeline:
+    """Return a pipeline with all ``queries``, which share the source of bids; its batches have 500 rows by default.
+
+    Answers that are files are below ``folder``.
+    """
     options = {"batch_rows": 500, **options}
     with flow.Pipeline("nexmark") as p:
-        add_queries(Sources(p, files, **options), queries)
+        add_queries(Sources(p, files, **options), queries, folder)
     return p
 
 
-def differences(result: flow.RunResult, files: Files, queries: Iterable[str] = QUERIES) -> dict[str, str]:
+def differences(result: flow.RunResult, folder: Path, files: Files, queries: Iterable[str] = QUERIES) -> dict[str, str]:
     """Return, by query, what differs between the answers of a run and those of DuckDB."""
-    found = {query: difference(answer(query, result), by_duckdb(query, files)) for query in queries}
+    found = {query: difference(answer(query, result, folder), by_duckdb(query, files)) for query in queries}
     return {query: text for query, text in found.items() if text is not None}

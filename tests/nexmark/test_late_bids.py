@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -13,14 +14,26 @@ import dataflow as flow
 import operators as op
 from benchmarks.nexmark.answers import add_queries
 from benchmarks.nexmark.events import Events, Sources
+from benchmarks.nexmark.queries import QUERIES
 from dataflow import col
 from tests.nexmark.running import Files, differences, written
+from tests.seeds import in_soak
 
 pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 
-EVENTS = Events(4_000, rate=100, group=100, one_in=15, delay=1_500)
-"""One event in 15 comes 15 seconds later, some 10 seconds after the watermark passed it. No two have the same time."""
-WITHOUT_WINDOWS = ["q0", "q12", "q15"]
+EVENTS = Events(4_000, rate=100, group=100, one_in=15, delay=2_000, busy=1_500, silent=30)
+"""Of the first half one event in 15 comes 20 seconds later, which is too late for each window that it belongs to.
+
+No two events have the same time.
+"""
+WINDOWS: dict[str, flow.Window] = {
+    "tumbling": op.tumbling("10s"),
+    "q5 counts": op.hopping("10s", every="2s"),
+    "q11 sessions": op.session("10s"),
+}
+WITH_WINDOWS = {"q5": "q5 counts", "q7": "q7 windows", "q11": "q11 sessions"}
+"""The windows of event time of queries."""
+WITHOUT_WINDOWS = [query for query in QUERIES if query not in WITH_WINDOWS]
 
 
 @pytest.fixture(scope="module")
@@ -28,38 +41,47 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return written(EVENTS, tmp_path_factory.mktemp("nexmark") / "bids", files=2)
 
 
-def run(files: Files, parallelism: int, *queries: str) -> flow.RunResult:
-    """Run queries, and beside them the times of the bids that are on time and late for windows of 10 seconds."""
+def run(files: Files, folder: Path, parallelism: int, *queries: str) -> flow.RunResult:
+    """Run queries, and beside them the times of the bids that are on time and late for each kind of window."""
     with flow.Pipeline("late bids") as p:
         sources = Sources(p, files, batch_rows=50)
-        add_queries(sources, queries)
-        windows = sources.stream("bids").key_by("bidder").window(op.tumbling("10s"))
-        times = windows.agg(times=col("dateTime").to_list(), name="times")
-        times.sink(op.collect(), name="on time")
-        times.side("late").sink(op.collect(), name="late")
+        add_queries(sources, queries, folder)
+        for kind, window in WINDOWS.items():
+            windows: Any = sources.stream("bids").key_by("bidder").window(window)
+            times = windows.agg(times=col("dateTime").to_list(), name=f"times {kind}")
+            times.sink(op.collect(), name=f"on time {kind}")
+            times.side("late").sink(op.collect(), name=f"late {kind}")
     return p.run(parallelism=parallelism, timeout="60s")
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 4])
-def test_bids_on_time_and_late_bids_partition_the_input(files: Files, parallelism: int) -> None:
-    result = run(files, parallelism)
-    late = result.table("late")["dateTime"].to_pylist()
-    on_time = [time for times in result.table("on time")["times"].to_pylist() for time in times]
-    assert len(late) == result.operator("times").late
-    assert sorted(on_time + late) == sorted(EVENTS.table("bids")["dateTime"].to_pylist())
-    assert late or parallelism > 1, "no bid is late"
+@pytest.mark.parametrize("parallelism", [1, 4, *in_soak(2)])
+def test_bids_on_time_and_late_bids_partition_the_input(files: Files, parallelism: int, tmp_path: Path) -> None:
+    result = run(files, tmp_path, parallelism)
+    every = sorted(EVENTS.table("bids")["dateTime"].to_pylist())
+    for kind in WINDOWS:
+        late = result.table(f"late {kind}")["dateTime"].to_pylist()
+        lists = result.table(f"on time {kind}")["times"].to_pylist()
+        on_time = {time for times in lists for time in times}  # a bid is in several windows that overlap
+        assert len(late) == result.operator(f"times {kind}").late
+        assert sorted([*on_time, *late]) == every, kind
+        assert late or parallelism > 1, f"{kind}: no bid is late"
 
 
-def test_windows_have_the_answer_over_the_bids_on_time(files: Files, tmp_path: Path) -> None:
-    result = run(files, 1, "q7")
-    assert result.operator("q7 windows").late == result.operator("times").late > 0
-    assert differences(result, without(result.table("late"), files, tmp_path), ["q7"]) == {}
-    assert list(differences(result, files, ["q7"])) == ["q7"], "no late bid matters"
+def test_queries_with_windows_have_the_answer_over_the_bids_on_time(files: Files, tmp_path: Path) -> None:
+    result = run(files, tmp_path, 1, *WITH_WINDOWS)
+    late = {kind: result.table(f"late {kind}") for kind in WINDOWS}
+    assert [result.operator(name).late for name in WITH_WINDOWS.values()] == [table.num_rows for table in late.values()]
+    assert len({table.num_rows for table in late.values()}) == 1
+    assert (result.partly_late, result.split_sessions) == (0, 0)
+    on_time = without(late["tumbling"], files, tmp_path)
+    assert differences(result, tmp_path, on_time, WITH_WINDOWS) == {}
+    assert list(differences(result, tmp_path, files, WITH_WINDOWS)) == list(WITH_WINDOWS), "no late bid matters"
 
 
-def test_queries_without_windows_of_event_time_lose_nothing(files: Files) -> None:
-    result = run(files, 2, *WITHOUT_WINDOWS)
-    assert differences(result, files, WITHOUT_WINDOWS) == {}
+@pytest.mark.parametrize("queries", [WITHOUT_WINDOWS[::4], *in_soak(WITHOUT_WINDOWS)], ids=" ".join)
+def test_queries_without_windows_of_event_time_lose_nothing(files: Files, queries: list[str], tmp_path: Path) -> None:
+    result = run(files, tmp_path, 2, *queries)
+    assert differences(result, tmp_path, files, queries) == {}
 
 
 def without(late: pa.Table, files: Files, folder: Path) -> Files:

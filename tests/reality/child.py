@@ -17,6 +17,7 @@ import json
 import os
 import time
 from collections import Counter
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -85,22 +86,33 @@ def main() -> None:
         alignment_timeout=args.patience if args.mode == "aligned-timeout" else None,
         duplicates="rows",
     )
+    run(lambda: pipeline(source, args.work, args.cost), args.work, checkpointing, 2, (ROWS, TOTALS))
+
+
+def run(
+    build: Callable[[], flow.Pipeline],
+    work: Path,
+    settings: flow.Checkpointing,
+    parallelism: int,
+    operators: Collection[str],
+) -> None:
+    """Run a pipeline to its end, print how far it is, and write down what it restored, with rows of ``operators``."""
     print("starting", flush=True)
-    with pipeline(source, args.work, args.cost).start(parallelism=2, checkpoint=checkpointing) as job:
+    with build().start(parallelism=parallelism, checkpoint=settings) as job:
         if job.restore_report is not None:
-            append(args.work / "restores.jsonl", job.restore_report)
+            append(work / "restores.jsonl", job.restore_report, operators)
         print("running", flush=True)
         job.wait()
     print("done", flush=True)
 
 
-def append(path: Path, report: flow.RestoreReport) -> None:
-    """One line, in one write: a kill leaves all of it or, seldom, a torn end."""
-    rows = {name: table.to_pydict() for name in (ROWS, TOTALS) if (table := report.rows(name)) is not None}
+def append(path: Path, report: flow.RestoreReport, operators: Collection[str]) -> None:
+    """Append one line, in one write: a kill leaves all of it or, seldom, a torn end. Times are text."""
+    rows = {name: table.to_pydict() for name in operators if (table := report.rows(name)) is not None}
     in_flight: Counter[str] = Counter()
     for channel in report.in_flight:
         in_flight[channel.operator] += channel.rows
-    line = json.dumps({"checkpoint": report.checkpoint, "in_flight": in_flight, "rows": rows})
+    line = json.dumps({"checkpoint": report.checkpoint, "in_flight": in_flight, "rows": rows}, default=str)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.write(descriptor, line.encode() + b"\n")
     os.close(descriptor)

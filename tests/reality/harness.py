@@ -8,7 +8,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -23,7 +23,27 @@ import pyarrow.parquet as pq
 from tests.reality.remains import Landing, Remains, check_finished, check_visible, folders, manifests, parts, remains
 
 ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A process that runs a job, called with input, directory of work, checkpoint mode and ``options``.
+
+    It prints what ``child.run`` prints. ``sinks`` has the folder of each sink's files, ``parts`` the number of parts of
+    a checkpoint, about, and ``at_full_speed`` the options of the last life.
+    """
+
+    script: Path
+    sinks: Mapping[str, str]
+    parts: int
+    options: tuple[object, ...] = ()
+    at_full_speed: tuple[object, ...] = ()
+
+
 CHILD = Path(__file__).with_name("child.py")
+ORDERS = Program(
+    CHILD, {"rows": "rows", "changelog": "totals"}, 8, at_full_speed=("--cost", 0, "--rate", 1e9, "--batch", 65_536)
+)
 CHECKED = Path(__file__).with_name("checked.py")
 
 
@@ -78,44 +98,51 @@ def spawn(*arguments: object, script: Path = CHILD, **variables: str) -> subproc
     )
 
 
-def survive(input: Path, work: Path, mode: str, *, seed: int, kills: int, aims: tuple[Aim, ...] | None = None) -> Story:
+def survive(
+    input: Path,
+    work: Path,
+    mode: str,
+    *,
+    seed: int,
+    kills: int,
+    aims: tuple[Aim, ...] | None = None,
+    program: Program = ORDERS,
+) -> Story:
     """Kill the job up to ``kills`` times at moments drawn from ``seed``, then let it finish at full speed.
 
     There are fewer kills where the job ends before. After each nothing may be visible that is not committed, or named
     by a durable checkpoint.
     """
     story, dice = Story(work), random.Random(seed)
+    arguments = (input, work, mode, *program.options)
     work.mkdir(parents=True, exist_ok=True)
     while len(story.kills) < kills and not _ended(story):
         aim = dice.choice(aims or _AIMS)
-        with spawn(input, work, mode) as process:
+        with spawn(*arguments, script=program.script) as process:
             assert process.stdout is not None
             assert process.stderr is not None
-            said = wait_for(aim, process, work, dice)
+            said = wait_for(aim, process, work, dice, program.parts)
             process.send_signal(signal.SIGKILL)
             said += process.stdout.read()
             errors = process.stderr.read()
         assert process.returncode in (-signal.SIGKILL, 0), errors
-        check_visible(work)
+        check_visible(work, program.sinks)
         if process.returncode == 0:  # it was faster than the killer
             break
-        story.kills.append(_left_by(said, work))
-    with spawn(input, work, mode, *_FULL_SPEED) as process:
+        story.kills.append(_left_by(said, work, program))
+    with spawn(*arguments, *program.at_full_speed, script=program.script) as process:
         try:
             out, errors = process.communicate(timeout=120)
         finally:
             process.kill()  # a job that hangs must not take the test with it
     assert process.returncode == 0, errors
     assert out.endswith("done\n"), out
-    check_finished(work)
+    check_finished(work, program.sinks)
     story.tasks = len(list(manifests(work))[-1].parts)
     return story
 
 
 _AIMS = (*[Aim.RUNNING] * 7, *[Aim.PARTS] * 6, *[Aim.MANIFEST] * 4, *[Aim.RESTORE] * 2, Aim.START)
-_PARTS = 8
-"""Of a checkpoint of this job: the killer waits for some number of them."""
-_FULL_SPEED = ("--cost", 0, "--rate", 1e9, "--batch", 65_536)
 _LOOKS = 10_000
 """At a directory that does not change, half a millisecond apart: then the job is killed where it stands."""
 
@@ -124,15 +151,18 @@ def _ended(story: Story) -> bool:
     return bool(story.kills) and story.kills[-1].landing is Landing.AFTER_END
 
 
-def _left_by(said: str, work: Path) -> Remains:
+def _left_by(said: str, work: Path, program: Program) -> Remains:
     """What the kill found. Before the job runs, what lies there is what the life before has left."""
     if "starting" not in said:
         return Remains(Landing.UNSTARTED)
-    return remains(work) if "running" in said else Remains(Landing.RESTORING)
+    return remains(work, program.sinks) if "running" in said else Remains(Landing.RESTORING)
 
 
-def wait_for(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random.Random) -> str:
-    """Return at the moment to kill; answers what the process has said until then, as far as it was read."""
+def wait_for(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random.Random, most_parts: int = 8) -> str:
+    """Wait for the moment to kill, and return what the process has printed until then, as far as it was read.
+
+    Of a checkpoint in progress, some number of parts up to ``most_parts`` is waited for.
+    """
     assert process.stdout is not None
     if aim is Aim.START:
         _pause(process, dice.uniform(0, 0.5))
@@ -145,12 +175,12 @@ def wait_for(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random.
     # A first life is short, or hardly any kill would come before the first checkpoint.
     _pause(process, dice.uniform(0, 0.7 if folders(work) else 0.08))
     if aim is not Aim.RUNNING:
-        _wait_for_files(aim, process, work, dice)
+        _wait_for_files(aim, process, work, dice, most_parts)
     return said
 
 
-def _wait_for_files(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random.Random) -> None:
-    before, least = set(folders(work)), dice.randrange(_PARTS + 1)
+def _wait_for_files(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random.Random, most_parts: int) -> None:
+    before, least = set(folders(work)), dice.randrange(most_parts + 1)
     for _ in range(_LOOKS):
         new = {name: whole for name, whole in folders(work).items() if name not in before}
         if aim is Aim.MANIFEST and any(new.values()):

@@ -7,7 +7,7 @@ What cannot be read off the disk: whether barriers were on their way before the 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -20,8 +20,6 @@ from dataflow.store.folder import MANIFEST
 from dataflow.store.manifest import Manifest
 from operators.sinks.directory import STAGED
 from operators.sinks.parquet import committed_files
-
-SINKS = {"rows": "rows", "changelog": "totals"}
 
 
 class Landing(Enum):
@@ -41,7 +39,7 @@ class Commit(Enum):
 
     NOTHING = "no file moved"
     MOVED = "files moved, none listed"
-    ONE_SINK = "one of two sinks committed"
+    SOME_SINKS = "some sinks committed"
 
 
 class Writing(Enum):
@@ -69,13 +67,13 @@ class Remains:
     cleaning: bool = False
 
 
-def remains(work: Path) -> Remains:
-    """What a job that ran has left in ``work``."""
+def remains(work: Path, sinks: Mapping[str, str]) -> Remains:
+    """Return what a job that ran has left in ``work``; ``sinks`` has the folder of each of its sinks."""
     existing = list(manifests(work))
     newest = existing[-1].checkpoint if existing else 0
     unfinished = [name for name, whole in folders(work).items() if not whole]
     begun = [name for name in unfinished if int(name.removeprefix("chk-")) > newest]
-    commit = _cut_short(work, existing[-1]) if existing else None
+    commit = _cut_short(work, existing[-1], sinks) if existing else None
     if commit is not None:
         landing = Landing.UNCOMMITTED
     elif existing and existing[-1].finished:
@@ -89,7 +87,7 @@ def remains(work: Path) -> Remains:
         parts=parts(work, begun[-1]) if begun else None,
         commit=commit,
         writing=tuple(_writing(path) for path in sorted(work.rglob(f"*{TEMPORARY}"))),
-        staged=sum(len(list((work / folder / "_staging").glob(f"*{STAGED}"))) for folder in SINKS.values()),
+        staged=sum(len(list((work / folder / "_staging").glob(f"*{STAGED}"))) for folder in sinks.values()),
         cleaning=len(unfinished) > len(begun),
     )
 
@@ -99,13 +97,13 @@ def _writing(path: Path) -> Writing:
     return next(writing for writing in Writing if name.endswith(writing.value))
 
 
-def _cut_short(work: Path, manifest: Manifest) -> Commit | None:
-    owed = {SINKS[sink]: handles for sink, handles in manifest.transactions.items() if handles}
+def _cut_short(work: Path, manifest: Manifest, sinks: Mapping[str, str]) -> Commit | None:
+    owed = {sinks[sink]: handles for sink, handles in manifest.transactions.items() if handles}
     listed = [folder for folder in owed if (work / folder / "_commits" / f"{manifest.checkpoint}.json").exists()]
     if len(listed) == len(owed):
         return None
     if listed:
-        return Commit.ONE_SINK
+        return Commit.SOME_SINKS
     moved = any((work / folder / str(h["file"])).exists() for folder, handles in owed.items() for h in handles)
     return Commit.MOVED if moved else Commit.NOTHING
 
@@ -128,21 +126,21 @@ def manifests(work: Path) -> Iterator[Manifest]:
     return (store.manifest(n) for n in store.checkpoints())
 
 
-def check_visible(work: Path) -> None:
+def check_visible(work: Path, sinks: Mapping[str, str]) -> None:
     """Every final file is whole, and is in a commit list or in a durable checkpoint that the restart commits."""
     durable = list(manifests(work))
-    for sink, folder in SINKS.items():
+    for sink, folder in sinks.items():
         directory = work / folder
-        listed = {path.name for path in committed_files(directory)}
+        listed = {str(path.relative_to(directory)) for path in committed_files(directory)}
         owed = {str(handle["file"]) for m in durable for handle in m.transactions.get(sink, ())}
         for path in directory.glob("**/*.parquet"):
             pq.ParquetFile(path).read()
-            assert path.name in listed | owed, f"{path} holds rows that no checkpoint committed"
+            assert str(path.relative_to(directory)) in listed | owed, f"{path} holds rows that no checkpoint committed"
 
 
-def check_finished(work: Path) -> None:
+def check_finished(work: Path, sinks: Mapping[str, str]) -> None:
     """Nothing is staged any more, and the commit lists name exactly the files there are."""
-    for folder in SINKS.values():
+    for folder in sinks.values():
         directory = work / folder
         assert not list((directory / "_staging").glob(f"*{STAGED}"))
         assert sorted(committed_files(directory)) == sorted(directory.glob("**/*.parquet"))

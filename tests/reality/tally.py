@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.reality.child import ROWS, TOTALS
@@ -13,8 +13,13 @@ from tests.reality.remains import Commit, Landing, Remains, Writing
 
 @dataclass
 class Tally:
-    """The kills of one mode and the restores behind them; ``in_flight``: the rows each restore put back in flight."""
+    """The kills of one mode and the restores after them; ``in_flight``: the rows each restore put back in flight.
 
+    Rows in flight are shown by the operators ``heads``, and duplicates by the operators ``reporting``.
+    """
+
+    heads: Sequence[str] = ("slow rows", ROWS, TOTALS)
+    reporting: Sequence[str] = (ROWS, TOTALS)
     jobs: int = 0
     tasks: int = 0
     kills: list[Remains] = field(default_factory=list)
@@ -29,7 +34,7 @@ class Tally:
         for restore in story.restores:
             self.in_flight.append(sum(restore["in_flight"].values()))
             self.waiting_for.update(restore["in_flight"])
-        for operator in (ROWS, TOTALS):
+        for operator in self.reporting:
             self.reported[operator] += max(map(len, story.reported(operator).values()), default=0)
 
     @property
@@ -57,8 +62,8 @@ class Tally:
         found["restores"] = len(self.in_flight)
         found["  with rows in flight"] = self.restores_in_flight
         found["rows put back in flight"] = sum(self.in_flight)
-        found |= {f"  before {head!r}": self.waiting_for[head] for head in ("slow rows", ROWS, TOTALS)}
-        found |= {f"duplicates reported at {operator!r}": self.reported[operator] for operator in (ROWS, TOTALS)}
+        found |= {f"  before {head!r}": self.waiting_for[head] for head in self.heads}
+        found |= {f"duplicates reported at {operator!r}": self.reported[operator] for operator in self.reporting}
         return {heading: f"{value:,}" if isinstance(value, int) else str(value) for heading, value in found.items()}
 
 
