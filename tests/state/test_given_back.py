@@ -157,12 +157,27 @@ def test_slots_that_do_not_exist_any_more_are_those_of_keys_that_are_gone() -> N
     held.validate()
 
 
+@pytest.mark.parametrize("type_", [pa.int64(), pa.string()], ids=str)
+def test_a_checkpoint_that_is_read_later_has_the_keys_that_lived_on(type_: pa.DataType) -> None:
+    held = state(type_)
+    fill(held, type_, 70_000, time=0)
+    held.delete(np.arange(10, 70_000))
+    readers = held.freeze(1)
+    expected = {name: reader.read_all() for name, reader in held.freeze(2).items()}
+    fill(held, type_, 20_000, time=5)
+    assert len(held.records) == 20_000
+    held.delete(np.arange(10))
+    assert {name: reader.read_all() for name, reader in readers.items()} == expected
+    assert expected["keys"].num_rows == expected["rows"].num_rows == 10
+    held.validate()
+
+
 def test_entries_of_rows_and_timers_that_do_not_exist_any_more_are_skipped() -> None:
     """A third of the entries of each range of times is of removed rows, whose numbers are beyond the table."""
     held, count, few = state(pa.int64()), 100_000, 10_000
     slots, _ = held.insert([pa.array(np.arange(count))], 0, 0)
     slots = slots.copy()
-    times = np.where(slots < few, slots, np.where(slots < few + few // 2, 2 * (slots - few), 10**6)).astype(np.int64)
+    times = np.where(slots < few, slots.astype(np.int64), np.where(slots < few + few // 2, 2 * (slots - few), 10**6))
     held.append(slots, times, pa.record_batch({"r": pa.array(times)}))
     held.set_timers(slots, times)
     held.delete(slots[few:])
