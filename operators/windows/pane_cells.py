@@ -8,8 +8,8 @@ Word by word, after the two times of a cell:
 - ``DONE``: the greatest last time that its session had when it came out at its end.
 
 They are aggregates, so a cell that is merged into the next one takes them along: rows and panes add up, and of times
-the first or the last counts. For a session, its cells are taken together in the same way. Its number of panes can
-only grow when sessions merge, so no number of a pane occurs twice in a session.
+the first or the last counts. For a session, its cells are taken together in the same way. When sessions merge, the
+next pane has a number above those of all their panes.
 
 The other aggregates are of the rows that no pane has shown. The times of a cell are of all its rows: they decide which
 rows make a session, whether or not they were shown.
