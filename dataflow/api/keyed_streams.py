@@ -76,7 +76,8 @@ class KeyedStream(Stream):
             late: when results that late rows changed are shown, likewise; it needs ``lateness``. None: after each
                 batch. Rows that were not shown when a window takes no more rows are shown then.
             panes: ``"accumulating"``: a result is of all rows so far; ``"discarding"``: of those that were not shown
-                before, so results are rows that add up.
+                before, so results are rows that add up. ``op.session`` takes ``early`` and ``late`` with discarding
+                panes only.
 
         Raises:
             GraphError: ``window`` is no window or does not fit the rows, or the stream has no event time (see
@@ -370,7 +371,7 @@ class WindowedStream:
                 takes the results for late. Without lateness all three emit the same rows. Default: updates with
                 lateness or ``early``, else final. Discarding panes are rows, and take no ``emit``. ``op.sliding``
                 takes ``"final"``, or ``"changes"``, which it needs with lateness. ``op.session``
-                takes ``"changes"`` and ``"final"``; see there.
+                takes ``"changes"`` and ``"final"``, and discarding panes without ``emit``; see there.
             name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
             parallelism: how many subtasks the operator has; None: as many as the run says.
             named: aggregates under new names.

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dataflow.contracts.panes import Panes
 from dataflow.contracts.updates import Updates
 from dataflow.planning.graph import Edge, Graph, Node
 from dataflow.planning.specs import Grouped, Write
-from dataflow.planning.triggered_specs import TriggeredAggregate, has_pane_columns
+from dataflow.planning.triggered_specs import discards_panes, has_pane_columns
 
 __all__ = ["AnyRows", "Claim", "LastRows", "Rows", "Unsettled", "claims"]
 
@@ -87,7 +86,7 @@ def _after_node(node: Node, inputs: Sequence[Claim]) -> Claim:
     spec = node.spec
     if not inputs:
         return Rows()
-    if has_pane_columns(spec) or (isinstance(spec, TriggeredAggregate) and spec.panes is Panes.DISCARDING):
+    if has_pane_columns(spec) or discards_panes(spec):
         return Unsettled(
             f"the panes of {node.name!r} depend on how rows were cut into batches; use emit='changes' to compare the "
             "net"

@@ -353,7 +353,9 @@ def session(gap: Duration) -> Session:
     - ``"final"`` without lateness: the row starts a session of its own. Such *split sessions* are counted in the
       summary and ``RunResult.split_sessions``, and a run warns of them.
 
-    ``"updates"`` is an error, because an update cannot say that two sessions became one.
+    ``"updates"`` is an error, because an update cannot say that two sessions became one. With ``panes="discarding"``
+    results are panes of the rows that were not shown before, and ``early`` and ``late`` say when they come. The panes
+    between the start and the end of a session of a batch job add up to its result, if no row is late.
 
     A row costs the same whatever the number of open sessions of its key, and whatever the order of rows. Aggregates
     whose records cannot be merged (such as ``count_distinct``, ``quantile``, ``to_list``, ``aggregate_python`` and

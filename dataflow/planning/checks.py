@@ -178,8 +178,7 @@ def choose_session_emit(emit: str | Emit | None, lateness: int) -> Emit:
         why = "emit='updates'" if emit is not None else "emit='updates', the default with lateness,"
         raise GraphError(
             f"agg: {why} cannot be used with op.session(), because an update cannot say that two sessions became one; "
-            "use emit='changes', or emit='final' (panes='discarding', for early results as rows that add up, is not "
-            "implemented for sessions)"
+            "use emit='changes' or emit='final', or window(panes='discarding'), whose results are rows that add up"
         )
     return chosen
 

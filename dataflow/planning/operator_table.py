@@ -29,6 +29,7 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     specs.Aggregate: "operators.aggregation.aggregate:AggregateOperator",
     specs.WindowAggregate: "operators.windows.aggregate:WindowAggregateOperator",
     triggered_specs.TriggeredAggregate: "operators.windows.triggered_windows:TriggeredWindowOperator",
+    triggered_specs.TriggeredSessionAggregate: "operators.windows.triggered_sessions:TriggeredSessionOperator",
     triggered_specs.GlobalAggregate: "operators.windows.triggered_windows:TriggeredGlobalOperator",
     triggered_specs.CountAggregate: "operators.windows.count_windows:CountWindowOperator",
     specs.SlidingAggregate: "operators.windows.sliding:SlidingAggregateOperator",

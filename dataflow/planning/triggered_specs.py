@@ -12,9 +12,17 @@ from dataflow.contracts.spec import Spec
 from dataflow.contracts.untimed import WINDOW_INDEX, CountWindow
 from dataflow.contracts.updates import Meaning
 from dataflow.expressions import Aggregation
-from dataflow.planning.specs import Emit, Grouped, WindowAggregate
+from dataflow.planning.specs import Emit, Grouped, SessionAggregate, WindowAggregate
 
-__all__ = ["CountAggregate", "GlobalAggregate", "TriggeredAggregate", "goes_by_clock", "has_pane_columns"]
+__all__ = [
+    "CountAggregate",
+    "GlobalAggregate",
+    "TriggeredAggregate",
+    "TriggeredSessionAggregate",
+    "discards_panes",
+    "goes_by_clock",
+    "has_pane_columns",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,38 @@ class TriggeredAggregate(WindowAggregate):
     def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
         meaning = WindowAggregate.changes(self, inputs, name=name, word=word)
         return None if self.panes is Panes.DISCARDING else meaning
+
+
+@dataclass(frozen=True, slots=True)
+class TriggeredSessionAggregate(SessionAggregate):
+    """Computes aggregates per key and session over the rows that no pane has shown, so that panes add up.
+
+    Each pane is a row that counts. ``emit`` is ``Emit.UPDATES``.
+    """
+
+    panes: ClassVar[Panes] = Panes.DISCARDING
+
+    early: Trigger | None = None
+    late: Trigger | None = None
+
+    @property
+    def sees_batches(self) -> bool:  # type: ignore[override]
+        return True
+
+    def arguments(self) -> tuple[Any, ...]:
+        return self.keys, self.time, self.window, self.lateness, self.aggregations, self.early, self.late
+
+    def detail(self) -> dict[str, Json]:
+        return {
+            **SessionAggregate.detail(self),
+            "early": _text(self.early),
+            "late": _text(self.late),
+            "panes": self.panes.value,
+        }
+
+    def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
+        SessionAggregate.changes(self, inputs, name=name, word=word)
+        return None
 
 
 class _UntimedAggregate(Grouped):
@@ -146,9 +186,15 @@ class CountAggregate(_UntimedAggregate):
 
 def has_pane_columns(spec: Spec) -> bool:
     """Return whether results say which pane they are: with early panes, but for signed changes."""
-    if not isinstance(spec, TriggeredAggregate | GlobalAggregate):
+    if not isinstance(spec, TriggeredAggregate | TriggeredSessionAggregate | GlobalAggregate):
         return False
     return spec.early is not None and spec.emit is not Emit.CHANGES
+
+
+def discards_panes(spec: Spec) -> bool:
+    """Return whether results are of the rows that were not shown before, so that they add up."""
+    kinds = TriggeredAggregate | TriggeredSessionAggregate | GlobalAggregate
+    return isinstance(spec, kinds) and spec.panes is Panes.DISCARDING
 
 
 def goes_by_clock(spec: Spec) -> bool:

@@ -21,7 +21,12 @@ from dataflow.errors import GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation
 from dataflow.planning.checks import check_distinct, choose_session_emit, choose_sliding_emit, edge_type
 from dataflow.planning.specs import Emit, Grouped, SessionAggregate, SlidingAggregate, WindowAggregate
-from dataflow.planning.triggered_specs import CountAggregate, GlobalAggregate, TriggeredAggregate
+from dataflow.planning.triggered_specs import (
+    CountAggregate,
+    GlobalAggregate,
+    TriggeredAggregate,
+    TriggeredSessionAggregate,
+)
 from dataflow.planning.window_options import WindowOptions
 
 if TYPE_CHECKING:
@@ -128,29 +133,24 @@ def _plan_sessions(window: Session, windowed: Windowed) -> WindowPlan:
     import pyarrow as pa
 
     options = windowed.options
-    if options.panes is Panes.DISCARDING:
-        raise NotImplementedError(
-            f"window(panes='discarding') is not implemented for {window}: the rows of a session that were shown would "
-            "have to be kept apart until it can no longer merge; use emit='changes'"
-        )
-    if options.has_triggers:
+    discards = options.panes is Panes.DISCARDING
+    if options.has_triggers and not discards:
+        given = "early=" if options.early is not None else "late="
         raise GraphError(
-            f"window: {window} takes no early= or late=, because an early result cannot say that two sessions became "
-            "one; use emit='changes', which takes results back (panes='discarding' is not implemented for sessions)"
+            f"window({given}): a pane of {window} that shows all rows cannot say that two sessions became one; use "
+            "panes='discarding', whose panes are rows that add up, or leave the triggers out and use emit='changes', "
+            "which takes results back"
         )
-    emit = choose_session_emit(windowed.emit, options.lateness)
+    emit = options.emit(windowed.emit)[0] if discards else choose_session_emit(windowed.emit, options.lateness)
     edges = _labels(window, windowed, emit)
     change = [pa.field(CHANGE, pa.int8())] if emit is Emit.CHANGES else []
     schema = pa.schema([*windowed.keys, *edges, *windowed.results, *change])
     check_distinct(schema.names, "agg", "rename the column that is not of the window, before or with .alias(...)")
-    spec = SessionAggregate(
-        keys=windowed.key_names,
-        time=windowed.timed,
-        window=window,
-        lateness=options.lateness,
-        aggregations=windowed.aggregations,
-        emit=emit,
-    )
+    arguments = (windowed.key_names, windowed.timed, window, options.lateness, windowed.aggregations, emit)
+    if discards:
+        spec: SessionAggregate = TriggeredSessionAggregate(*arguments, early=options.early, late=options.late)
+    else:
+        spec = SessionAggregate(*arguments)
     return WindowPlan(spec, schema, EventTime("window_end"))
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +81,9 @@ class Sessions:
 class Cells(ABC):
     """The cells of a subtask. ``rows`` has the columns of the rows that are folded, without their times."""
 
+    own: ClassVar[tuple[Aggregation, ...]] = _TIMES
+    """The first aggregates of each cell, which ``read`` does not return."""
+
     def __init__(
         self, keys: pa.Schema, gap: int, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str
     ) -> None:
@@ -95,7 +99,7 @@ class Cells(ABC):
 
     @abstractmethod
     def _cell_records(self) -> Records:
-        """Return the records of cells; their first two aggregates are ``_TIMES``."""
+        """Return the records of cells; their first aggregates are ``own``, which begins with ``_TIMES``."""
 
     @abstractmethod
     def _new_state(self, keys: pa.Schema) -> KeyedState:
@@ -295,7 +299,7 @@ class MergedCells(Cells):
 
     def _new_records(self) -> Records:
         schema = self._rows.append(pa.field(TIME, pa.int64()))
-        return Records([*_TIMES, *self._aggregations], schema, self._where)
+        return Records([*self.own, *self._aggregations], schema, self._where)
 
     def _new_state(self, keys: pa.Schema) -> KeyedState:
         return KeyedState(keys, self._records)
@@ -309,11 +313,11 @@ class MergedCells(Cells):
 
     def _read(self, sessions: Sessions) -> list[pa.Array]:
         if len(sessions.cells) == len(sessions):
-            return self._records.read(sessions.cells)[len(_TIMES) :]
+            return self._records.read(sessions.cells)[len(self.own) :]
         self._merge(sessions)
         columns = self._scratch.read(np.arange(len(sessions), dtype=np.int32))
         self._scratch.clear()
-        return columns[len(_TIMES) :]
+        return columns[len(self.own) :]
 
     def _merge(self, sessions: Sessions) -> None:
         """Merge the records of session i, in the order of time, into record i of the scratch."""
@@ -357,7 +361,7 @@ class RowCells(Cells):
                 )
             fields.append(pa.field(field.name, type_))
         self._kept = pa.schema(fields)
-        return Records(_TIMES, pa.schema([pa.field(TIME, pa.int64())]), self._where)
+        return Records(self.own, pa.schema([pa.field(TIME, pa.int64())]), self._where)
 
     def _new_state(self, keys: pa.Schema) -> KeyedState:
         return KeyedState(keys, self._records, rows=self._kept)

@@ -43,6 +43,11 @@ class SessionDues:
             self._make_room(int(slots.max()) + 1, self._size + len(slots))
             self._size = push_dues(self._heap, self._owners, self._size, self._pending, slots, dues)
 
+    @property
+    def first(self) -> int | None:
+        """The first due time, or an earlier one that was dropped; None: there are none."""
+        return int(self._heap[0]) if self._size else None
+
     def take(self, upto: int, limit: int) -> Slots:
         """Remove the first ``limit`` due times of at most ``upto``, and return their slots, in order."""
         from operators.kernels.session_dues import take_dues

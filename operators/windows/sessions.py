@@ -18,8 +18,8 @@ either ends its session, or is joined to the next cell; so the work at a waterma
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ from dataflow.contracts.window_kinds import Session
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.expressions import Aggregation
-from dataflow.planning.specs import Emit, SessionAggregate
+from dataflow.planning.specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
@@ -89,13 +89,16 @@ class SessionAggregateOperator(Operator):
         self._keep = rest - self._wait
         self._rows = folded_columns(schema, (), aggregations)
         self._user_keys = state_keys(key_schema(context.output_schema, keys))
-        self._cells = make_cells(self._user_keys, self._gap, self._aggregations, self._rows, context.name)
+        self._cells = self._new_cells(self._user_keys, self._gap, self._aggregations, self._rows, context.name)
         #: Of final results without lateness, the last cells of sessions that came out together, and the greatest of
         #: their last times. They are removed together, so they cost no due time each.
         self._past: deque[tuple[int, Slots]] = deque()
         self._watermark: int | None = None
         if context.restored is not None and context.restored.values:
             self._restore(context.restored)
+
+    #: Makes the cells; a subclass may have others.
+    _new_cells: ClassVar[Callable[..., Cells]] = staticmethod(make_cells)
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -104,13 +107,10 @@ class SessionAggregateOperator(Operator):
     @classmethod
     def show(cls, spec: Any, snapshot: Snapshot, inputs: Sequence[pa.Schema], output: pa.Schema) -> Snapshot:
         values = {name: value for name, value in snapshot.values.items() if name != "aggregations"}
-        return Snapshot(values, {"rows": _rows_of(spec, snapshot, inputs[0], output)})
+        return Snapshot(values, {"rows": cls._rows_of(spec, snapshot, inputs[0], output)})
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
-        if not batch.num_rows:
-            return
-        times = self._times(batch)
-        batch, times = self._without_late(batch, times, out)
+        batch, times = self._in_time(batch, out)
         if not len(times):
             return
         keys, rows = key_columns(batch, self._keys), batch.select(self._rows.names)
@@ -141,6 +141,12 @@ class SessionAggregateOperator(Operator):
         return Snapshot(values, logs={"state": self._cells.state})
 
     # --- rows
+
+    def _in_time(self, batch: pa.RecordBatch, out: Out) -> tuple[pa.RecordBatch, Numbers]:
+        """Return the rows that are not late, and their times; emit and count the others."""
+        if not batch.num_rows:
+            return batch, np.empty(0, np.int64)
+        return self._without_late(batch, self._times(batch), out)
 
     def _times(self, batch: pa.RecordBatch) -> Numbers:
         """Return the event times of the rows. Raises: ValueError for nulls, OverflowError for times out of range."""
@@ -295,23 +301,26 @@ class SessionAggregateOperator(Operator):
             self._past.append((int(self._cells.lasts(past).max()), past))
         self._set_dues(slots)
 
+    @classmethod
+    def _rows_of(cls, spec: Any, snapshot: Snapshot, taken: pa.Schema, made: pa.Schema) -> pa.Table:
+        """Return the sessions in the state, also those that are complete and kept, as the aggregate emits them."""
+        made = pa.schema([field for field in made if field.name not in cls._hidden(spec)])
+        parts: Any = snapshot.logs.get("state", ())
+        if not parts:
+            return made.empty_table()
+        keys = pa.schema(list(parts[0]["keys"].schema)[: max(1, len(spec.keys))])
+        rows = folded_columns(taken, (), spec.aggregations)
+        cells = cls._new_cells(keys, spec.window.gap, spec.aggregations, rows, "state")
+        cells.restore(parts, range(1), 1)
 
-def _rows_of(spec: SessionAggregate, snapshot: Snapshot, taken: pa.Schema, made: pa.Schema) -> pa.Table:
-    """Return the sessions in the state, also those that are complete and kept, as the aggregate emits them."""
-    if CHANGE in made.names and spec.emit is Emit.CHANGES:
-        made = made.remove(made.get_field_index(CHANGE))
-    parts: Any = snapshot.logs.get("state", ())
-    if not parts:
-        return made.empty_table()
-    keys = pa.schema(list(parts[0]["keys"].schema)[: max(1, len(spec.keys))])
-    cells: Cells = make_cells(
-        keys, spec.window.gap, spec.aggregations, folded_columns(taken, (), spec.aggregations), "state"
-    )
-    cells.restore(parts, range(1), 1)
+        def overflow(error: SumOverflow, key: list[pa.Array]) -> OverflowError:
+            return overflow_of("state", error, key[: len(keys)], keys)
 
-    def overflow(error: SumOverflow, key: list[pa.Array]) -> OverflowError:
-        return overflow_of("state", error, key[: len(keys)], keys)
+        sessions = cells.all_sessions(shown=spec.emit is not Emit.FINAL)
+        columns = session_columns(cells, sessions, len(spec.keys), made.field("window_start").type, overflow)
+        return pa.Table.from_arrays(columns, schema=made)
 
-    sessions = cells.all_sessions(shown=spec.emit is Emit.CHANGES)
-    columns = session_columns(cells, sessions, len(spec.keys), made.field("window_start").type, overflow)
-    return pa.Table.from_arrays(columns, schema=made)
+    @staticmethod
+    def _hidden(spec: Any) -> Sequence[str]:
+        """Return the columns of the output that the state does not have."""
+        return (CHANGE,) if spec.emit is Emit.CHANGES else ()

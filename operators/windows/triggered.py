@@ -47,6 +47,7 @@ from operators.aggregation.sums import overflow_of
 from operators.aggregation.window_times import Numbers
 from operators.windows.kept_rows import KeptRows
 from operators.windows.waiting import Waiting
+from operators.windows.wall_timer import WallTimer
 
 __all__ = ["EARLY", "LATE", "ON_TIME", "TriggeredOperator"]
 
@@ -104,8 +105,7 @@ class TriggeredOperator(Operator):
             for phase, trigger in ((EARLY, self._early), (LATE, self._late))
             if isinstance(trigger, AfterTime)
         }
-        self._now = 0  # the latest time of the clock
-        self._next_timer: int | None = None
+        self._timer = WallTimer(context)
         self._watermark: int | None = None
         self._last = _LEAST  # the last number that is complete
         if context.restored is not None and context.restored.values:
@@ -183,7 +183,7 @@ class TriggeredOperator(Operator):
                 due[phase] = mine[words[mine, _ROWS] >= trigger.rows]
             elif phase in self._waiting:
                 mine = np.intersect1d(new, touched[which])
-                words[mine, _SINCE] = self._clock()
+                words[mine, _SINCE] = self._timer.now()
                 self._waiting[phase].begin(mine, words[mine, _SINCE])
         self._set_timer()
         return self._show_all(due, out) if any(len(slots) for slots in due.values()) else None
@@ -194,8 +194,8 @@ class TriggeredOperator(Operator):
         return self._advance(before, done, watermark, out) if self._by_number else None
 
     def timer(self, due: int, out: Out) -> Iterator[None] | None:
-        self._next_timer = None
-        now = self._clock()
+        self._timer.fired()
+        now = self._timer.now()
         over = {phase: waiting.over(now) for phase, waiting in self._waiting.items()}
         self._set_timer()
         return self._show_all(over, out) if any(len(slots) for slots in over.values()) else None
@@ -327,14 +327,7 @@ class TriggeredOperator(Operator):
     def _set_timer(self) -> None:
         """Ask for a timer when the first rows have waited long enough."""
         due = min([waiting.due for waiting in self._waiting.values() if waiting.due is not None], default=None)
-        if due is not None and (self._next_timer is None or due < self._next_timer):
-            self._next_timer = due
-            self._context.schedule(self._context.clock.now() + max(0, due - self._clock()))
-
-    def _clock(self) -> int:
-        """Return the wall time in microseconds; it never goes back."""
-        self._now = max(self._now, round(self._context.clock.wall() * 1_000_000))
-        return self._now
+        self._timer.request(due)
 
     # --- checkpoints
 

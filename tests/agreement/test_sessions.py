@@ -19,8 +19,15 @@ from dataflow.runners.spark.runner import SparkRunner
 from tests.seeds import in_soak
 
 EXACT = [mode.value for mode in Mode if mode is not Mode.UNALIGNED]
-EMITS = ["final", "changes"]
-CRASHES = [("aligned", "final", 0), ("unaligned-persisted", "changes", 0), ("aligned-timeout", "changes", 0)]
+EMITS = ["final", "changes", "panes"]
+CRASHES = [
+    ("aligned", "final", 0),
+    ("unaligned-persisted", "changes", 0),
+    ("aligned-timeout", "changes", 0),
+    ("aligned", "panes", 0),
+    ("unaligned-persisted", "panes", 0),
+    ("aligned-timeout", "panes", 0),
+]
 DISORDER = 6
 """Seconds by which rows are out of order, several times the gap."""
 
@@ -45,18 +52,32 @@ from numbered group by "user", num
 
 
 def visits(emit: str, splits: int = 2) -> flow.Pipeline:
-    """Sessions of clicks: with records, and with rows."""
+    """Sessions of clicks: with records, and with rows. With ``emit`` "panes" they come in panes that add up."""
     lateness = "0s" if emit == "once" else f"{DISORDER}s"
     with flow.Pipeline("visits") as p:
         rows = p.source(op.from_arrow(CLICKS, batch_rows=4, splits=splits), name="clicks")
         timed = rows.with_watermark("at", delay=f"{DISORDER}s" if emit == "once" else "0s")
         cut = timed.key_by("user").window(op.session("2s"), lateness=lateness)
+        if emit == "panes":
+            paned(timed.key_by("user"), lateness)
+            return p
         words: dict[str, Any] = {"emit": "changes" if emit == "changes" else "final"}
         merged = cut.agg(n=op.count(), s=col("x").sum(), **words, name="merged")
         kept = cut.agg(n=op.count(), d=col("x").count_distinct(), **words, name="kept")
         merged.sink(op.collect(net=emit == "changes"), name="sums")
         kept.sink(op.collect(net=emit == "changes"), name="values")
     return p
+
+
+def paned(rows: flow.KeyedStream, lateness: str) -> None:
+    """Sessions by several triggers, in panes that add up."""
+    triggers = [
+        {"early": op.after_rows(2), "late": op.after_time("1ms")},
+        {"early": op.after_time("1ms"), "late": op.at_times("2s")},
+    ]
+    cut = [rows.window(op.session("2s"), lateness=lateness, panes="discarding", **each) for each in triggers]
+    cut[0].agg(n=op.count(), s=col("x").sum(), name="merged").sink(op.collect(), name="sums")
+    cut[1].agg(n=op.count(), d=col("x").to_list(), name="kept").sink(op.collect(), name="values")
 
 
 def expected(place: int) -> list[Any]:
@@ -71,10 +92,29 @@ EXPECTED = {"sums": expected(4), "values": expected(5)}
 def check(result: flow.RunResult) -> None:
     assert (result.late, result.split_sessions) == (0, 0)
     for sink, rows in EXPECTED.items():
-        assert sorted(tuple(row.values()) for row in result.table(sink).to_pylist()) == rows
+        table = result.table(sink)
+        shown = added_up(table, rows) if "pane" in table.column_names else table.to_pylist()
+        assert sorted(tuple(row.values()) for row in shown) == rows
 
 
-@pytest.mark.parametrize("emit", ["once", "final", "changes"])
+def added_up(panes: pa.Table, sessions: list[Any]) -> list[dict[str, Any]]:
+    """Return the sums of the panes that lie within each session of a batch job."""
+    sums: list[dict[str, Any]] = []
+    for user, start, end, *_ in sessions:
+        own = [
+            list(row.values())
+            for row in panes.to_pylist()
+            if row["user"] == user and start <= row["window_start"] and row["window_end"] <= end
+        ]
+        assert max(row[4] for row in own) == len(own) - 1, "sessions that merge add up their panes"
+        values = [row[6] for row in own if row[6] is not None]
+        whole = len(set().union(*values)) if isinstance(values[0], list) else sum(values)
+        sums.append({"user": user, "start": start, "end": end, "n": sum(row[5] for row in own), "value": whole})
+    assert sum(row["n"] for row in sums) == sum(panes["n"].to_pylist())
+    return sums
+
+
+@pytest.mark.parametrize("emit", ["once", "final", "changes", "panes"])
 def test_sessions_agree_with_duckdb(emit: str) -> None:
     for parallelism in (1, 3):
         check(visits(emit).run(parallelism=parallelism, timeout="60s"))
@@ -89,7 +129,7 @@ def test_crashes_change_nothing(case: tuple[str, str, int]) -> None:
     check(runner.start(visits(emit), parallelism=2, checkpoint=settings).wait())
 
 
-@pytest.mark.parametrize("case", [("changes", 0), *in_soak(*product(EMITS, range(1, 15)))], ids=str)
+@pytest.mark.parametrize("case", [("changes", 0), ("panes", 0), *in_soak(*product(EMITS, range(1, 15)))], ids=str)
 def test_in_mode_unaligned_nothing_is_late_in_any_schedule(case: tuple[str, int]) -> None:
     emit, seed = case
     settings = flow.Checkpointing(flow.MemoryStore(), every="2ms", mode="unaligned")
@@ -97,7 +137,7 @@ def test_in_mode_unaligned_nothing_is_late_in_any_schedule(case: tuple[str, int]
     check(runner.start(visits(emit), parallelism=2, checkpoint=settings).wait())
 
 
-@pytest.mark.parametrize("emit", ["changes", *in_soak("final")])
+@pytest.mark.parametrize("emit", ["changes", "panes", *in_soak("final")])
 def test_sessions_are_restored_from_every_checkpoint(emit: str) -> None:
     store = flow.MemoryStore()
     settings = flow.Checkpointing(store, every="8ms", keep=100)
@@ -109,7 +149,7 @@ def test_sessions_are_restored_from_every_checkpoint(emit: str) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("emit", ["once", "final", "changes"])
+@pytest.mark.parametrize("emit", ["once", "final", "changes", "panes"])
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_sessions_on_spark_agree_with_duckdb(spark: Any, lanes: int, emit: str) -> None:
     runner = SparkRunner(spark, rows_per_trigger=80 * lanes)

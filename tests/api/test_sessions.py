@@ -12,16 +12,18 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.errors import ConfigurationError, GraphError, LateRowsWarning, SchemaMismatch
+from dataflow.errors import CheckpointMismatch, ConfigurationError, GraphError, LateRowsWarning, SchemaMismatch
 
 TABLE = pa.table({"k": ["a"] * 4, "change": [1] * 4, "at": pa.array([1, 30, 7, 60], pa.timestamp("s"))})
 
 
-def cut(lateness: str = "0s", table: pa.Table = TABLE, gap: str = "10s", delay: str = "0s") -> flow.WindowedStream:
+def cut(
+    lateness: str = "0s", table: pa.Table = TABLE, gap: str = "10s", delay: str = "0s", **options: Any
+) -> flow.WindowedStream:
     """One row a batch."""
     rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=1), name="rows")
     timed = rows.with_watermark("at", delay=delay)
-    return timed.key_by("k").window(op.session(gap), lateness=lateness)
+    return timed.key_by("k").window(op.session(gap), lateness=lateness, **options)
 
 
 LENGTHS: dict[str, tuple[Any, str]] = {
@@ -47,6 +49,22 @@ GRAPHS: dict[str, tuple[Callable[[], Any], str]] = {
     "the default with lateness": (
         lambda: cut("5s").agg(n=op.count()),
         r"emit='updates', the default with lateness.*emit='changes'.*emit='final'.*panes='discarding'",
+    ),
+    "early panes of all rows": (
+        lambda: cut(early=op.after_rows(1)).agg(n=op.count()),
+        r"window\(early=\).*two sessions became one.*panes='discarding'.*emit='changes'",
+    ),
+    "late panes of all rows": (
+        lambda: cut("5s", late=op.after_rows(1)).agg(n=op.count()),
+        r"window\(late=\).*two sessions became one.*panes='discarding'.*emit='changes'",
+    ),
+    "updates of discarding panes": (
+        lambda: cut("5s", panes="discarding").agg(n=op.count(), emit="updates"),
+        r"emit='updates'\) cannot be used with panes='discarding'.*leave emit= out",
+    ),
+    "a column called pane": (
+        lambda: cut(panes="discarding", early=op.after_rows(1)).agg(pane=op.count()),
+        r"duplicate column 'pane'",
     ),
     "a column called change": (
         lambda: cut().agg(n=op.count(), emit="changes"),
@@ -128,3 +146,37 @@ def test_over_all_rows_there_are_no_keys() -> None:
     rows = flow.Pipeline().source(op.from_arrow(TABLE), name="rows").with_watermark("at")
     found = rows.window(op.session("10s")).agg(n=op.count()).collect()
     assert (found.column_names, found["n"].to_pylist()) == (["window_start", "window_end", "n"], [2, 1, 1])
+
+
+def test_discarding_panes_are_rows_with_the_columns_of_panes() -> None:
+    panes = cut("20s", panes="discarding", early=op.after_rows(2)).agg(n=op.count())
+    assert panes.changes == "rows"
+    assert panes.schema.names == ["k", "window_start", "window_end", "pane", "pane_index", "n"]
+    rows = panes.collect().select(["window_end", "pane", "pane_index", "n"]).to_pylist()
+    assert [(f"{row['window_end']:%M:%S}", *list(row.values())[1:]) for row in rows] == [
+        ("00:11", "on_time", 0, 1),
+        ("00:17", "late", 1, 1),
+        ("00:40", "on_time", 0, 1),
+        ("01:10", "on_time", 0, 1),
+    ]
+
+
+def test_discarding_panes_without_early_ones_have_no_columns_for_them() -> None:
+    panes = cut(panes="discarding", delay="20s").agg(n=op.count())
+    assert panes.schema.names == ["k", "window_start", "window_end", "n"]
+    assert panes.collect()["n"].to_pylist() == [2, 1, 1]
+
+
+def test_a_checkpoint_of_other_triggers_is_refused() -> None:
+    store = flow.MemoryStore()
+
+    def run(**options: Any) -> None:
+        with flow.Pipeline("visits") as p:
+            rows = p.source(op.from_arrow(TABLE, batch_rows=1), name="rows").with_watermark("at", delay="20s")
+            sessions = rows.key_by("k").window(op.session("10s"), **options).agg(n=op.count(), name="visits")
+            sessions.sink(op.collect(), name="out")
+        p.run(checkpoint=flow.Checkpointing(store), restore="auto")
+
+    run(panes="discarding")
+    with pytest.raises(CheckpointMismatch, match="visits"):
+        run(panes="discarding", early=op.after_rows(2))

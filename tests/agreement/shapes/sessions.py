@@ -63,6 +63,24 @@ def once(scene: Scene) -> None:
     scene.show(found.window(op.same_window()).agg(users=op.count()), "same")
 
 
+def panes(scene: Scene) -> None:
+    """Sums of the panes of sessions. How rows fall into panes is not settled, and of what is shown the sums are."""
+    rows = timed(scene, "0s", splits=2)
+    triggers: dict[str, dict[str, Any]] = {
+        "rows": {"early": op.after_rows(2)},
+        "clock": {"early": op.after_time("2ms"), "late": op.after_rows(2)},
+        "times": {"early": op.at_times("1s"), "late": op.after_time("1ms")},
+    }
+    for label, each in triggers.items():
+        cut = rows.key_by("user").window(op.session("1s"), lateness="60s", panes="discarding", **each)
+        sums = {"n": col("n").sum(), "s": col("s").sum(), "last": col("last").max(), "end": col("window_end").max()}
+        found = cut.agg(AGGREGATES, name=f"panes by {label}")
+        scene.show(found.key_by("user").agg(sums, emit="final", name=f"sums by {label}"), label)
+    kept = rows.key_by("user").window(op.session("1s"), lateness="60s", panes="discarding", early=op.after_rows(3))
+    values = kept.agg(values=col("row").to_list(), n=op.count(), name="lists").key_by("user")
+    scene.show(values.agg(n=col("n").sum(), emit="final", name="sums of lists"), "lists")
+
+
 def late(scene: Scene) -> None:
     """Late rows, and sessions that are split or taken back."""
     cut = timed(scene, "1s").key_by("user")
@@ -81,4 +99,4 @@ def all_rows(scene: Scene) -> None:
     scene.show(rows.filter(col("row") < 0).window(op.session("1s")).agg(n=op.count()), "none")
 
 
-SESSIONS: list[Shape] = [sessions, unmerged, changes, once, late, all_rows]
+SESSIONS: list[Shape] = [sessions, unmerged, changes, once, panes, late, all_rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import pytest
 from dataflow.contracts.panes import AfterRows, Panes
 from dataflow.contracts.window_kinds import Tumbling
 from dataflow.expressions import col
+from tests.operators.windows.session_panes import PanedSessions
 from tests.operators.windows.triggering import Triggered
+from tests.operators.windows.windowed import END
 
-CASES = json.loads(Path(__file__).with_name("recorded_panes.json").read_text())["cases"]
+RECORDED = json.loads(Path(__file__).with_name("recorded_panes.json").read_text())
+CASES = RECORDED["cases"]
 
 
 def windows_of(case: Any) -> tuple[Triggered, bool]:
@@ -63,3 +67,32 @@ def test_the_recorded_panes_come_out(case: Any) -> None:
 @pytest.mark.parametrize("case", [c for c in CASES if c["must_be_rejected"]], ids=lambda case: str(case["name"]))
 def test_records_that_are_wrong_on_purpose_are_noticed(case: Any) -> None:
     assert any(ours != expected for expected, ours in replayed(case))
+
+
+@pytest.mark.parametrize("case", RECORDED["sessions"], ids=lambda case: str(case["name"]))
+def test_discarding_panes_of_sessions_are_what_the_recorded_panes_add(case: Any) -> None:
+    (gap,) = re.fullmatch(r"Sessions\((\d+)\)", case["window_fn"]).groups()  # type: ignore[union-attr]
+    early, late = (re.search(rf"{phase}=AfterCount\((\d+)\)", case["trigger_fn"]) for phase in ("early", "late"))
+    assert early is not None
+    assert late is not None
+    w = PanedSessions(
+        int(gap) - 1,  # what is less than a gap apart merges there
+        AfterRows(int(early[1])),
+        AfterRows(int(late[1])),
+        lateness=case["allowed_lateness"],
+        aggregations=(col("x").to_list().alias("values"),),
+    )
+    shown: Counter[int] = Counter()
+    results: list[Any] = []
+    for step in case["transcript"]:
+        for pane in step.get("expect", []):
+            new = sorted((Counter(pane["values"]) - shown).elements())
+            shown = Counter(pane["values"])
+            _, start, end, kind, _, values = results.pop(0)
+            assert ([start, end], kind == "early", values) == (pane["window"], pane.get("early", False), new)
+        assert not results
+        if "input" in step:
+            results = w.feed(*(("k", time, time) for time in step["input"]))
+        elif "watermark" in step:
+            results = w.advance(step["watermark"])
+    assert [row[1:4] for row in w.advance(END)] == []
