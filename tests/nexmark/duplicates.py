@@ -29,6 +29,7 @@ OPERATORS: Mapping[str, str] = {
     "q18": "q18 last bids",
 }
 """The first operator of each query that keeps state, or its sink, to which bids are delivered."""
+ROWWISE = [query for query, operator in OPERATORS.items() if query == operator]
 COMPUTED = ("day", "minute", "dt", "hm")
 """Columns that queries add to bids."""
 
@@ -36,25 +37,34 @@ COMPUTED = ("day", "minute", "dt", "hm")
 def with_duplicates(query: str, files: Files, again: Sequence[pa.Table]) -> pa.Table:
     """Return DuckDB's answer to a query over the bids and the rows ``again`` that its operator received again.
 
-    The rows that a sink receives are bids too, because no query without aggregates drops a column that its SQL needs.
+    Rows with a column that bids do not have, or of another type, are rows of the answer, which a sink received.
     """
     with duckdb.connect() as connection:
-        connection.read_parquet([str(path) for path in files["bids"]]).create_view("read")
-        parts = ["from read"]
+        read = connection.read_parquet([str(path) for path in files["bids"]])
+        read.create_view("read")
+        known = read.limit(0).to_arrow_table().schema
+        parts, answers = ["from read"], []
         for number, table in enumerate(again):
+            if query in ROWWISE and not _are_bids(table.schema, known):
+                answers.append(table)
+                continue
             connection.register(f"again{number}", table)
             parts.append(f"select {', '.join(_as_bids(table.schema.names))} from again{number}")
         connection.execute(f"create view bids as {' union all by name '.join(parts)}")
-        return connection.sql(SQL[query]).to_arrow_table()
+        answer = connection.sql(SQL[query]).to_arrow_table()
+    return pa.concat_tables([answer, *(table.select(answer.column_names).cast(answer.schema) for table in answers)])
+
+
+def _are_bids(schema: pa.Schema, known: pa.Schema) -> bool:
+    columns = [field for field in schema if field.name not in COMPUTED]
+    return all(field.name in known.names and known.field(field.name).type == field.type for field in columns)
 
 
 def _as_bids(names: Sequence[str]) -> list[str]:
-    columns = [f'"{name}"' for name in names if name not in (*COMPUTED, "dateTime")]
-    if "dateTime" in names:
-        return [*columns, '"dateTime"::timestamp as "dateTime"']  # which is text where it was stored as JSON
-    if "day" in names:
+    columns = [f'"{name}"' for name in names if name not in COMPUTED]
+    if "dateTime" not in names and "day" in names:
         minute = "minute" if "minute" in names else "'00:00'"
-        return [*columns, f"""(day || ' ' || {minute})::timestamp as "dateTime\""""]
+        columns.append(f"""(day || ' ' || {minute})::timestamp as "dateTime\"""")
     return columns
 
 

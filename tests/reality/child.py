@@ -13,6 +13,7 @@ back in flight by the operator they wait for, and every row reported as delivere
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import os
 import time
@@ -107,15 +108,23 @@ def run(
 
 
 def append(path: Path, report: flow.RestoreReport, operators: Collection[str]) -> None:
-    """Append one line, in one write: a kill leaves all of it or, seldom, a torn end. Times are text."""
-    rows = {name: table.to_pydict() for name in operators if (table := report.rows(name)) is not None}
+    """Append one line, in one write: a kill leaves all of it or, seldom, a torn end. Rows are Arrow streams as text."""
+    rows = {name: as_text(table) for name in operators if (table := report.rows(name)) is not None}
     in_flight: Counter[str] = Counter()
     for channel in report.in_flight:
         in_flight[channel.operator] += channel.rows
-    line = json.dumps({"checkpoint": report.checkpoint, "in_flight": in_flight, "rows": rows}, default=str)
+    line = json.dumps({"checkpoint": report.checkpoint, "in_flight": in_flight, "rows": rows})
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.write(descriptor, line.encode() + b"\n")
     os.close(descriptor)
+
+
+def as_text(table: pa.Table) -> str:
+    """Return a table as an Arrow stream in base64."""
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    return base64.b64encode(stream.getvalue()).decode()
 
 
 if __name__ == "__main__":

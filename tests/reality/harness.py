@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -73,16 +74,15 @@ class Story:
             return []
         return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}}")]
 
-    def reported(self, operator: str) -> dict[str, list[Any]]:
-        """The rows reported at ``operator`` over all restores, by column.
+    def reported(self, operator: str) -> pa.Table:
+        """Return the rows reported at ``operator`` over all restores; without any, a table without columns.
 
         Each checkpoint counts once: restoring it twice delivers the same rows to the same snapshot.
         """
-        columns: dict[str, list[Any]] = {}
-        for restore in {line["checkpoint"]: line for line in self.restores}.values():
-            for name, values in restore["rows"].get(operator, {}).items():
-                columns.setdefault(name, []).extend(values)
-        return columns
+        restores = {line["checkpoint"]: line for line in self.restores}.values()
+        texts = [restore["rows"][operator] for restore in restores if operator in restore["rows"]]
+        tables = [pa.ipc.open_stream(base64.b64decode(text)).read_all() for text in texts]
+        return pa.concat_tables(tables) if tables else pa.table({})
 
 
 def environment() -> dict[str, str]:

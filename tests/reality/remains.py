@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -116,8 +117,10 @@ def folders(work: Path) -> dict[str, bool]:
 
 
 def parts(work: Path, name: str) -> int:
-    """How many whole parts the checkpoint folder ``name`` holds."""
-    return len(list((work / "ckpt" / name).glob("*.part")))
+    """Return how many whole parts the checkpoint folder ``name`` holds: none if it was deleted meanwhile."""
+    with suppress(FileNotFoundError):
+        return sum(file.endswith(".part") for file in os.listdir(work / "ckpt" / name))
+    return 0
 
 
 def manifests(work: Path) -> Iterator[Manifest]:

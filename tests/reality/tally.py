@@ -35,7 +35,7 @@ class Tally:
             self.in_flight.append(sum(restore["in_flight"].values()))
             self.waiting_for.update(restore["in_flight"])
         for operator in self.reporting:
-            self.reported[operator] += max(map(len, story.reported(operator).values()), default=0)
+            self.reported[operator] += story.reported(operator).num_rows
 
     @property
     def landings(self) -> Counter[Landing]:

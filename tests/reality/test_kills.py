@@ -88,11 +88,11 @@ def check_in_flight(tally: Tally, mode: str) -> None:
 def check(story: Story, orders: Path, undisturbed: Path, mode: str) -> None:
     """The output equals the undisturbed one; unaligned: that of a run over its input plus the reported rows."""
     if mode != "unaligned":
-        assert not story.reported(ROWS)
-        assert not story.reported(TOTALS)
+        assert not story.reported(ROWS).num_rows
+        assert not story.reported(TOTALS).num_rows
         assert last_per_key(pq.read_table(undisturbed / "totals")) == _totals(orders, {})
     rows = row_multiset(pq.read_table(undisturbed / "rows")) + _pairs(story.reported(ROWS), "id", "amount")
-    totals = _totals(orders, story.reported(TOTALS))
+    totals = _totals(orders, story.reported(TOTALS).to_pydict())
     for reader, found in read_with_each(story.work / "rows"):
         assert row_multiset(found) == sorted(rows), reader
     for reader, found in read_with_each(story.work / "totals"):
@@ -108,5 +108,6 @@ def _totals(orders: Path, reported: dict[str, list[int]]) -> dict[int, tuple[int
     return {key: (n, total) for key, n, total in found.fetchall()}
 
 
-def _pairs(columns: dict[str, list[int]], *names: str) -> list[tuple[int, ...]]:
+def _pairs(table: pa.Table, *names: str) -> list[tuple[int, ...]]:
+    columns = table.to_pydict()
     return list(zip(*(columns.get(name, []) for name in names), strict=True))
