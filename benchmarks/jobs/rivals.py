@@ -83,8 +83,8 @@ def _polars(job: str, files: Sequence[Path], target: Path | None) -> pa.Table | 
         "J4": lambda: bids.group_by("channel").agg(count),
         "J5": lambda: hops.agg(pl.col("n").sum()).group_by("window_start").agg(pl.col("n").max().alias("most")),
         "J6": lambda: totals.filter(pl.col("n") < 0),
-        "J7": lambda: _session_counts(bids, "10s"),
-        "J8": lambda: _session_counts(bids, "1s"),
+        "J7": lambda: _session_counts(bids, 10),
+        "J8": lambda: _session_counts(bids, 1),
     }
     if target is None:
         return queries[job]().collect(engine="streaming").to_arrow()
@@ -92,15 +92,15 @@ def _polars(job: str, files: Sequence[Path], target: Path | None) -> pa.Table | 
     return None
 
 
-def _session_counts(bids: pl.LazyFrame, gap: str) -> pl.LazyFrame:
-    """Return the count of each session: rows in order of auction and time, of which some begin a session."""
+def _session_counts(bids: pl.LazyFrame, gap: int) -> pl.LazyFrame:
+    """Return the number of rows of each session, with a gap of ``gap`` seconds, of rows sorted by auction and time."""
     import polars as pl
 
     auction, time = pl.col("auction"), pl.col("event_time")
     rows = bids.select("auction", "event_time").sort("auction", "event_time")
-    begins = (auction != auction.shift()) | (time - time.shift() > pl.duration(seconds=int(gap[:-1])))
+    begins = (auction != auction.shift()) | (time - time.shift() > pl.duration(seconds=gap))
     numbered = rows.with_columns(begins.fill_null(value=True).cast(pl.Int64).cum_sum().alias("session"))
-    first, last = time.min().alias("window_start"), time.max().dt.offset_by(gap).alias("window_end")
+    first, last = time.min().alias("window_start"), time.max().dt.offset_by(f"{gap}s").alias("window_end")
     return numbered.group_by("auction", "session").agg(first, last, pl.len().cast(pl.Int64).alias("n")).drop("session")
 
 

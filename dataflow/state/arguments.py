@@ -62,7 +62,7 @@ def maybe_absent(slots: Slots | Sequence[int], count: int, most: int) -> Slots:
 
 
 def of_keys(slots: Slots) -> Slots:
-    """Return those of ``slots``, from ``maybe_absent``, that are not -1, each once, in ascending order."""
+    """Return the slots among ``slots``, a result of ``maybe_absent``, that are not -1, each once, ascending."""
     numbers = np.sort(slots)  # a sort of int32 is several times as fast as np.unique
     numbers = numbers[np.append(True, numbers[1:] != numbers[:-1])] if len(numbers) > 1 else numbers
     return numbers[1:] if len(numbers) and numbers[0] < 0 else numbers

@@ -125,7 +125,7 @@ class RecordRows(CopyOnWriteRows):
             self.replace(grown)
 
     def shrink(self, slots: int) -> None:
-        """Keep the first ``slots`` rows alone; the others are in nobody's use."""
+        """Keep only the first ``slots`` rows; the others are not in use."""
         shrunk = self._allocate(max(_FIRST, slots + 1))
         shrunk[:slots] = self.rows[:slots]
         self.replace(shrunk)

@@ -1,9 +1,9 @@
-"""The numbers of keys, rows or timers that no thing has any more, and which of them are used next.
+"""Free numbers of keys, rows or timers: which are used next, and when the tables behind them become smaller.
 
-A thing keeps its number as long as it lives, because callers and other tables refer to it. So the memory of a table can
-only be given back above its highest number in use. After many things have gone, the free numbers are sorted: the lowest
-is used first, and those of the upper half are *withheld*. As soon as the last thing in the upper half has gone, the
-numbers above the highest one in use do not exist any more, and the tables become smaller.
+A number never changes while it is in use, because callers and other tables refer to it. So a table can only give back
+the memory above its highest number in use. After many numbers were released, the free ones are sorted: the lowest are
+used first, and free numbers in the upper half are *withheld*, that is, not used at all. Once no number in the upper
+half is in use, the numbers above the highest one in use cease to exist, and the tables become smaller.
 
 Sorting costs a pass over all numbers. It happens when at most a quarter of many numbers are in use, and a quarter of
 them was released since the last time, or when nothing is left in the upper half.
@@ -66,7 +66,7 @@ class FreeNumbers:
         return [*self._withheld, self.stack[: self._state[2]]]
 
     def release(self, numbers: Numbers) -> None:
-        """Let new things have ``numbers``, each once."""
+        """Make ``numbers``, each once, free to be used again."""
         self._released += len(numbers)
         if self.withholds:
             upper = numbers >= self._limit
@@ -98,7 +98,7 @@ class FreeNumbers:
         return np.concatenate([free, new])
 
     def is_worth_sorting(self, live: int) -> bool:
-        """Return whether to call ``sort``, if ``live`` things have numbers."""
+        """Return whether to call ``sort``, if ``live`` numbers are in use."""
         used = self.used
         if used <= MANY:
             return False
@@ -109,7 +109,7 @@ class FreeNumbers:
     def sort(self, live: int) -> bool:
         """Sort the free numbers, and return whether the highest ones do not exist any more: see ``used``.
 
-        At most half of the numbers exist afterwards, or all. Only at a moment at which nobody refers to a free number.
+        At most half of the numbers exist afterwards, or all. Call it while no caller keeps a free number.
         """
         used = self.used
         in_use = np.ones(used, np.bool_)

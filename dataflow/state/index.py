@@ -73,7 +73,7 @@ class _Index(ABC):
     def shrink(self, live: int) -> bool:
         """Give memory back if ``live`` of many slots have keys; return whether the highest ones do not exist any more.
 
-        Only at a moment at which nobody refers to a free slot. What readers have of the index stays as it is.
+        Call it while no caller keeps a free slot. Readers keep what they have of the index.
         """
         if not self._free.is_worth_sorting(live) or not self._free.sort(live):
             return False

@@ -1,7 +1,8 @@
 """Strings to dense integers: equal bytes get equal codes, numbered in the order of their first rows.
 
 Strings, binaries and decimals (their 16 bytes) are interned alike. The dictionary of a dictionary-encoded column is
-interned once, and its rows only look up their codes. Values that nobody holds leave, and their memory is used again.
+interned once, and its rows only look up their codes. Values without a holder are removed, and their memory is used
+again.
 
 >>> interner = Interner()
 >>> interner.codes(pa.array(["x", "y", "x"])).tolist()
@@ -139,7 +140,7 @@ class Interner:
     def shrink(self, live: int) -> bool:
         """Give memory back if ``live`` of many codes are in use; return whether the highest ones do not exist any more.
 
-        Only at a moment at which nobody refers to a free code. What readers have of the values stays as it is.
+        Call it while no caller keeps a free code. Readers keep the values that they have.
         """
         if not self._free.is_worth_sorting(live) or not self._free.sort(live):
             return False
@@ -147,15 +148,17 @@ class Interner:
         self._rebuild(max(_FIRST, 1 << max(len(self) - 1, 0).bit_length()))
         return True
 
-    def shrink_held(self) -> None:
-        """Do as ``shrink`` does, if codes are counted: those in use have a holder, or are not removed yet."""
+    def shrink_counted(self, *, lost_many: bool) -> None:
+        """Give memory back, if holders are counted. ``lost_many``: whether many holders were just dropped.
+
+        Call it between two batches: the codes of a batch have no holder before its keys are entered.
+        """
+        if lost_many:
+            self._remove_idle()
         self.shrink(len(self) - len(self._free))
 
-    def remove_idle(self) -> None:
-        """Remove the values that nobody holds.
-
-        Only between two batches: the codes of a batch have no holder before its keys are entered.
-        """
+    def _remove_idle(self) -> None:
+        """Remove the values without a holder."""
         idle = self._in_use()
         idle[self._holders[: len(idle)] > 0] = 0
         self._leave(np.flatnonzero(idle).astype(np.int32))
@@ -180,16 +183,16 @@ class Interner:
             self._grow(int(offsets[row + 1] - offsets[row]))
 
     def _make_room(self, values: int, size: int) -> None:
-        """Remove the values that nobody holds, if there is no room for new ones, or else for the next call to grow.
+        """Remove the values without a holder, if there is no room for new ones, or else for the next call to grow.
 
         Only between two batches: the codes of a batch have no holder before its keys are entered.
         """
         unused = len(self._places) - len(self) + len(self._free)
         if unused < values or self.nbytes + size > len(self._arena):
-            self.remove_idle()
+            self._remove_idle()
 
     def _leave(self, codes: npt.NDArray[np.int32]) -> None:
-        """Remove the values of ``codes``, which nobody holds."""
+        """Remove the values of ``codes``, which have no holder."""
         if len(codes):
             self.remove(codes)
             self.release(codes)

@@ -111,7 +111,7 @@ class KeyIndex:
     def shrink(self) -> bool:
         """Give memory back if few of many slots are in use; return whether the highest ones do not exist any more.
 
-        Only at a moment at which nobody refers to the slot of a removed key. What readers have stays as it is.
+        Call it while no caller keeps the slot of a removed key. Readers keep what they have.
         """
         before = len(self)
         fewer = self._numbered.shrink(self.live)
@@ -121,9 +121,7 @@ class KeyIndex:
         if len(self.schema) > 1:
             for interner in self._interners:
                 if interner is not None:
-                    if fewer:
-                        interner.remove_idle()
-                    interner.shrink_held()
+                    interner.shrink_counted(lost_many=fewer)
         return fewer
 
     def reserve(self, keys: int) -> None:

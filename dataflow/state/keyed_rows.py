@@ -125,7 +125,7 @@ class KeyedRows:
     def shrink(self, slots: int | None) -> None:
         """Give memory back, if few of many rows exist, or if keys have only ``slots`` slots now; None: as before.
 
-        Only at a moment at which nobody refers to rows that were removed.
+        Call it while no caller keeps the number of a removed row.
         """
         fewer = self._free.is_worth_sorting(self.live) and self._free.sort(self.live)
         if fewer:

@@ -108,9 +108,7 @@ class OrderedValues:
         self._readers.settle()
         fewer = self._table.shrink(len(places))
         if self._interner is not None:
-            if fewer:
-                self._interner.remove_idle()
-            self._interner.shrink_held()
+            self._interner.shrink_counted(lost_many=fewer)
         values, nulls = self._encoded(columns)
         rows, interned = len(places), self._interned()
         weights = np.ascontiguousarray(weights, np.int64)
@@ -295,18 +293,24 @@ class _Table:
         self._changes, free = 0, FreeNumbers(self.state, self.free)
         fewer = free.sort(live)
         free.prepare(used)  # nodes are not withheld: kernels free them, too
-        self.free = free.stack
-        self._rebuild(max(_NODES, int(self.state[0])) if fewer else len(self.nodes))
+        self.free = self._stack(free.stack, len(self.nodes))
+        if fewer:
+            self._rebuild(max(_NODES, int(self.state[0])))
         return fewer
 
     def _rebuild(self, capacity: int) -> None:
         """Continue with room for ``capacity`` nodes, in other arrays."""
-        used, free = int(self.state[0]), int(self.state[_FREE])
+        used = int(self.state[0])
         nodes = np.zeros((capacity, self.nodes.shape[1]), np.int64)
         nodes[:used] = self.nodes[:used]
-        stack = np.empty(len(nodes), np.int32)
-        stack[:free] = self.free[:free]
-        self.nodes, self.free = nodes, stack
+        self.nodes, self.free = nodes, self._stack(self.free, capacity)
+
+    def _stack(self, nodes: Nodes, capacity: int) -> Nodes:
+        """Return the free ones of ``nodes`` with room for ``capacity``."""
+        free = int(self.state[_FREE])
+        stack = np.empty(capacity, np.int32)
+        stack[:free] = nodes[:free]
+        return stack
 
     def release(self, nodes: Nodes) -> None:
         """Let new values have ``nodes``."""

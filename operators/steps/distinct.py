@@ -88,9 +88,7 @@ class CountDistinct(Step):
         if fewer:
             self._before = self._before[: max(_FEW, len(self._pairs))].copy()
         if self._interner is not None:
-            if fewer:
-                self._interner.remove_idle()
-            self._interner.shrink_held()
+            self._interner.shrink_counted(lost_many=fewer)
 
     def stored(self) -> list[pa.Field]:
         return [pa.field(f"{self.name}.values", pa.large_list(self._type))]

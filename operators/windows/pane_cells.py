@@ -9,7 +9,7 @@ Word by word, after the two times of a cell:
 
 They are aggregates, so a cell that is merged into the next one takes them along: rows and panes add up, and of times
 the first or the last counts. For a session, its cells are taken together in the same way. When sessions merge, the
-next pane has a number above those of all their panes.
+number of the next pane is above the numbers of all their panes.
 
 The other aggregates are of the rows that no pane has shown. The times of a cell are of all its rows: they decide which
 rows make a session, whether or not they were shown.
@@ -123,7 +123,7 @@ class PaneCells(Cells):
 
     @abstractmethod
     def absorb_shown(self, slots: Slots) -> None:
-        """Take note that cells, of which all rows are shown, take no more, as all cells before them."""
+        """Take note that cells take no more rows, nor do the cells before them. All rows of these cells are shown."""
 
     def delete(self, slots: Slots) -> None:
         self.waiting.drop(slots)
@@ -153,7 +153,7 @@ class MergedPaneCells(PaneCells, MergedCells):
 class RowPaneCells(PaneCells, RowCells):
     """Cells with the rows that were not shown, for aggregates whose records cannot be merged.
 
-    A cell is merged into the next one after its rows, and those of all cells before it, were shown.
+    A cell is merged into the next one after panes have shown its rows, and the rows of all cells before it.
     """
 
     def _drop_values(self, slots: Slots) -> None:

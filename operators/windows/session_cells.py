@@ -180,7 +180,7 @@ class Cells(ABC):
         return out
 
     def existing(self, slots: Slots) -> Slots:
-        """Return those of ``slots`` that were not deleted since rows were last entered."""
+        """Return the slots among ``slots`` that were not deleted since rows were last entered."""
         records = self.state.records
         slots = slots[slots < len(records)]
         return slots[records[slots, 0] < 0]

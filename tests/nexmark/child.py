@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from pathlib import Path
 
 import dataflow as flow
 from benchmarks.nexmark.answers import write_queries
 from benchmarks.nexmark.events import Sources
 from benchmarks.nexmark.queries import QUERIES
 from tests.nexmark.duplicates import OPERATORS
-from tests.reality.child import Slow, run
+from tests.reality.child import Slow, arguments, run
 
 SLOW = "slow bids"
 """The operator behind the source."""
@@ -47,10 +46,7 @@ def pipeline(args: argparse.Namespace) -> flow.Pipeline:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("input", type=Path)
-    parser.add_argument("work", type=Path)
-    parser.add_argument("mode")
+    parser = arguments()
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--queries", nargs="+", default=list(QUERIES))
     parser.add_argument("--rate", type=float, default=6_000)

@@ -65,11 +65,17 @@ def pipeline(source: Any, work: Path, cost: float = 0) -> flow.Pipeline:
     return p
 
 
-def main() -> None:
+def arguments() -> argparse.ArgumentParser:
+    """Return a parser of the arguments that a killed process has first: see ``harness.Program``."""
     parser = argparse.ArgumentParser()
     parser.add_argument("input", type=Path)
     parser.add_argument("work", type=Path)
     parser.add_argument("mode")
+    return parser
+
+
+def main() -> None:
+    parser = arguments()
     parser.add_argument("--rate", type=float, default=600_000)
     parser.add_argument("--cost", type=float, default=40)
     parser.add_argument("--batch", type=int, default=250)

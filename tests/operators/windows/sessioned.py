@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from random import Random
 
 import pyarrow as pa
 
@@ -17,7 +18,17 @@ from operators.windows.sessions import SessionAggregateOperator
 from tests.operators.operating import Emitted, context_of, drained
 from tests.operators.windows.windowed import MERGED, SCHEMA, Result, Row, plain
 
-__all__ = ["SessionModel", "Sessioned"]
+__all__ = ["SessionModel", "Sessioned", "drawn_rows"]
+
+
+def drawn_rows(draw: Random, now: int, gap: int) -> list[Row]:
+    """Return rows near and far from ``now``, in any order, some of them exactly a gap apart."""
+    spread = draw.choice([2, gap, 5 * gap, 200])
+    rows = [
+        (draw.choice("aab"), draw.randrange(-9, 9), now + draw.randrange(-spread, spread + 1))
+        for _ in range(draw.randrange(1, 6))
+    ]
+    return rows + [(key, 1, time + draw.choice([-gap, gap])) for key, _, time in rows if draw.random() < 0.3]
 
 
 class Sessioned:

@@ -14,6 +14,7 @@ from dataflow.errors import CheckpointDamaged
 from dataflow.state.hashing import key_group_range
 from operators.windows.triggered_sessions import TriggeredSessionOperator
 from tests.operators.windows.session_panes import MERGED, UNMERGED, PanedSessions, SessionPanel
+from tests.operators.windows.sessioned import drawn_rows
 from tests.operators.windows.windowed import END, SCHEMA, plain
 from tests.seeds import seeds
 
@@ -40,12 +41,7 @@ def test_a_long_walk_gives_the_panes_of_the_model(seed: int, triggers: tuple[Any
     watermark, shown = -100, []
     for step in range(30):
         now = step * draw.choice([1, 3])
-        spread = draw.choice([2, gap, 5 * gap, 200])
-        rows = [
-            (draw.choice("aab"), draw.randrange(-9, 9), now + draw.randrange(-spread, spread + 1))
-            for _ in range(draw.randrange(1, 6))
-        ]
-        rows += [(key, 1, time + draw.choice([-gap, gap])) for key, _, time in rows if draw.random() < 0.3]
+        rows = drawn_rows(draw, now, gap)
         watermark = max(watermark, now - draw.choice([0, 0, gap, 60]))
         for ours, expected in (
             (w.feed(*rows), model.feed(*rows)),

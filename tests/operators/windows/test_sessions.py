@@ -13,7 +13,7 @@ from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.planning.specs import Emit
 from dataflow.state.hashing import hash_rows, key_group_range, key_groups
 from operators.windows.sessions import SessionAggregateOperator
-from tests.operators.windows.sessioned import Sessioned, SessionModel
+from tests.operators.windows.sessioned import Sessioned, SessionModel, drawn_rows
 from tests.operators.windows.windowed import END, MERGED, SCHEMA, UNMERGED, plain
 from tests.seeds import seeds
 
@@ -33,12 +33,7 @@ def test_a_long_walk_gives_what_the_model_says(seed: int, emit: Emit, lateness: 
     watermark = -100
     for step in range(50):
         now = step * draw.choice([1, 3])
-        spread = draw.choice([2, gap, 5 * gap, 200])
-        rows = [
-            (draw.choice("aab"), draw.randrange(-9, 9), now + draw.randrange(-spread, spread + 1))
-            for _ in range(draw.randrange(1, 6))
-        ]
-        rows += [(key, 1, time + draw.choice([-gap, gap])) for key, _, time in rows if draw.random() < 0.3]
+        rows = drawn_rows(draw, now, gap)
         assert sorted(w.feed(*rows)) == sorted(model.feed(*rows))
         if draw.random() < 0.2:
             w.checkpoint()
