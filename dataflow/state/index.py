@@ -197,10 +197,23 @@ class WideSlotIndex(_Index):
         """Return the slot of each key ``words[:, i]``, or -1 if it has none."""
         from dataflow.state.kernels.index import seek_rows
 
-        rows = words.shape[1]
-        slots, missing = np.empty(rows, np.int32), np.empty(rows + 1, np.int32)
-        seek_rows(words, 0, rows, self._table, self._keys, slots, missing)
+        slots = np.empty(words.shape[1], np.int32)
+        seek_rows(words, self._table, self._keys, slots)
         return slots
+
+    def beside(self, slots: Slots, column: int) -> tuple[Slots, Slots]:
+        """Return the slots of the keys whose word ``column`` is one less than that of ``slots``, and one more, or -1.
+
+        >>> index = WideSlotIndex(2)
+        >>> slots = index.lookup(np.array([[7, 7, 8], [1, 2, 3]])).copy()
+        >>> [found.tolist() for found in index.beside(slots, 1)]
+        [[-1, 0, -1], [1, -1, -1]]
+        """
+        from dataflow.state.kernels.index import seek_beside
+
+        lower, upper = np.empty(len(slots), np.int32), np.empty(len(slots), np.int32)
+        seek_beside(slots, column, self._table, self._keys, lower, upper)
+        return lower, upper
 
     def remove(self, slots: Slots) -> None:
         """Remove the keys of ``slots``, as ``SlotIndex.remove`` does."""
@@ -222,7 +235,7 @@ class WideSlotIndex(_Index):
         old = self._table
         self._keys = _resized(self._keys, len(self), capacity)
         self._table = np.zeros(2 * capacity, np.uint64)
-        rehash_rows(old, self._keys, self._table)
+        rehash_rows(old, self._table)
 
 
 def _capacity(keys: int) -> int:

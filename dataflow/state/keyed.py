@@ -171,6 +171,15 @@ class KeyIndex:
         assert self._one is not None, "an index of several key columns"
         return self._one.find(self._words(0, values), _bits(values))
 
+    def beside(self, slots: Slots, column: int) -> tuple[Slots, Slots]:
+        """Return the slots of the keys whose integer ``column`` is one less than that of ``slots``, and one more.
+
+        -1: there is no such key. There are several key columns, and none of ``slots`` is null in this one.
+        """
+        assert len(self.schema) > 1, "an index of a single key column"
+        assert pa.types.is_integer(self.schema.types[column]), f"column {column} is {self.schema.types[column]}"
+        return self._wide.beside(slots, column)
+
     def remove(self, slots: Slots) -> None:
         """Remove the keys of ``slots``, each once: they are not found any more.
 

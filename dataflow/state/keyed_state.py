@@ -160,6 +160,26 @@ class KeyedState:
         slots[~self._values.visible(slots, now)] = -1
         return slots
 
+    def find_beside(self, slots: Slots, column: int) -> tuple[Slots, Slots]:
+        """Return the slots of the keys right before and after those of ``slots`` in one integer column.
+
+        Values of this state do not expire, and its keys have several columns.
+
+        Args:
+            slots: the slots, from ``find`` or ``insert``; none of their keys is null in ``column``.
+            column: the number of the column that differs by one; all others are equal.
+
+        Returns: two slots for each of ``slots``; -1: there is no such key.
+
+        >>> state = KeyedState(pa.schema({"k": pa.string(), "day": pa.int64()}), pa.schema({}))
+        >>> slots, fresh = state.insert([pa.array(["a", "a", "b"]), pa.array([1, 2, 3])])
+        >>> [found.tolist() for found in state.find_beside(slots, 1)]
+        [[-1, 0, -1], [1, -1, -1]]
+        """
+        assert not self._values.stamp, "values of this state expire"
+        assert self._timers is None, "keys with timers may have no value"
+        return self._index.beside(with_key(slots, len(self._index)), column)
+
     def visible(self, slots: Slots, now: Times = 0) -> npt.NDArray[np.bool_]:
         """Return whether each slot has a value that is visible at ``now``; -1 has none.
 

@@ -122,15 +122,15 @@ class Cells(ABC):
         slots = slots.copy()
         new = slots[fresh]
         if len(new):
-            self._link(new, [key.filter(to_array(fresh)) for key in keys], numbers[fresh])
+            self._link(new)
         return slots, new
 
-    def _link(self, slots: Slots, keys: Sequence[pa.Array], numbers: Numbers) -> None:
+    def _link(self, slots: Slots) -> None:
         """Enter new cells between those before and after them."""
         from operators.kernels.sessions import link
 
         self._make_room()
-        before, after = (self.state.find([*keys, to_array(numbers + step)]).copy() for step in (-1, 1))
+        before, after = self.state.find_beside(slots, len(self._keys))
         link(slots, before, after, self._before, self._after)
 
     def _make_room(self) -> None:
@@ -281,13 +281,13 @@ class Cells(ABC):
         slots = self.state.slots
         if not len(slots):
             return
-        *keys, cells = self.state.keys(slots)
+        cells = self.state.keys(slots)[-1]
         if cells.null_count:
             raise CheckpointDamaged(f"{cells.null_count} cells of sessions have no number")
         numbers, firsts, lasts = to_numbers(cells), self.firsts(slots), self.lasts(slots)
         if (firsts > lasts).any() or (lasts // self._gap != numbers).any() or lasts.max() > _GREATEST - self._gap:
             raise CheckpointDamaged("cells of sessions have times that are not theirs")
-        self._link(slots, keys, numbers)
+        self._link(slots)
 
 
 class MergedCells(Cells):

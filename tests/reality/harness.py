@@ -30,20 +30,19 @@ ROOT = Path(__file__).parents[2]
 class Program:
     """A process that runs a job, called with input, directory of work, checkpoint mode and ``options``.
 
-    It prints what ``child.run`` prints. ``sinks`` has the folder of each sink's files, ``parts`` the number of parts of
-    a checkpoint, about, and ``at_full_speed`` the options of the last life.
+    It prints what ``child.run`` prints. ``sinks`` has the folder of each sink's files, ``at_full_speed`` the options of
+    the last life.
     """
 
     script: Path
     sinks: Mapping[str, str]
-    parts: int
     options: tuple[object, ...] = ()
     at_full_speed: tuple[object, ...] = ()
 
 
 CHILD = Path(__file__).with_name("child.py")
 ORDERS = Program(
-    CHILD, {"rows": "rows", "changelog": "totals"}, 8, at_full_speed=("--cost", 0, "--rate", 1e9, "--batch", 65_536)
+    CHILD, {"rows": "rows", "changelog": "totals"}, at_full_speed=("--cost", 0, "--rate", 1e9, "--batch", 65_536)
 )
 CHECKED = Path(__file__).with_name("checked.py")
 
@@ -121,7 +120,7 @@ def survive(
         with spawn(*arguments, script=program.script) as process:
             assert process.stdout is not None
             assert process.stderr is not None
-            said = wait_for(aim, process, work, dice, program.parts)
+            said = wait_for(aim, process, work, dice)
             process.send_signal(signal.SIGKILL)
             said += process.stdout.read()
             errors = process.stderr.read()
@@ -143,6 +142,8 @@ def survive(
 
 
 _AIMS = (*[Aim.RUNNING] * 7, *[Aim.PARTS] * 6, *[Aim.MANIFEST] * 4, *[Aim.RESTORE] * 2, Aim.START)
+_PARTS = 8
+"""Parts of the first checkpoint of a job: not more than it has."""
 _LOOKS = 10_000
 """At a directory that does not change, half a millisecond apart: then the job is killed where it stands."""
 
@@ -158,10 +159,10 @@ def _left_by(said: str, work: Path, program: Program) -> Remains:
     return remains(work, program.sinks) if "running" in said else Remains(Landing.RESTORING)
 
 
-def wait_for(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random.Random, most_parts: int = 8) -> str:
+def wait_for(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random.Random) -> str:
     """Wait for the moment to kill, and return what the process has printed until then, as far as it was read.
 
-    Of a checkpoint in progress, some number of parts up to ``most_parts`` is waited for.
+    Of a checkpoint in progress, some number of parts is waited for, up to all that the newest one has written.
     """
     assert process.stdout is not None
     if aim is Aim.START:
@@ -175,12 +176,14 @@ def wait_for(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random.
     # A first life is short, or hardly any kill would come before the first checkpoint.
     _pause(process, dice.uniform(0, 0.7 if folders(work) else 0.08))
     if aim is not Aim.RUNNING:
-        _wait_for_files(aim, process, work, dice, most_parts)
+        _wait_for_files(aim, process, work, dice)
     return said
 
 
-def _wait_for_files(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random.Random, most_parts: int) -> None:
-    before, least = set(folders(work)), dice.randrange(most_parts + 1)
+def _wait_for_files(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random.Random) -> None:
+    before = folders(work)
+    written = [parts(work, name) for name, whole in before.items() if whole]
+    least = dice.randrange((written[-1] if written else _PARTS) + 1)
     for _ in range(_LOOKS):
         new = {name: whole for name, whole in folders(work).items() if name not in before}
         if aim is Aim.MANIFEST and any(new.values()):

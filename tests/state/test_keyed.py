@@ -135,6 +135,43 @@ def home(key: int, entries: int) -> int:
     return ((key ^ key >> 32) * 0x9E3779B97F4A7C15 % 2**64) * entries >> 64
 
 
+@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_random_lookups_and_removals_of_wide_keys_agree_with_a_dictionary(width: int, seed: int) -> None:
+    """Few words make many keys return; blocks of hashes end within batches; the table begins with one key."""
+    draw, index, slots = np.random.default_rng(seed), WideSlotIndex(width, capacity=1), dict[tuple[int, ...], int]()
+    for rows in draw.choice([0, 1, 255, 256, 257, 2_000], 20).tolist():
+        words = np.ascontiguousarray(draw.integers(0, round(3_000 ** (1 / width)), (width, rows)) - 7)
+        keys = list(map(tuple, words.T.tolist()))
+        assert index.find(words).tolist() == [slots.get(key, -1) for key in keys]
+        found, new = index.lookup(words).tolist(), [key for key in dict.fromkeys(keys) if key not in slots]
+        assert [keys[row] for row in index.fresh.tolist()] == new
+        slots |= zip(keys, found, strict=True)
+        assert found == [slots[key] for key in keys]
+        assert len(set(slots.values())) == len(slots), "two keys have one slot"
+        goes = draw.random(len(slots)) < draw.choice([0.1, 0.9])
+        gone = [key for key, is_gone in zip(slots, goes.tolist(), strict=True) if is_gone]
+        removed = np.array([slots.pop(key) for key in gone], np.int32)
+        index.remove(removed)
+        index.release(removed)
+    assert len(index) < 4_000, "released slots are not used again"
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_keys_beside_others_are_those_that_a_search_finds(column: int) -> None:
+    draw = random.Random(column)
+    rows = list({(draw.choice([-1, 0, 1, None, 2**63 - 2]), draw.randrange(-300, 300)) for _ in range(1_000)})
+    rows = [row if column else row[::-1] for row in rows]
+    index = KeyIndex(pa.schema({"a": pa.int64(), "b": pa.int64()}))
+    slots = index.slots([pa.array(values, pa.int64()) for values in zip(*rows, strict=True)]).copy()
+    of = dict(zip(rows, slots.tolist(), strict=True))
+    found = index.beside(slots, column)
+    for step, beside in zip((-1, 1), found, strict=True):
+        moved = [tuple(v + step if i == column else v for i, v in enumerate(row)) for row in rows]  # type: ignore[operator]
+        assert beside.tolist() == [of.get(key, -1) for key in moved]
+    assert all((beside >= 0).sum() > 100 for beside in found)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3),

@@ -2,7 +2,8 @@
 
 One-word keys are stored in the table itself, beside their slot, so that a hit costs one cache line: ``table[p]`` is
 ``(key, slot + 1)``. Wider keys are stored in ``keys``, and the table has a tag, half their hash: ``table[p]`` is
-``tag << 32 | slot + 1``. In both, a slot part of 0 marks a free entry.
+``tag << 32 | slot + 1``. In both, a slot part of 0 marks a free entry. The preferred position of a wider key depends on
+its tag alone, so entries are moved without a look at their keys.
 
 ``state`` is (slots ever used, slot of the null key or -1, entries of ``free``, entries of ``fresh``). A new key gets
 the last slot of the stack ``free``, or else the next one that was never used; its row is listed in ``fresh``.
@@ -41,6 +42,7 @@ __all__ = [
     "rehash_words",
     "remove_rows",
     "remove_words",
+    "seek_beside",
     "seek_rows",
     "seek_words",
     "take_slot",
@@ -54,6 +56,9 @@ AHEAD = 32
 
 BLOCK = 1024
 """Rows that are looked up before the new keys among them are entered."""
+
+WIDE_BLOCK = 256
+"""Hashes of keys of several words that are computed together, while the memory they lead to is prefetched."""
 
 PAIRS = types.int64[:, ::1]
 BOOLS = types.Array(types.boolean, 1, "C", readonly=True)
@@ -277,70 +282,141 @@ def is_same(words: Any, i: Any, keys: Any, slot: Any) -> Any:
     return same
 
 
-@kernel(types.int64(READ_RECORDS, types.int64, types.int64, RU64, READ_RECORDS, WI32, WI32))
-def seek_rows(words: Any, first: Any, stop: Any, table: Any, keys: Any, slots: Any, missing: Any) -> Any:
-    """Do the same as ``seek_words`` for the keys ``words[:, i]`` of several words, from row ``first`` to ``stop``."""
+@kernel(types.boolean(READ_RECORDS, types.int64, types.int64, types.int64, types.int64))
+def is_beside(keys: Any, slot: Any, column: Any, step: Any, other: Any) -> Any:
+    """Return whether ``keys[other]`` is ``keys[slot]`` with ``step`` added to the word ``column``."""
+    same = True
+    for c in range(keys.shape[1]):
+        same &= keys[other, c] == keys[slot, c] + (step if c == column else 0)
+    return same
+
+
+@kernel(types.uint64(types.uint64, types.uint64))
+def home(entry: Any, mask: Any) -> Any:
+    """Return the preferred position of a table entry, or of a hash: it depends on the tag alone."""
+    return (entry >> types.uint64(32)) & mask
+
+
+@kernel(types.void(RU64, types.int64, RU64, READ_RECORDS))
+def prefetch_rows(hashes: Any, count: Any, table: Any, keys: Any) -> None:
+    """Prefetch the keys that the first ``count`` of ``hashes`` may be of, after the table entries of the hashes."""
     mask = types.uint64(table.size - 1)
-    count = 0
+    for j in range(count):
+        entry = table[home(hashes[j], mask)]
+        if entry != 0 and (entry ^ hashes[j]) & types.uint64(HIGH) == 0:
+            prefetch(keys, (types.int64(entry & types.uint64(LOW)) - 1) * keys.shape[1])
+
+
+@kernel(types.void(READ_RECORDS, types.int64, types.int64, RU64, READ_RECORDS, WU64))
+def hash_columns(words: Any, first: Any, stop: Any, table: Any, keys: Any, hashes: Any) -> None:
+    """Write the hashes of the keys ``words[:, i]`` from row ``first`` to ``stop``, and prefetch what they lead to."""
+    mask = types.uint64(table.size - 1)
     for i in range(first, stop):
         hashed = hash_column(words, i)
-        place = hashed & mask
-        slot = -1
-        while table[place] != 0:
-            if (table[place] ^ hashed) & types.uint64(HIGH) == 0:
-                found = types.int64(table[place] & types.uint64(LOW)) - 1
-                if is_same(words, i, keys, found):
-                    slot = found
-                    break
-            place = (place + types.uint64(1)) & mask
-        slots[i] = slot
-        missing[count] = i
-        count += types.int64(slot < 0)
-    return count
+        hashes[i - first] = hashed
+        prefetch(table, types.int64(home(hashed, mask)))
+    prefetch_rows(hashes, stop - first, table, keys)
 
 
-@kernel(types.int64(READ_RECORDS, RI32, WU64, PAIRS, WI64, RI32, WI32, WI32))
-def enter_rows(words: Any, missing: Any, table: Any, keys: Any, state: Any, free: Any, slots: Any, fresh: Any) -> Any:
-    """Do the same as ``enter_words`` for the keys ``words[:, i]`` of several words; rows are numbered from 0."""
+@kernel(types.void(READ_RECORDS, RU64, READ_RECORDS, WI32))
+def seek_rows(words: Any, table: Any, keys: Any, slots: Any) -> None:
+    """Write the slot of each key ``words[:, i]`` into ``slots``, or -1 if there is none."""
     mask = types.uint64(table.size - 1)
-    for j in range(missing.size):
-        i = types.int64(missing[j])
-        hashed = hash_column(words, i)
-        place = hashed & mask
-        while True:
-            entry = table[place]
-            if entry == 0:
-                new = take_slot(state, free, keys.shape[0])
-                if new < 0:
-                    return j
-                for c in range(words.shape[0]):
-                    keys[new, c] = words[c, i]
-                slots[i] = new
-                table[place] = (hashed & types.uint64(HIGH)) | types.uint64(new + 1)
-                fresh[state[3]] = i
-                state[3] += 1
-                break
-            if (entry ^ hashed) & types.uint64(HIGH) == 0:
-                slot = types.int64(entry & types.uint64(LOW)) - 1
-                if is_same(words, i, keys, slot):
-                    slots[i] = slot
-                    break
-            place = (place + types.uint64(1)) & mask
-    return missing.size
+    hashes = np.empty(WIDE_BLOCK, np.uint64)
+    for start in range(0, words.shape[1], WIDE_BLOCK):
+        stop = min(start + WIDE_BLOCK, words.shape[1])
+        hash_columns(words, start, stop, table, keys, hashes)
+        for i in range(start, stop):
+            hashed = hashes[i - start]
+            place = home(hashed, mask)
+            slots[i] = -1
+            while table[place] != 0:
+                if (table[place] ^ hashed) & types.uint64(HIGH) == 0:
+                    slot = types.int64(table[place] & types.uint64(LOW)) - 1
+                    if is_same(words, i, keys, slot):
+                        slots[i] = slot
+                        break
+                place = (place + types.uint64(1)) & mask
+
+
+@kernel(types.void(RI32, types.int64, RU64, READ_RECORDS, WI32, WI32))
+def seek_beside(slots: Any, column: Any, table: Any, keys: Any, lower: Any, upper: Any) -> None:
+    """Write the slots of the keys whose word ``column`` is one less than that of ``slots``, and one more, or -1."""
+    mask = types.uint64(table.size - 1)
+    hashes = np.empty(WIDE_BLOCK, np.uint64)
+    half = WIDE_BLOCK // 2
+    for start in range(0, slots.size, half):
+        stop = min(start + half, slots.size)
+        for i in range(start, stop):
+            slot = types.int64(slots[i])
+            for side in range(2):
+                hashed = types.uint64(0)
+                for c in range(keys.shape[1]):
+                    word = keys[slot, c] + (2 * side - 1 if c == column else 0)
+                    hashed = hash_word(hashed * types.uint64(GOLDEN) + types.uint64(word))
+                hashes[2 * (i - start) + side] = hashed
+                prefetch(table, types.int64(home(hashed, mask)))
+        prefetch_rows(hashes, 2 * (stop - start), table, keys)
+        for i in range(start, stop):
+            for side in range(2):
+                hashed = hashes[2 * (i - start) + side]
+                place = home(hashed, mask)
+                found = types.int64(-1)
+                while table[place] != 0:
+                    if (table[place] ^ hashed) & types.uint64(HIGH) == 0:
+                        other = types.int64(table[place] & types.uint64(LOW)) - 1
+                        if is_beside(keys, types.int64(slots[i]), column, 2 * side - 1, other):
+                            found = other
+                            break
+                    place = (place + types.uint64(1)) & mask
+                if side == 0:
+                    lower[i] = found
+                else:
+                    upper[i] = found
 
 
 @kernel(types.int64(READ_RECORDS, types.int64, WU64, PAIRS, WI64, RI32, WI32, WI32))
 def lookup_rows(words: Any, first: Any, table: Any, keys: Any, state: Any, free: Any, slots: Any, fresh: Any) -> Any:
     """Do the same as ``lookup_words`` for the keys ``words[:, i]`` of several words."""
-    missing = np.empty(BLOCK + 1, np.int32)
-    for start in range(first, words.shape[1], BLOCK):
-        stop = min(start + BLOCK, words.shape[1])
-        count = seek_rows(words, start, stop, table, keys, slots, missing)
-        if count > 0:
-            done = enter_rows(words, missing[:count], table, keys, state, free, slots, fresh)
-            if done < count:
-                return types.int64(missing[done])
-    return words.shape[1]
+    mask = types.uint64(table.size - 1)
+    hashes = np.empty(WIDE_BLOCK, np.uint64)
+    # in variables, not in memory, where each new key would wait for the one before
+    used, unused, listed = state[0], state[2], state[3]
+    done = types.int64(words.shape[1])
+    for start in range(first, words.shape[1], WIDE_BLOCK):
+        stop = min(start + WIDE_BLOCK, words.shape[1])
+        hash_columns(words, start, stop, table, keys, hashes)
+        for i in range(start, stop):
+            hashed = hashes[i - start]
+            place = home(hashed, mask)
+            slot = types.int64(-1)
+            while table[place] != 0:
+                if (table[place] ^ hashed) & types.uint64(HIGH) == 0:
+                    slot = types.int64(table[place] & types.uint64(LOW)) - 1
+                    if is_same(words, i, keys, slot):
+                        break
+                    slot = types.int64(-1)
+                place = (place + types.uint64(1)) & mask
+            if slot < 0:
+                if unused > 0:
+                    unused -= 1
+                    slot = types.int64(free[unused])
+                elif used < keys.shape[0]:
+                    slot = used
+                    used += 1
+                else:
+                    done = i
+                    break
+                for c in range(words.shape[0]):
+                    keys[slot, c] = words[c, i]
+                table[place] = (hashed & types.uint64(HIGH)) | types.uint64(slot + 1)
+                fresh[listed] = i
+                listed += 1
+            slots[i] = slot
+        if done < words.shape[1]:
+            break
+    state[0], state[2], state[3] = used, unused, listed
+    return done
 
 
 @kernel(types.int64(RI32, READ_RECORDS, WU64))
@@ -348,32 +424,36 @@ def remove_rows(slots: Any, keys: Any, table: Any) -> Any:
     """Do the same as ``remove_words`` for keys of several words."""
     missing = 0
     mask = types.uint64(table.size - 1)
-    for i in range(slots.size):
-        gap = hash_row(keys, types.int64(slots[i])) & mask
-        while table[gap] & types.uint64(LOW) != types.uint64(slots[i]) + types.uint64(1) and table[gap] != 0:
-            gap = (gap + types.uint64(1)) & mask
-        missing += table[gap] == 0
-        place = (gap + types.uint64(1)) & mask
-        while table[place] != 0:
-            home = hash_row(keys, types.int64(table[place] & types.uint64(LOW)) - 1) & mask
-            if (place - home) & mask >= (place - gap) & mask:
-                table[gap] = table[place]
-                gap = place
-            place = (place + types.uint64(1)) & mask
-        table[gap] = 0
+    places = np.empty(WIDE_BLOCK, np.uint64)
+    for start in range(0, slots.size, WIDE_BLOCK):
+        stop = min(start + WIDE_BLOCK, slots.size)
+        for i in range(start, stop):
+            if i + AHEAD < slots.size:
+                prefetch(keys, types.int64(slots[i + AHEAD]) * keys.shape[1])
+            places[i - start] = home(hash_row(keys, types.int64(slots[i])), mask)
+            prefetch(table, types.int64(places[i - start]))
+        for i in range(start, stop):
+            gap = places[i - start]
+            while table[gap] & types.uint64(LOW) != types.uint64(slots[i]) + types.uint64(1) and table[gap] != 0:
+                gap = (gap + types.uint64(1)) & mask
+            missing += table[gap] == 0
+            place = (gap + types.uint64(1)) & mask
+            while table[place] != 0:
+                if (place - home(table[place], mask)) & mask >= (place - gap) & mask:
+                    table[gap] = table[place]
+                    gap = place
+                place = (place + types.uint64(1)) & mask
+            table[gap] = 0
     return missing
 
 
-@kernel(types.void(RU64, READ_RECORDS, WU64))
-def rehash_rows(old: Any, keys: Any, table: Any) -> None:
-    """Enter the keys of the table ``old``, of several words each, into an empty ``table``."""
+@kernel(types.void(RU64, WU64))
+def rehash_rows(old: Any, table: Any) -> None:
+    """Enter the entries of the table ``old`` into an empty ``table``."""
     mask = types.uint64(table.size - 1)
     for i in range(old.size):
-        if i + AHEAD < old.size and old[i + AHEAD] != 0:
-            prefetch(keys, (types.int64(old[i + AHEAD] & types.uint64(LOW)) - 1) * keys.shape[1])
         if old[i] != 0:
-            hashed = hash_row(keys, types.int64(old[i] & types.uint64(LOW)) - 1)
-            place = hashed & mask
+            place = home(old[i], mask)
             while table[place] != 0:
                 place = (place + types.uint64(1)) & mask
             table[place] = old[i]
