@@ -1,8 +1,8 @@
 """Random pipelines: a recipe says it all, so a failure shows the recipe, and shrinks to a small one.
 
 A recipe is rows, how they are cut into splits and batches, steps without keys (with expressions of the trees that are
-tried on Spark one by one), and stages with keys: aggregates, changelogs, windows with and without lateness, and rows of
-operators.
+tried on Spark one by one), and stages with keys: aggregates, changelogs, every kind of window with and without
+lateness, panes, and rows of operators.
 """
 
 from __future__ import annotations
@@ -73,9 +73,19 @@ class Recipe:
         return self.delay < self.disorder or (self.splits > 1 and self.delay < LAST - FIRST)
 
 
+SESSIONS = ("session", "signed session")
+PANES = ("accumulating", "discarding", "signed panes")
 STAGES = st.builds(
     Stage,
-    kind=st.sampled_from(["final", "updates", "changes", "window", "window", "window", "rows"]),
+    kind=st.sampled_from(
+        [
+            *("final", "updates", "changes", "window", "window", "window", "rows"),
+            *SESSIONS,
+            *PANES,
+            "sliding",
+            "counted",
+        ]
+    ),
     keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True).map(tuple),
     size=st.sampled_from([1, 7, 30, 200]),
     lateness=st.sampled_from([0, 0, 2, 20]),
@@ -83,7 +93,7 @@ STAGES = st.builds(
     emit=st.sampled_from(["final", "updates"]),
     shape=st.sampled_from(["tumbling", "tumbling", "hopping", "cumulate"]),
 )
-STEPS = st.sampled_from(["filter", "compute", "map", "flat_map", "map_batches", "rebalance", "select"])
+STEPS = st.sampled_from(["filter", "compute", "words", "map", "flat_map", "map_batches", "rebalance", "select"])
 
 
 def recipes() -> st.SearchStrategy[Recipe]:
@@ -136,6 +146,15 @@ def _stepped(stream: flow.Stream, step: str, trees: Trees, recipe: Recipe) -> fl
         case "compute":
             made = {f"c{i}": _sound(stream, trees, kind, recipe) for i, kind in enumerate(["int", "text", "float"])}
             return stream.with_columns(**made)
+        case "words":
+            words = {
+                "rounded": col("f").round(1),
+                "some": flow.coalesce(col("i"), col("n")),
+                "middle": col("s").str.slice(1, 3),
+            }
+            words |= {"a": col("s").str.count("a"), "day": col("at").dt.strftime("%Y-%j %H:%M:%S")}
+            made = stream.with_columns(**words)
+            return (made.drop("nearly") if "nearly" in made.schema.names else made).rename({"rounded": "nearly"})
         case "map":
             return stream.map(_negated)
         case "flat_map":
@@ -212,12 +231,30 @@ def _staged(scene: Scene, stream: flow.Stream, stage: Stage, label: str, recipe:
                 scene.show(found.side("late"), f"{label} late", late=recipe.late)
             if found.changes == "updates":
                 return  # results that come once more, and how often they do, depend on how batches are cut
+        case "session" | "signed session":
+            cut = keyed.window(op.session(f"{stage.size}s"), lateness=f"{stage.lateness}s")
+            emit = "final" if stage.kind == "session" else "changes"
+            found = cut.agg(**asked, emit=emit, name=f"{scene.label} {label}")
+            scene.show(found, label, late=recipe.late)
+        case "accumulating" | "discarding" | "signed panes":
+            _shown_panes(scene, keyed, keys, stage, label, recipe, depth)
+            return
+        case "sliding":
+            asked.pop("half", None)
+            sliding = keyed.window(op.sliding(f"{stage.size}s"), lateness=f"{stage.lateness}s")
+            found = sliding.agg(**asked, emit="changes" if stage.lateness else "final", name=f"{scene.label} {label}")
+            scene.show(found, label, late=recipe.late)
+        case "counted":
+            every = max(1, stage.size // 9)
+            found = keyed.window(op.count_window(stage.size, every=every)).agg(seen=op.count())
+            scene.show(found, label, late=depth > 0 and recipe.late)
+            return
         case _:
             found = keyed.filter(col("n") % 2 == 0) if "n" in stream.schema.names else keyed.rebalance()
             scene.show(found, label, late=depth > 0 and recipe.late)
     if depth == 0:
         behind = Stage(
-            "window" if found.time else "final",
+            "window" if found.time and found.changes == "rows" else "final",
             ("rows0", "k", "n"),
             stage.size * 3,
             stage.lateness,
@@ -225,3 +262,24 @@ def _staged(scene: Scene, stream: flow.Stream, stage: Stage, label: str, recipe:
             "final",
         )
         _staged(scene, found, behind, f"{label} and", recipe, depth=1)
+
+
+def _shown_panes(
+    scene: Scene, keyed: flow.KeyedStream, keys: list[str], stage: Stage, label: str, recipe: Recipe, depth: int
+) -> None:
+    """Show of panes what does not depend on how batches are cut: the last of each window, the sums, the net."""
+    name, early, lateness = f"{scene.label} {label}", op.after_rows(2), f"{stage.lateness}s"
+    of, n = [*keys, "window_start", "window_end"], f"rows{depth}"
+    asked = {n: op.count(), "last": col("n").max()}
+    match stage.kind:
+        case "accumulating":
+            found = keyed.window(stage.window, lateness=lateness, early=early).agg(**asked, name=name)
+            scene.show(found.drop("pane", "pane_index"), label, last=of, late=recipe.late)
+        case "discarding":
+            window = op.session(f"{stage.size}s") if stage.wants_late else stage.window
+            panes = keyed.window(window, lateness=lateness, early=early, panes="discarding").agg(**asked, name=name)
+            sums = {n: col(n).sum(), "last": col("last").max()}
+            scene.show(panes.key_by(*keys).agg(**sums, emit="final"), label, late=recipe.late)
+        case _:
+            found = keyed.window(stage.window, lateness=lateness, early=early).agg(**asked, emit="changes", name=name)
+            scene.show(found, label, late=recipe.late)
