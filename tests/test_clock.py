@@ -39,7 +39,7 @@ def test_anything_else_is_refused_by_name(wrong: Duration) -> None:
 @pytest.mark.parametrize("long", [timedelta(days=100_001), "100001d", "100000.5d", "9" * 400 + ".0d", "9" * 40 + "us"])
 def test_a_duration_that_times_could_not_be_moved_by_is_refused(long: Duration) -> None:
     assert microseconds("100000d", "delay") == LONGEST
-    with pytest.raises(ConfigurationError, match="^delay must be at most 100,000 days, got"):
+    with pytest.raises(ConfigurationError, match=r"^delay must be at most 100,000 days, got"):
         microseconds(long, "delay")
 
 

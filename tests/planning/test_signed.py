@@ -166,7 +166,7 @@ def test_keys_of_a_sink_are_checked() -> None:
     coded = pa.schema(
         [("k", pa.string()), ("l", pa.list_(pa.dictionary(pa.int32(), pa.string()))), ("change", pa.int8())]
     )
-    with pytest.raises(SchemaMismatch, match="cannot keep column 'l' of type list<.*with a dictionary in it; cast it"):
+    with pytest.raises(SchemaMismatch, match=r"cannot keep column 'l' of type list<.*with a dictionary in it; cast it"):
         op.upsert_batches(print, keys="k").check(coded)
 
 

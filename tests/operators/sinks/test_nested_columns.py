@@ -53,5 +53,5 @@ def test_a_damaged_row_of_a_checkpoint_is_refused(damage: str) -> None:
     two = ROWS.select(["l", "s", "m"]).slice(0, 2).serialize().to_pybytes()
     bad = {"cut": last[:-8], "two rows": two, "null": None, "bytes": b"\xff" * 64}[damage]
     damaged = kept.set_column(1, "barrierflow:nested", pa.array([*first, bad], pa.binary()))
-    with pytest.raises(CheckpointDamaged, match="^rows"):
+    with pytest.raises(CheckpointDamaged, match=r"^rows"):
         columns.check(damaged, "rows")
