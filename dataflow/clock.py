@@ -15,10 +15,14 @@ from typing import Protocol
 
 from dataflow.errors import ConfigurationError
 
-__all__ = ["Clock", "Duration", "ManualClock", "SystemClock", "duration_text", "exact_duration_text", "microseconds"]
+__all__ = ["LONGEST", "Clock", "Duration", "ManualClock", "SystemClock"]
+__all__ += ["duration_text", "exact_duration_text", "microseconds"]
 
 Duration = timedelta | str
 """A length of time: a ``timedelta``, or text such as ``"250ms"`` or ``"10s"``; never a bare number."""
+
+LONGEST = 100_000 * 86_400_000_000
+"""Microseconds of the longest duration, 100,000 days, which fits into 64 bits of nanoseconds."""
 
 _UNITS = {
     "us": 1,
@@ -36,10 +40,10 @@ def microseconds(duration: Duration, what: str = "a duration") -> int:
     """Return ``duration`` in whole microseconds.
 
     Args:
-        duration: a ``timedelta``, or a number and a unit: us, ms, s, m or min, h, d.
+        duration: a ``timedelta``, or a number and a unit: us, ms, s, m or min, h, d. At most 100,000 days.
         what: the setting, for the message.
 
-    Raises: ConfigurationError for a bare number, an unknown unit, or a negative length.
+    Raises: ConfigurationError for a bare number, an unknown unit, or a length that is negative or above 100,000 days.
 
     >>> microseconds("1.5s"), microseconds(timedelta(milliseconds=2))
     (1500000, 2000)
@@ -47,14 +51,17 @@ def microseconds(duration: Duration, what: str = "a duration") -> int:
     if isinstance(duration, timedelta):
         if duration < timedelta(0):
             raise ConfigurationError(f"{what} cannot be negative, got {duration}")
-        return duration // timedelta(microseconds=1)
-    if isinstance(duration, str) and (match := _TEXT.fullmatch(duration)):
-        number = int(match[1]) if match[1].isdecimal() else float(match[1])
-        return round(number * _UNITS[match[2]])
-    raise ConfigurationError(
-        f"{what} must be a timedelta or text such as '250ms', '10s', '5min', '1h'; "
-        f"got {duration!r} ({type(duration).__name__})"
-    )
+        length: float = duration // timedelta(microseconds=1)
+    elif isinstance(duration, str) and (match := _TEXT.fullmatch(duration)):
+        length = (int(match[1]) if match[1].isdecimal() else float(match[1])) * _UNITS[match[2]]
+    else:
+        raise ConfigurationError(
+            f"{what} must be a timedelta or text such as '250ms', '10s', '5min', '1h', '7d'; "
+            f"got {duration!r} ({type(duration).__name__})"
+        )
+    if length > LONGEST:
+        raise ConfigurationError(f"{what} must be at most 100,000 days, got {duration!r}")
+    return round(length)
 
 
 def duration_text(length: int) -> str:

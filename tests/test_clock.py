@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from dataflow.clock import Clock, Duration, ManualClock, SystemClock, duration_text, microseconds
+from dataflow.clock import LONGEST, Clock, Duration, ManualClock, SystemClock, duration_text, microseconds
 from dataflow.errors import ConfigurationError
 
 
@@ -34,6 +34,18 @@ def test_a_duration_is_whole_microseconds(duration: Duration, expected: int) -> 
 def test_anything_else_is_refused_by_name(wrong: Duration) -> None:
     with pytest.raises(ConfigurationError, match=r"^every must be a timedelta or text such as '250ms'"):
         microseconds(wrong, "every")
+
+
+@pytest.mark.parametrize("long", [timedelta(days=100_001), "100001d", "100000.5d", "9" * 400 + ".0d", "9" * 40 + "us"])
+def test_a_duration_that_times_could_not_be_moved_by_is_refused(long: Duration) -> None:
+    assert microseconds("100000d", "delay") == LONGEST
+    with pytest.raises(ConfigurationError, match=r"^delay must be at most 100,000 days, got"):
+        microseconds(long, "delay")
+
+
+def test_a_unit_that_does_not_exist_is_refused_with_one_that_does() -> None:
+    with pytest.raises(ConfigurationError, match=r"'1h', '7d'; got '1w' \(str\)"):
+        microseconds("1w", "every")
 
 
 def test_a_negative_duration_is_refused() -> None:

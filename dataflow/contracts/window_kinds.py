@@ -25,8 +25,6 @@ __all__ = ["Cumulate", "Hopping", "SameWindow", "Session", "Tumbling"]
 __all__ += ["cumulate", "hopping", "same_window", "session", "tumbling", "window_length"]
 
 _CALENDAR = re.compile(r"\s*[\d.]*\s*(mo|mon|months?|q|quarters?|y|years?)\s*")
-LONGEST = 100_000 * 86_400_000_000
-"""Microseconds; a window of this size still fits into 64 bits of nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +195,20 @@ class SameWindow(Window):
         import numpy as np
         import pyarrow as pa
 
+        self._check_nulls(batch)
         starts, ends = (
             np.asarray(batch.column(name).cast(pa.timestamp("us", batch.column(name).type.tz)).view(pa.int64()))
             for name in self.columns
         )
         return Assigned(starts, ends)
+
+    def _check_nulls(self, batch: pa.RecordBatch) -> None:
+        for name in self.columns:
+            if nulls := batch.column(name).null_count:
+                raise ValueError(
+                    f"{self}: {nulls} of {batch.num_rows} values of {name!r} are null, so their rows are in no window; "
+                    "filter such rows out first"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +408,7 @@ def window_length(given: Duration, what: str) -> int:
             "subclass of dataflow.Window, whose documentation has months as its example"
         )
     length = microseconds(given, what)
-    if not 0 < length <= LONGEST:
+    if length <= 0:
         raise ConfigurationError(f"{what} must be above 0 and at most 100,000 days, got {given!r}")
     return length
 

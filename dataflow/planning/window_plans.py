@@ -136,10 +136,15 @@ def _plan_sessions(window: Session, windowed: Windowed) -> WindowPlan:
     discards = options.panes is Panes.DISCARDING
     if options.has_triggers and not discards:
         given = "early=" if options.early is not None else "late="
+        changes = windowed.emit in (Emit.CHANGES, Emit.CHANGES.value)
         raise GraphError(
-            f"window({given}): a pane of {window} that shows all rows cannot say that two sessions became one; use "
-            "panes='discarding', whose panes are rows that add up, or leave the triggers out and use emit='changes', "
-            "which takes results back"
+            f"window({given}): a pane of {window} that shows all rows cannot say that two sessions became one; "
+            + (
+                f"leave {given} out, or use panes='discarding' without emit=, whose panes are rows that add up"
+                if changes
+                else "use panes='discarding', whose panes are rows that add up, or leave the triggers out and use "
+                "emit='changes', which takes results back"
+            )
         )
     emit = options.emit(windowed.emit)[0] if discards else choose_session_emit(windowed.emit, options.lateness)
     edges = _labels(window, windowed, emit)

@@ -8,7 +8,7 @@ from dataflow.contracts.spec import Spec
 from dataflow.planning.graph import Node
 from dataflow.planning.specs import Grouped
 from dataflow.runtime.task.library import Library
-from operators.aggregation.partials import check_partial, is_partial, partial_schema
+from operators.aggregation.partials import check_partial, is_partial, partial_schema, takes_records
 from operators.fusion.chains import fuse
 
 if TYPE_CHECKING:
@@ -18,9 +18,7 @@ __all__ = ["LIBRARY"]
 
 
 def _mergeable(node: Node, schema: pa.Schema) -> bool:
-    from operators.aggregation.records import is_mergeable  # numba comes with it
-
-    return isinstance(node.spec, Grouped) and is_mergeable(node.spec.aggregations, schema)
+    return isinstance(node.spec, Grouped) and takes_records(node.spec, schema)
 
 
 def _folded_schema(spec: Spec, schema: pa.Schema) -> pa.Schema | None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataflow.errors import ConfigurationError
-from dataflow.expressions import AggregateKind, Aggregation, Expr, compile_expression
+from dataflow.expressions import AggregateKind, Aggregation, Expr, col, compile_expression
 from dataflow.expressions.coercion import value_type
 from dataflow.state.arrays import fresh_words, from_words, is_word, plain
 from dataflow.state.index import Slots
@@ -34,8 +34,10 @@ from operators.steps.signed_steps import signed_step
 from operators.steps.signed_values import SignedChoice, SignedChosenColumn, SignedQuantiles
 from operators.steps.step import Fold, Rows, Step, StepPlace, Store, read_word, seen, stored_words
 
-__all__ = ["SHOWN", "RecordLayout"]
+__all__ = ["ARRIVAL", "SHOWN", "RecordLayout"]
 
+ARRIVAL = "barrierflow:arrival"
+"""The last column of rows with the number of each row by arrival, if ``RecordLayout.goes_by_arrival``."""
 SHOWN = 1 << 62
 """The flag of a record whose row was emitted as a signed change, and not taken back since."""
 
@@ -102,14 +104,24 @@ class WordColumn:
 class RecordLayout:
     """The layout of records of ``aggregations`` over rows of ``schema``; holds no records itself.
 
-    ``weight`` is the expression for the weights of signed changes, +1 or -1; None: every row is added.
+    ``weight`` is the expression for the weights of signed changes, +1 or -1; None: every row is added. ``merged_by``
+    is a column of ``schema`` if records are merged in another order than that of arrival. Rows with equal values in it
+    are in one record, or are merged by arrival.
 
     Raises ``SchemaMismatch`` for arguments that cannot be aggregated, ``ConfigurationError`` for too many aggregates.
     """
 
     def __init__(
-        self, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str, weight: Expr | None = None
+        self,
+        aggregations: Sequence[Aggregation],
+        schema: pa.Schema,
+        where: str,
+        weight: Expr | None = None,
+        merged_by: str | None = None,
     ) -> None:
+        self._merged_by = merged_by
+        if merged_by is not None:
+            schema = schema.append(pa.field(ARRIVAL, pa.int64()))
         self._inputs: list[_Input] = []
         self._known: dict[str, int] = {}
         self._predicates: dict[str, Argument] = {}
@@ -162,6 +174,16 @@ class RecordLayout:
     def mergeable(self) -> bool:
         """True if the words of a record are its complete state."""
         return all(step.mergeable for step in self.steps)
+
+    @property
+    def arrival_words(self) -> list[int]:
+        """The words with the number of a chosen row by arrival."""
+        return [step.arrival for step in self.steps if isinstance(step, Choice) and step.arrival is not None]
+
+    @property
+    def goes_by_arrival(self) -> bool:
+        """True if rows need the column ``ARRIVAL``, because equal orders of chosen rows are possible in two records."""
+        return len(self.arrival_words) > 0
 
     @property
     def partial_type(self) -> pa.DataType:
@@ -253,9 +275,18 @@ class RecordLayout:
             signed = SignedChoice(members[0].kind, len(self._initial), places, order, rows, weight)
             self._add(signed)
             return signed.columns
-        choice = Choice(members[0].kind, len(self._initial), self._next_flag(), places, order, counted=rows)
+        arrival = self._arrival(by, schema)
+        choice = Choice(
+            members[0].kind, len(self._initial), self._next_flag(), places, order, counted=rows, arrival=arrival
+        )
         self._add(choice)
         return choice.columns
+
+    def _arrival(self, by: Expr | None, schema: pa.Schema) -> int | None:
+        """Return the number of the argument with the arrival of rows; None: equal ``by`` are in one record."""
+        if self._merged_by is None or (by is not None and by.is_column(self._merged_by)):
+            return None
+        return self._argument(col(ARRIVAL), None, schema)
 
     def _quantiles(self, members: Sequence[Aggregation], schema: pa.Schema, where: str) -> Sequence[QuantileColumn]:
         """Make one place for the values of all quantiles of them; return its columns, in their order."""

@@ -19,8 +19,9 @@ from dataflow.arrow_values import to_array
 from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import Aggregation
 from dataflow.planning.specs import Grouped, WindowAggregate
-from operators.aggregation.records import is_mergeable, partial_type
-from operators.aggregation.window_numbers import START, Numbering, numbering
+from operators.aggregation.layout import ARRIVAL
+from operators.aggregation.records import Records, is_mergeable, partial_type
+from operators.aggregation.window_numbers import START, BySlice, Numbering, numbering
 
 __all__ = [
     "ALL",
@@ -32,9 +33,12 @@ __all__ = [
     "folded_columns",
     "is_partial",
     "key_columns",
+    "merge_column",
     "numbering_of",
     "partial_schema",
     "state_keys",
+    "takes_records",
+    "with_arrivals",
 ]
 
 ALL: Final = "barrierflow:all"
@@ -69,6 +73,32 @@ def numbering_of(spec: WindowAggregate, schema: pa.Schema) -> Numbering:
     """Return how the state of ``spec`` over rows of ``schema`` is numbered."""
     mergeable = spec.merges_slices and is_mergeable(spec.aggregations, schema)
     return numbering(spec.window, spec.time, mergeable=mergeable)
+
+
+def merge_column(numbers: Numbering) -> str | None:
+    """Return the column of event times if results are merged from the records of several numbers; None: they are not.
+
+    It is ``merged_by`` of ``Records``: records are then merged in the order of time.
+    """
+    return numbers.time.column if isinstance(numbers, BySlice) and numbers.window.overlaps else None
+
+
+def takes_records(spec: Grouped, schema: pa.Schema) -> bool:
+    """Return whether rows of ``schema`` may be folded before they reach the operator of ``spec``.
+
+    They may not if it has to compare rows by their arrival, which a record of rows does not say.
+    """
+    if not is_mergeable(spec.aggregations, schema):
+        return False
+    if not isinstance(spec, WindowAggregate):
+        return True
+    merged_by = merge_column(numbering_of(spec, schema))
+    return not Records(spec.aggregations, schema, "aggregate", merged_by=merged_by).goes_by_arrival
+
+
+def with_arrivals(rows: pa.RecordBatch, place: int, first: int) -> pa.RecordBatch:
+    """Return ``rows`` with the column ``ARRIVAL``, which counts them from ``first``, as column number ``place``."""
+    return rows.add_column(place, ARRIVAL, to_array(np.arange(first, first + rows.num_rows)))
 
 
 def check_partial(batch: pa.RecordBatch, spec: object, what: str) -> None:

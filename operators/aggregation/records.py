@@ -67,16 +67,22 @@ def is_mergeable(aggregations: Sequence[Aggregation], schema: pa.Schema) -> bool
 class Records:
     """One record a slot for ``aggregations`` over rows of ``schema``: the columns of keyed state, or a table by itself.
 
-    ``weight`` is the expression for the weights of signed changes; None: every row is added. Slots that a fold or a
-    merge touched are listed in ``touched`` until ``forget_touched`` or ``clear``.
+    ``weight`` is the expression for the weights of signed changes; None: every row is added. ``merged_by`` is a column
+    of ``schema`` by which rows are divided over records, if these are merged in another order than that of arrival.
+    Slots that a fold or a merge touched are listed in ``touched`` until ``forget_touched`` or ``clear``.
 
     Raises ``SchemaMismatch`` for arguments that cannot be aggregated: see ``Aggregation.dtype``.
     """
 
     def __init__(
-        self, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str, weight: Expr | None = None
+        self,
+        aggregations: Sequence[Aggregation],
+        schema: pa.Schema,
+        where: str,
+        weight: Expr | None = None,
+        merged_by: str | None = None,
     ) -> None:
-        self._layout = RecordLayout(aggregations, schema, where, weight)
+        self._layout = RecordLayout(aggregations, schema, where, weight, merged_by)
         self._where = where
         columns = [field for column in self._layout.stored_columns for field in column.stored()]
         self.stored = pa.schema([pa.field("flags", pa.int64()), *columns])
@@ -109,6 +115,15 @@ class Records:
     def mergeable(self) -> bool:
         """True if ``partials`` and ``merge`` may be called: the words of a record are its complete state."""
         return self._layout.mergeable
+
+    @property
+    def goes_by_arrival(self) -> bool:
+        """True if rows that are folded need the column ``ARRIVAL`` (``operators.aggregation.layout``)."""
+        return self._layout.goes_by_arrival
+
+    def next_arrival(self, slots: Slots) -> int:
+        """Return a number that is greater than the ``ARRIVAL`` of all rows in the records of ``slots``."""
+        return int(self._records.rows[slots][:, self._layout.arrival_words].max(initial=-1)) + 1
 
     @property
     def touched(self) -> Slots:

@@ -23,7 +23,7 @@ from dataflow.planning.triggered_specs import has_pane_columns
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from dataflow.untrusted import parsed
-from operators.aggregation.partials import OPEN, RECORD, WINDOW, folded_columns, numbering_of
+from operators.aggregation.partials import OPEN, RECORD, WINDOW, folded_columns, merge_column, numbering_of
 from operators.aggregation.records import Records
 from operators.aggregation.restoring import first_format
 from operators.aggregation.window_numbers import START
@@ -104,7 +104,8 @@ def rows_of_partials(spec: Grouped, taken: pa.Schema, made: pa.Schema, batch: pa
 
 def _records(spec: Grouped, taken: pa.Schema) -> Records:
     schema = taken if isinstance(spec, Aggregate) else folded_columns(taken, spec.keys, spec.aggregations)
-    return Records(spec.aggregations, schema, "state", col(CHANGE) if spec.signed else None)
+    merged_by = merge_column(numbering_of(spec, taken)) if isinstance(spec, WindowAggregate) else None
+    return Records(spec.aggregations, schema, "state", col(CHANGE) if spec.signed else None, merged_by)
 
 
 def _edges_of(spec: Grouped, taken: pa.Schema, made: pa.Schema, keys: Sequence[pa.Array]) -> list[pa.Array]:

@@ -1,9 +1,10 @@
 """Kernels of the aggregates that choose a row, by the order of another column or by arrival, and store its values.
 
 The words of a choice in a record: the order of the chosen row, as in an ``EXTREME`` (``operators.kernels.aggregate``);
-the state; the values, one word a column. The state is a set of bits, 63 in each of its words: bit 0 means that the
-order is not null, bit c + 1 that value c is not null. While a batch is folded, the first state word of a record that
-chose row i of the batch is ``~(2 * i + bit 0)``, which is negative.
+the state; the values, one word a column; the number of the row by arrival, if records are merged in another order. The
+state is a set of bits, 63 in each of its words: bit 0 means that the order is not null, bit c + 1 that value c is not
+null. While a batch is folded, the first state word of a record that chose row i of the batch is ``~(2 * i + bit 0)``,
+which is negative.
 """
 
 from __future__ import annotations
@@ -97,9 +98,14 @@ def keep_values(
             records[slot, flags] |= mask
 
 
-@kernel(types.void(RECORDS, RI32, READ_RECORDS, INT, INT, INT, INT))
-def merge_choice(records: Any, slots: Any, partials: Any, word: Any, stop: Any, flag: Any, latest: Any) -> None:
-    """Choose between the row of each record and the later row of ``partials``; copies words ``word`` to ``stop``."""
+@kernel(types.void(RECORDS, RI32, READ_RECORDS, INT, INT, INT, INT, INT))
+def merge_choice(
+    records: Any, slots: Any, partials: Any, word: Any, stop: Any, arrival: Any, flag: Any, latest: Any
+) -> None:
+    """Choose between the row of each record and the row of ``partials``; copies words ``word`` to ``stop``.
+
+    The row of ``partials`` is the later one, or the one with the greater word ``arrival``; -1: there is no such word.
+    """
     at = types.uint64(word)
     state = types.uint64(word + 1)
     for i in range(slots.size):
@@ -110,8 +116,12 @@ def merge_choice(records: Any, slots: Any, partials: Any, word: Any, stop: Any, 
         if not better:
             order, ordered = partials[i, at], partials[i, state] & 1
             held, held_ordered = records[slot, at], records[slot, state] & 1
+            is_later = types.int64(1)
+            if arrival >= 0:
+                number = types.uint64(arrival)
+                is_later = types.int64(partials[i, number] >= records[slot, number])
             better = ordered > held_ordered or (
-                ordered == held_ordered and (order > held or (latest == 1 and order == held))
+                ordered == held_ordered and (order > held or (latest == is_later and order == held))
             )
         if better:
             records[slot, 0] |= flag

@@ -23,6 +23,7 @@ from dataflow.state.arrays import is_key
 from dataflow.state.dictionaries import decoded, decoded_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
+from operators.sinks.nested_columns import NestedColumns, can_be_kept
 from operators.sinks.net import equal_rows
 from operators.sinks.receivers import ReceiverWriter, checked_receiver
 
@@ -70,10 +71,15 @@ class NetUpsertSink(Sink):
             if key not in schema.names or key == CHANGE:
                 raise UnknownColumn(key, [name for name in schema.names if name != CHANGE], "upsert_batches(keys=)")
         for field in schema:
-            if not is_key(field.type):
+            if not can_be_kept(field.type):
                 raise SchemaMismatch(
                     f"upsert_batches(keys=) keeps the rows of each key, and cannot keep column {field.name!r} of type "
-                    f"{field.type}; drop it, or cast it to text"
+                    f"{field.type}, because it is nested with a dictionary in it; cast it to one without, or drop it"
+                )
+            if field.name in self._keys and not is_key(field.type):
+                raise SchemaMismatch(
+                    f"upsert_batches(keys=) cannot compare keys of column {field.name!r} of type {field.type}; take "
+                    "another column, or a column of text made of it"
                 )
 
     def writer(self, context: OperatorContext) -> NetUpsertWriter:
@@ -94,7 +100,8 @@ class NetUpsertWriter(ReceiverWriter):
         self._keys = pa.schema([schema.field(key) for key in keys])
         kept = [field for field in schema if field.name not in keys]
         self._rows = pa.schema([*kept, pa.field(_ARRIVAL, pa.int64())])
-        self._state = KeyedState(self._keys, pa.schema([]), rows=self._rows)
+        self._columns = NestedColumns(self._rows)
+        self._state = KeyedState(self._keys, pa.schema([]), rows=self._columns.kept)
         self._arrival = 0
         self._is_restored = False
         self._repeats = context.repeats
@@ -102,6 +109,8 @@ class NetUpsertWriter(ReceiverWriter):
             values: Any = context.restored.values
             parts: Any = context.restored.logs.get("rows", ())
             self._state.restore(parts, context.key_groups, context.max_key_groups)
+            for slots in self._chunks():
+                self._columns.check(self._state.between(slots, _LEAST, _GREATEST)[1], f"{self._name}: rows of keys")
             self._arrival = int(values.get("arrival", 0))
             self._is_restored = True
 
@@ -120,7 +129,7 @@ class NetUpsertWriter(ReceiverWriter):
         slots = slots.copy()
         columns = [decoded(batch.column(name)) for name in self._rows.names[:-1]]
         rows = pa.RecordBatch.from_arrays([*columns, to_array(arrivals)], schema=self._rows)
-        self._state.append(slots, arrivals, rows)
+        self._state.append(slots, arrivals, self._columns.encode(rows))
         self._show(np.unique(slots), first)
 
     def finish(self, out: Out) -> None:
@@ -172,7 +181,7 @@ class NetUpsertWriter(ReceiverWriter):
         if len(stay):
             again, _ = self._state.insert([key.take(to_array(owners[stay])) for key in keys])
             some = rows.take(to_array(stay))
-            self._state.append(again.copy(), to_numbers(some.column(_ARRIVAL)), some)
+            self._state.append(again.copy(), to_numbers(some.column(_ARRIVAL)), self._columns.encode(some))
 
     def _call(self, keys: list[pa.Array], changed: Places, rows: pa.RecordBatch, gone: Places) -> None:
         """Call the function with the new ``rows`` of the keys ``changed``, and with the keys ``gone``."""
@@ -185,7 +194,8 @@ class NetUpsertWriter(ReceiverWriter):
 
     def _read(self, slots: Slots) -> tuple[Places, pa.RecordBatch, Mask]:
         """Return the rows of ``slots``: for each its place in ``slots``, its columns, and whether it was added."""
-        offsets, rows = self._state.between(slots, _LEAST, _GREATEST)
+        offsets, kept = self._state.between(slots, _LEAST, _GREATEST)
+        rows = self._columns.decode(kept)
         owners = np.repeat(np.arange(len(slots)), np.diff(offsets))
         return owners, rows, to_numbers(rows.column(CHANGE)) > 0
 

@@ -14,17 +14,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_numbers
+from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import AggregateKind
 from dataflow.state.arrays import canonical_words, from_words, is_word, validity, words
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
 from dataflow.state.kept import KEPT_KERNELS, KeptBytes, KeptValues
-from operators.steps.step import NOT_NULL, Fold, Rows, Store
+from operators.steps.step import NOT_NULL, Fold, Rows, Store, read_word, stored_words
 
 __all__ = ["Choice", "ChosenColumn", "ValuePlace"]
 
 _SIGN, _REST = -(2**63), 2**63 - 1
 _NO_ORDERS = np.empty(0, np.int64)
+_MOST_ARRIVALS = 1 << 62
 _BITS = 63
 """The usable bits of a state word: all but the sign."""
 
@@ -101,7 +103,7 @@ class ChosenColumn:
 
     def stored(self) -> list[pa.Field]:
         """Return the columns of a snapshot."""
-        order = [] if self._order is None else [pa.field(f"{self.name}.order", pa.int64())]
+        order = [] if self._order is None else self._order.stored(self.name)
         return [*order, pa.field(f"{self.name}.value", self.dtype)]
 
     def freeze(self) -> Store:
@@ -109,7 +111,7 @@ class ChosenColumn:
         values = self._kept_values()
 
         def columns(records: Rows) -> list[pa.Array]:
-            order = [] if self._order is None else [self._order.read(records)]
+            order = [] if self._order is None else self._order.read(records)
             return [*order, self._values(records, self._bit.bitmap(records), values)]
 
         def text_bytes(records: Rows) -> int:
@@ -121,7 +123,7 @@ class ChosenColumn:
         """Restore the columns that ``freeze`` stored."""
         *order, values = columns
         if self._order is not None:
-            self._order.restore(records, order[0])
+            self._order.restore(records, order, self.name)
         self._bit.put(records, values)
         if self.kept is not None:
             self.kept.restore(records, values)
@@ -131,21 +133,33 @@ class ChosenColumn:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """The order of the chosen row, stored as null where it is null."""
+    """The order of the chosen row, stored as null where it is null, and its number by arrival, if there is one."""
 
     word: int
     bit: _Bit
+    arrival: int | None
 
-    def read(self, records: Rows) -> pa.Array:
+    def stored(self, name: str) -> list[pa.Field]:
+        arrival = [] if self.arrival is None else [pa.field(f"{name}.arrival", pa.int64())]
+        return [pa.field(f"{name}.order", pa.int64()), *arrival]
+
+    def read(self, records: Rows) -> list[pa.Array]:
         from operators.kernels.aggregate import read_words
 
         values = np.empty(len(records), np.int64)
         read_words(records, self.word, 0, 0, values)
-        return from_words(values, pa.int64(), self.bit.bitmap(records))
+        order = from_words(values, pa.int64(), self.bit.bitmap(records))
+        return [order] if self.arrival is None else [order, read_word(records, self.arrival, pa.int64())]
 
-    def restore(self, records: Rows, column: pa.Array) -> None:
-        records[:, self.word] = np.where(_present(column), words(column), 0)
-        self.bit.put(records, column)
+    def restore(self, records: Rows, columns: Sequence[pa.Array], name: str) -> None:
+        order, *arrivals = columns
+        records[:, self.word] = np.where(_present(order), words(order), 0)
+        self.bit.put(records, order)
+        if self.arrival is not None:
+            numbers = stored_words(arrivals[0], name)
+            if numbers.min(initial=0) < 0 or numbers.max(initial=0) > _MOST_ARRIVALS:
+                raise CheckpointDamaged(f"{name}: chosen rows in the checkpoint have numbers that are out of range")
+            records[:, self.arrival] = numbers
 
 
 class Choice(Fold):
@@ -154,6 +168,8 @@ class Choice(Fold):
     Args:
         order: number and type of the argument that rows are compared by; None: arrival.
         counted: number of an argument that is null in the rows to leave out; None: all rows count.
+        arrival: number of an argument with the number of each row by arrival, which decides between equal orders when
+            records are merged; None: a merged record has later rows.
     """
 
     def __init__(
@@ -165,19 +181,23 @@ class Choice(Fold):
         order: tuple[int, pa.DataType] | None,
         *,
         counted: int | None,
+        arrival: int | None = None,
     ) -> None:
         arguments = [place.argument for place in places]
         self.name = places[0].name
         orders = [] if order is None else [order[0]]
-        self.arguments = (*arguments, *orders, *([] if counted is None else [counted]))
+        arrivals = [] if arrival is None else [arrival]
+        self.arguments = (*arguments, *orders, *arrivals, *([] if counted is None else [counted]))
         states = -(-(len(places) + 1) // _BITS)
         bits = [_Bit(word + 1 + number // _BITS, 1 << number % _BITS) for number in range(len(places) + 1)]
         first = word + 1 + states
+        self.arrival = None if arrival is None else first + len(places)
+        """The word with the number of the chosen row by arrival, if there is one."""
+        own = _Order(word, bits[0], self.arrival)
         self.columns = [
-            ChosenColumn(place, first + i, flag, bits[i + 1], None if i else _Order(word, bits[0]))
-            for i, place in enumerate(places)
+            ChosenColumn(place, first + i, flag, bits[i + 1], None if i else own) for i, place in enumerate(places)
         ]
-        self.initial = (0,) * (1 + states + len(places))
+        self.initial = (0,) * (1 + states + len(places) + len(arrivals))
         self.mergeable = all(column.kept is None for column in self.columns)
         byte_kernels = () if self.mergeable else KEPT_KERNELS
         self.kernels = ("operators.kernels.choice", *byte_kernels)
@@ -192,10 +212,12 @@ class Choice(Fold):
         self._mask = _REST if pa.types.is_floating(by) else 0
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
-        from operators.kernels.choice import fold_choice
+        from operators.kernels.choice import fold_choice, keep_values
 
         counted = validity(inputs[-1]) if self._has_counted else NOT_NULL
         rest = inputs[:-1] if self._has_counted else inputs
+        arrivals = None if self.arrival is None else rest[-1]
+        rest = rest if arrivals is None else rest[:-1]
         values, order = rest[: len(self.columns)], rest[len(self.columns) :]
         chosen_slots, chosen_rows = np.empty(len(slots), np.int32), np.empty(len(slots), np.int64)
         count = fold_choice(
@@ -217,6 +239,10 @@ class Choice(Fold):
         if count:
             for column, array in zip(self.columns, values, strict=True):
                 column.fold(rows, chosen_slots[:count], chosen_rows[:count], array)
+        if count and arrivals is not None:
+            assert self.arrival is not None, "arrivals have a word"
+            chosen = chosen_slots[:count], chosen_rows[:count]
+            keep_values(rows.rows, *chosen, words(arrivals), *NOT_NULL, self.arrival, self._word + 1, 0)
 
     def shrink(self, rows: CopyOnWriteRows) -> None:
         for column in self.columns:
@@ -227,7 +253,8 @@ class Choice(Fold):
         from operators.kernels.choice import merge_choice
 
         stop = self._word + len(self.initial)
-        merge_choice(records, slots, partials, self._word, stop, self._flag, self._latest)
+        arrival = -1 if self.arrival is None else self.arrival
+        merge_choice(records, slots, partials, self._word, stop, arrival, self._flag, self._latest)
 
 
 def _present(array: pa.Array) -> npt.NDArray[np.bool_]:

@@ -41,13 +41,15 @@ from operators.aggregation.partials import (
     WINDOW,
     folded_columns,
     is_partial,
+    merge_column,
     state_keys,
+    with_arrivals,
 )
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.restoring import first_format, restoring
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.window_numbers import BySlice, Numbered, numbering
+from operators.aggregation.window_numbers import Numbered, numbering
 from operators.aggregation.window_times import edges
 from operators.windows.emission import MergedResults, Part, Results, SlotResults
 from operators.windows.entries import entry_rows, number_rows
@@ -86,20 +88,24 @@ class WindowAggregateOperator(Operator):
         self._aggregations = list(aggregations)
         self._keys = list(keys)
         self._rows = folded_columns(schema, keys, aggregations)
+        self._merged_by = None
         self._numbering = numbering(window, time, mergeable=self._new_records().mergeable)
+        self._merged_by = merge_column(self._numbering)
         self._user_keys = state_keys(key_schema(context.output_schema, keys))
         self._key_schema = pa.schema([*self._user_keys, *self._numbering.key_fields])
-        self._panes = Panes(self._key_schema, self._aggregations, self._rows, context.name)
+        self._panes = Panes(self._key_schema, self._aggregations, self._rows, context.name, self._merged_by)
+        self._goes_by_arrival = self._new_records().goes_by_arrival
+        self._next_arrival = 0
         self._results = self._new_results()
         self._watermark: int | None = None
         if context.restored is not None:
             self._restore(context.restored)
 
     def _new_records(self) -> Records:
-        return Records(self._aggregations, self._rows, self._context.name)
+        return Records(self._aggregations, self._rows, self._context.name, merged_by=self._merged_by)
 
     def _new_results(self) -> Results:
-        if isinstance(self._numbering, BySlice) and self._window.overlaps:
+        if self._merged_by is not None:
             return MergedResults(self._panes, self._numbering, self._key_schema, self._new_records, self._overflow)
         return SlotResults(self._panes, self._numbering)
 
@@ -166,6 +172,10 @@ class WindowAggregateOperator(Operator):
         """Fold rows or records, one for each entry; return the panes that hold them."""
         panes = []
         names = self._key_schema.names
+        if self._goes_by_arrival:
+            assert not is_partial(rows.schema), "records of rows do not say when each arrived"
+            rows = with_arrivals(rows, len(self._rows), self._next_arrival)
+            self._next_arrival += rows.num_rows
         for pane, part, numbers in self._panes.deal(rows, entries.numbers, entries.low, entries.high):
             slots = pane.slots([part.column(name) for name in names], numbers)
             try:
@@ -223,6 +233,8 @@ class WindowAggregateOperator(Operator):
             parts = [first_format(restored.tables["keys"], restored.tables["records"], self._context.name)["keys"]]
         with restoring(self._context.name):
             self._panes.restore([self._part(part) for part in parts])
+        if self._goes_by_arrival:
+            self._next_arrival = max([pane.next_arrival() for pane in self._panes], default=0)
 
     def _part(self, part: pa.Table) -> pa.Table:
         """Return the rows of a part that are of this subtask and of windows that are not over."""

@@ -112,7 +112,7 @@ class LateResults:
         lasts = np.append(firsts[1:], len(slots)) - 1
         starts, rows = self._state.rows_between(slots[firsts], low[firsts], high[lasts])
         batch = self._read(rows)
-        leaves = self._aggregates.leaves(batch, rows)
+        leaves = self._aggregates.leaves(batch, rows, records[rows, SEQUENCE])
         return _Stretch(rows, starts, records[rows, TIME], leaves, self._aggregates.values(batch))
 
     def _results(self, rows: _Stretch) -> tuple[tuple[Rows, list[pa.Array]], Numbers, Numbers]:

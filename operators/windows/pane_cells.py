@@ -56,9 +56,9 @@ class PaneCells(Cells):
     )
 
     def __init__(
-        self, keys: pa.Schema, gap: int, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str
+        self, keys: pa.Schema, gap: int, time: str, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str
     ) -> None:
-        super().__init__(keys, gap, aggregations, rows, where)
+        super().__init__(keys, gap, time, aggregations, rows, where)
         self.waiting = SessionDues()
         """When cells are to be looked at by the clock."""
 
@@ -173,11 +173,11 @@ class RowPaneCells(PaneCells, RowCells):
 
 
 def make_pane_cells(
-    keys: pa.Schema, gap: int, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str
+    keys: pa.Schema, gap: int, time: str, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str
 ) -> PaneCells:
-    """Return empty cells for ``aggregations``.
+    """Return empty cells for ``aggregations`` of rows whose event times are the column ``time``.
 
     Raises: SchemaMismatch for arguments that cannot be aggregated, or rows that cannot be kept.
     """
     kind = MergedPaneCells if Records(aggregations, rows, where).mergeable else RowPaneCells
-    return kind(keys, gap, aggregations, rows, where)
+    return kind(keys, gap, time, aggregations, rows, where)

@@ -54,11 +54,12 @@ class Pane:
         schema: pa.Schema,
         where: str,
         expected: int,
+        merged_by: str | None = None,
     ) -> None:
         self.first = first
         self.stop = stop
         self.single = stop - first == 1
-        self.records = Records(aggregations, schema, where)
+        self.records = Records(aggregations, schema, where, merged_by=merged_by)
         keys = keys if self.single else keys.append(pa.field(WINDOW, pa.int64()))
         self.state = KeyedState(keys, self.records, expected=expected)
         self._by_number = _NOTHING, _NOTHING  # the numbers of all slots in ascending order, and their slots
@@ -105,6 +106,10 @@ class Pane:
             self._by_number = numbers[order], order
         return self._by_number
 
+    def next_arrival(self) -> int:
+        """Return a number that is greater than the arrival of all rows in the records."""
+        return self.records.next_arrival(self.state.slots)
+
     def forget_touched(self) -> None:
         """Begin a new list of touched slots."""
         self.state.change(self.records.touched)
@@ -122,14 +127,25 @@ class Pane:
 
 
 class Panes:
-    """The live panes, in order of time. ``keys`` has the key columns, ``schema`` the rows' columns."""
+    """The live panes, in order of time. ``keys`` has the key columns, ``schema`` the rows' columns.
 
-    def __init__(self, keys: pa.Schema, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str) -> None:
+    ``merged_by`` is the column of event times if records of several panes are merged.
+    """
+
+    def __init__(
+        self,
+        keys: pa.Schema,
+        aggregations: Sequence[Aggregation],
+        schema: pa.Schema,
+        where: str,
+        merged_by: str | None = None,
+    ) -> None:
         self._keys = keys
         self._aggregations = aggregations
         self._schema = schema
         self._where = where
-        columns = Records(aggregations, schema, where)
+        self._merged_by = merged_by
+        columns = Records(aggregations, schema, where, merged_by=merged_by)
         self.stored = KeyedState(keys.append(pa.field(WINDOW, pa.int64())), columns).stored
         """The columns of a checkpoint: the key's, the window's number, those of the records, and ``/live``."""
         self._panes: SortedDict[int, Pane] = SortedDict()
@@ -283,7 +299,8 @@ class Panes:
             f"a pane of windows {first} to {stop - 1} would overlap the pane up to {before - 1}"
         )
         expected = self._expected(single=stop - first == 1)
-        pane = Pane(first, stop, self._keys, self._aggregations, self._schema, self._where, expected)
+        layout = self._aggregations, self._schema, self._where
+        pane = Pane(first, stop, self._keys, *layout, expected, self._merged_by)
         self._panes[first] = pane
         return pane
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,6 +22,7 @@ from dataflow.state.arrays import is_bytes, is_word, plain
 from dataflow.state.copy_on_write import Rows
 from dataflow.state.dictionaries import decoded
 from dataflow.state.index import Slots
+from operators.aggregation.layout import ARRIVAL
 from operators.aggregation.records import Records
 
 __all__ = ["Apart", "RowAggregates"]
@@ -67,12 +69,12 @@ class Apart:
 
 
 class RowAggregates:
-    """What is computed of rows with the columns ``schema``.
+    """What is computed of rows with the columns ``schema``, which are merged in the order of ``time``, one of them.
 
     Raises: SchemaMismatch for arguments that cannot be aggregated.
     """
 
-    def __init__(self, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str) -> None:
+    def __init__(self, aggregations: Sequence[Aggregation], schema: pa.Schema, time: str, where: str) -> None:
         folded = [count().alias(ROW)]
         self._results: list[_Folded | _Chosen | _Apart] = []
         self.apart: list[Apart] = []
@@ -90,17 +92,17 @@ class RowAggregates:
             else:
                 self._results.append(_Folded(len(folded)))
                 folded.append(a)
-        self.records = Records(folded, schema.append(pa.field(ROW, pa.int64())), where)
+        self.records = Records(folded, schema.append(pa.field(ROW, pa.int64())), where, merged_by=time)
 
     def values(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the values of the aggregates without records."""
         return [apart.values(batch) for apart in self.apart]
 
-    def leaves(self, batch: pa.RecordBatch, numbers: Slots) -> Rows:
-        """Return the record of each row alone."""
+    def leaves(self, batch: pa.RecordBatch, numbers: Slots, arrivals: npt.NDArray[np.int64]) -> Rows:
+        """Return the record of each row alone; rows arrive in the order of ``arrivals``."""
         self.records.clear()
         places = np.arange(len(numbers), dtype=np.int32)
-        rows = batch.append_column(ROW, to_array(numbers.astype(np.int64)))
+        rows = batch.append_column(ROW, to_array(numbers.astype(np.int64))).append_column(ARRIVAL, to_array(arrivals))
         self.records.fold(rows, places, len(numbers))
         return self.records.copied(places)
 

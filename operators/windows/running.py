@@ -27,7 +27,7 @@ from dataflow.state.copy_on_write import Rows
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState
-from dataflow.state.ranges import SLOT
+from dataflow.state.ranges import SEQUENCE, SLOT
 from operators.aggregation.records import SumOverflow
 from operators.windows.distinct_values import DistinctValues
 from operators.windows.extreme_values import Comparison, ExtremeValues
@@ -135,7 +135,7 @@ class Running:
 
         The latter are the numbers of distinct values, or the numbers of the rows of the best values of that block.
         """
-        leaves = self._aggregates.leaves(batch, numbers)
+        leaves = self._aggregates.leaves(batch, numbers, self._state.row_records[numbers, SEQUENCE])
         self._words[numbers] = leaves
         values = self._aggregates.values(batch)
         for place, extreme in self._extremes.items():

@@ -26,12 +26,14 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged, SchemaMismatch
-from dataflow.expressions import Aggregation, col
+from dataflow.expressions import AggregateKind, Aggregation, col
 from dataflow.state.arrays import is_bytes, is_word, plain
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.parts import owned
+from dataflow.state.ranges import SEQUENCE
 from operators.aggregation.layout import SHOWN
+from operators.aggregation.partials import with_arrivals
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.window_times import Numbers
 from operators.windows.session_dues import SessionDues
@@ -85,9 +87,10 @@ class Cells(ABC):
     """The first aggregates of each cell, which ``read`` does not return."""
 
     def __init__(
-        self, keys: pa.Schema, gap: int, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str
+        self, keys: pa.Schema, gap: int, time: str, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str
     ) -> None:
         self._gap = gap
+        self._time = time
         self._keys = keys
         self._aggregations = aggregations
         self._rows = rows
@@ -295,11 +298,13 @@ class MergedCells(Cells):
 
     def _cell_records(self) -> Records:
         self._scratch = self._new_records()
+        self._goes_by_arrival = self._scratch.goes_by_arrival
+        self._next_arrival = 0
         return self._new_records()
 
     def _new_records(self) -> Records:
         schema = self._rows.append(pa.field(TIME, pa.int64()))
-        return Records([*self.own, *self._aggregations], schema, self._where)
+        return Records([*self.own, *self._aggregations], schema, self._where, merged_by=self._time)
 
     def _new_state(self, keys: pa.Schema) -> KeyedState:
         return KeyedState(keys, self._records)
@@ -309,7 +314,15 @@ class MergedCells(Cells):
         return (*super().kernels, "operators.kernels.merging")
 
     def _fold(self, batch: pa.RecordBatch, times: Numbers, slots: Slots) -> None:
+        if self._goes_by_arrival:
+            batch = with_arrivals(batch, batch.num_columns, self._next_arrival)
+            self._next_arrival += batch.num_rows
         self._records.fold(batch, slots)
+
+    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
+        super().restore(parts, groups, max_groups)
+        if self._goes_by_arrival:
+            self._next_arrival = self._records.next_arrival(self.state.slots)
 
     def _read(self, sessions: Sessions) -> list[pa.Array]:
         if len(sessions.cells) == len(sessions):
@@ -361,6 +374,10 @@ class RowCells(Cells):
                 )
             fields.append(pa.field(field.name, type_))
         self._kept = pa.schema(fields)
+        self._goes_by_arrival = any(
+            a.kind is AggregateKind.PYTHON or (a.by is not None and not a.by.is_column(self._time))
+            for a in self._aggregations
+        )
         return Records(self.own, pa.schema([pa.field(TIME, pa.int64())]), self._where)
 
     def _new_state(self, keys: pa.Schema) -> KeyedState:
@@ -379,11 +396,14 @@ class RowCells(Cells):
         self.state.append(slots, times, pa.RecordBatch.from_arrays(columns, schema=self._kept))
 
     def _read(self, sessions: Sessions) -> list[pa.Array]:
-        offsets, rows = self.state.between(sessions.cells, _LEAST, _GREATEST)
+        offsets, rows = self.state.rows_between(sessions.cells, _LEAST, _GREATEST)
         numbers = np.repeat(sessions.numbers, np.diff(offsets))
+        if self._goes_by_arrival:
+            order = np.argsort(self.state.row_records[rows, SEQUENCE])
+            rows, numbers = rows[order], numbers[order]
         records = Records(self._aggregations, self._kept, self._where)
         try:
-            records.fold(rows, numbers, len(sessions))
+            records.fold(self.state.read_rows(rows), numbers, len(sessions))
         except SumOverflow as error:
             error.row = int(numbers[error.row])
             raise
@@ -394,11 +414,11 @@ class RowCells(Cells):
 
 
 def make_cells(
-    keys: pa.Schema, gap: int, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str
+    keys: pa.Schema, gap: int, time: str, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str
 ) -> MergedCells | RowCells:
-    """Return empty cells for ``aggregations``.
+    """Return empty cells for ``aggregations`` of rows whose event times are the column ``time``.
 
     Raises: SchemaMismatch for arguments that cannot be aggregated, or rows that cannot be kept.
     """
     kind = MergedCells if Records(aggregations, rows, where).mergeable else RowCells
-    return kind(keys, gap, aggregations, rows, where)
+    return kind(keys, gap, time, aggregations, rows, where)

@@ -89,7 +89,8 @@ class SessionAggregateOperator(Operator):
         self._keep = rest - self._wait
         self._rows = folded_columns(schema, (), aggregations)
         self._user_keys = state_keys(key_schema(context.output_schema, keys))
-        self._cells = self._new_cells(self._user_keys, self._gap, self._aggregations, self._rows, context.name)
+        rows = self._aggregations, self._rows, context.name
+        self._cells = self._new_cells(self._user_keys, self._gap, time.column, *rows)
         #: Of final results without lateness, the last cells of sessions that came out together, and the greatest of
         #: their last times. They are removed together, so they cost no due time each.
         self._past: deque[tuple[int, Slots]] = deque()
@@ -310,7 +311,7 @@ class SessionAggregateOperator(Operator):
             return made.empty_table()
         keys = pa.schema(list(parts[0]["keys"].schema)[: max(1, len(spec.keys))])
         rows = folded_columns(taken, (), spec.aggregations)
-        cells = cls._new_cells(keys, spec.window.gap, spec.aggregations, rows, "state")
+        cells = cls._new_cells(keys, spec.window.gap, spec.time.column, spec.aggregations, rows, "state")
         cells.restore(parts, range(1), 1)
 
         def overflow(error: SumOverflow, key: list[pa.Array]) -> OverflowError:

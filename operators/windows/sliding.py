@@ -95,7 +95,7 @@ class SlidingAggregateOperator(Operator):
         self._key_schema = state_keys(key_schema(self._rows, keys))
         values = [field for field in self._rows if field.name not in self._keys]
         self._state = KeyedState(self._key_schema, pa.schema([]), rows=pa.schema(values))
-        self._aggregates = RowAggregates(aggregations, self._rows, context.name)
+        self._aggregates = RowAggregates(aggregations, self._rows, time.column, context.name)
         parts = (self._state, self._aggregates, self._period, self._read, self._overflow)
         self._running, self._late_results = Running(*parts), LateResults(*parts)
         self._waiting = TimeRanges()

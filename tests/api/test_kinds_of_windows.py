@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,12 @@ from dataflow.errors import ConfigurationError, GraphError
 TABLE = pa.table({"k": ["a"], "x": [1], "window_start": [1], "at": pa.array([1], pa.timestamp("us"))})
 
 
+def source(table: pa.Table = TABLE) -> flow.Stream:
+    return flow.Pipeline().source(op.from_arrow(table), name="rows")
+
+
 def timed(table: pa.Table = TABLE) -> flow.Stream:
-    return flow.Pipeline().source(op.from_arrow(table), name="rows").with_watermark("at")
+    return source(table).with_watermark("at")
 
 
 LENGTHS: dict[str, tuple[Callable[[], Any], str]] = {
@@ -41,6 +47,39 @@ def test_lengths_out_of_range_are_refused(case: str) -> None:
     make, message = LENGTHS[case]
     with pytest.raises(ConfigurationError, match=message):
         make()
+
+
+TOO_LONG = timedelta(days=999_999_999)
+SETTINGS: dict[str, Callable[[], object]] = {
+    "window(lateness=)": lambda: timed().window(op.tumbling("1s"), lateness=TOO_LONG),
+    "with_watermark(delay=)": lambda: source().with_watermark("at", delay=TOO_LONG),
+    "with_watermark(idle_after=)": lambda: source().with_watermark("at", idle_after=TOO_LONG),
+    "with_watermark(close_after=)": lambda: source().with_watermark("at", close_after=TOO_LONG),
+    "with_watermark(max_drift=)": lambda: source().with_watermark("at", max_drift=TOO_LONG),
+    "agg(ttl=)": lambda: timed().key_by("k").agg(n=op.count(), ttl=TOO_LONG),
+    "agg(every=)": lambda: timed().key_by("k").agg(n=op.count(), emit="updates", every=TOO_LONG),
+    "after_time(length)": lambda: op.after_time(TOO_LONG),
+    "at_times(every)": lambda: op.at_times(TOO_LONG),
+    "session(gap)": lambda: op.session(TOO_LONG),
+    "sliding(period)": lambda: op.sliding(TOO_LONG),
+    "tumbling(offset=)": lambda: op.tumbling("1s", offset=TOO_LONG),
+    "Checkpointing(every=)": lambda: flow.Checkpointing(flow.MemoryStore(), every=TOO_LONG),
+    "Checkpointing(timeout=)": lambda: flow.Checkpointing(flow.MemoryStore(), timeout=TOO_LONG),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_setting_that_is_too_long_is_refused_where_it_is_given(setting: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(setting)} must be at most 100,000 days, got"):
+        SETTINGS[setting]()
+
+
+def test_nulls_in_the_edges_of_the_same_window_are_named() -> None:
+    counts = timed(TABLE.drop_columns(["window_start"])).key_by("k").window(op.tumbling("5s")).agg(n=op.count())
+    start = flow.when(col("n") > 100).then(col("window_start"))
+    again = counts.with_columns(window_start=start).window(op.same_window()).agg(n=op.count())
+    with pytest.raises(Exception, match=r"same_window\(\): 1 of 1 values of 'window_start' are null.*filter such rows"):
+        again.collect()
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,10 @@ GRAPHS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: cut(early=op.after_rows(1)).agg(n=op.count()),
         r"window\(early=\).*two sessions became one.*panes='discarding'.*emit='changes'",
     ),
+    "early panes of all rows with signed changes": (
+        lambda: cut(table=TABLE.drop_columns(["change"]), early=op.after_rows(1)).agg(n=op.count(), emit="changes"),
+        r"window\(early=\).*two sessions became one; leave early= out, or use panes='discarding' without emit=",
+    ),
     "late panes of all rows": (
         lambda: cut("5s", late=op.after_rows(1)).agg(n=op.count()),
         r"window\(late=\).*two sessions became one.*panes='discarding'.*emit='changes'",

@@ -161,8 +161,13 @@ def test_keys_of_a_sink_are_checked() -> None:
     with pytest.raises(UnknownColumn, match="'key'"):
         counts().sink(op.upsert_batches(print, keys="key"))
     lists = rows().key_by("k").agg(all=col("x").to_list(), emit="changes")
-    with pytest.raises(SchemaMismatch, match="cannot keep column 'all' of type list"):
-        lists.sink(op.upsert_batches(print, keys="k"))
+    with pytest.raises(SchemaMismatch, match=r"cannot compare keys of column 'all' of type list<.*take another column"):
+        lists.sink(op.upsert_batches(print, keys="all"))
+    coded = pa.schema(
+        [("k", pa.string()), ("l", pa.list_(pa.dictionary(pa.int32(), pa.string()))), ("change", pa.int8())]
+    )
+    with pytest.raises(SchemaMismatch, match=r"cannot keep column 'l' of type list<.*with a dictionary in it; cast it"):
+        op.upsert_batches(print, keys="k").check(coded)
 
 
 def test_nan_is_one_value_and_zero_has_no_sign_in_the_net() -> None:

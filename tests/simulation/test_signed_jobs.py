@@ -80,6 +80,33 @@ def test_the_net_after_crashes_is_the_answer_over_the_input(seed: int, every: st
     assert Counter((n, *row) for n, row in shown.items()) == expected
 
 
+@pytest.mark.parametrize("seed", seeds(2, 60))
+def test_rows_with_lists_and_structs_are_upserted_after_crashes(seed: int) -> None:
+    shown: dict[int, tuple[list[int], dict[str, int]]] = {}
+
+    def show(rows: pa.RecordBatch, gone: pa.RecordBatch) -> None:
+        shown.update({row["n"]: (row["xs"], row["s"]) for row in rows.to_pylist()})
+        for n in gone["n"].to_pylist():
+            shown.pop(n, None)
+
+    def with_struct(row: dict[str, Any]) -> dict[str, Any]:
+        return {**row, "s": {"least": min(row["xs"])}}
+
+    columns = pa.schema({"n": pa.int64(), "xs": pa.list_(pa.int64()), "s": pa.struct({"least": pa.int64()})})
+    with flow.Pipeline("lists") as p:
+        rows = p.source(op.from_arrow(pa.table({"x": NUMBERS}), batch_rows=3, splits=3), name="in")
+        counts = rows.key_by("x").agg(n=op.count(), emit="changes", name="counts")
+        lists = counts.key_by("n").agg(xs=col("x").to_list("x"), emit="changes", name="lists")
+        structs = lists.map(with_struct, schema=columns, name="structs")
+        structs.sink(op.upsert_batches(show, keys="n"), name="shown")
+    job = SimulatedRunner(seed, Faults(crashes=2, skew=0.3), max_turns=200_000).start(
+        p, parallelism=2, checkpoint=settings("aligned", flow.MemoryStore())
+    )
+    job.wait()
+    assert {(n, min(xs), sum(xs)) for n, (xs, _) in shown.items()} == set(answer(NUMBERS))
+    assert all(struct == {"least": xs[0]} and xs == sorted(xs) for xs, struct in shown.values())
+
+
 @pytest.mark.parametrize("every", [None, "100us"])
 @pytest.mark.parametrize("seed", seeds(2, 60))
 def test_in_mode_unaligned_the_reported_duplicates_are_part_of_the_answer(seed: int, every: str | None) -> None:
