@@ -38,12 +38,12 @@ def each_once(*values: Sequence[Any]) -> list[Any]:
 def each_once_with_seeds(soak: int, *values: Sequence[Any]) -> list[Any]:
     """Return all combinations of a seed below ``soak`` and one of each ``values``.
 
-    The default run has each value once, each time with another seed. ``-m soak`` has the others.
+    The default run has each value once, each time with the next seed. ``-m soak`` has the others.
 
     >>> [parameter.values for parameter in each_once_with_seeds(4, "ab", "xyz") if not parameter.marks]
     [(0, 'a', 'x'), (1, 'b', 'y'), (2, 'a', 'z')]
     """
-    chosen = {(seed, *at) for seed, at in enumerate(_diagonal(values))}
+    chosen = {(n % soak, *at) for n, at in enumerate(_diagonal(values))}
     every = product(range(soak), *(range(len(some)) for some in values))
     return [
         _parameter([seed, *(some[n] for some, n in zip(values, at, strict=True))], soak=(seed, *at) not in chosen)

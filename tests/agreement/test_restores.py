@@ -43,7 +43,9 @@ KEYS = ["dictionary<values=string, indices=int32, ordered=0>", "float"]
 
 @pytest.mark.usefixtures("folded")
 @pytest.mark.parametrize("run", [*RUNS, *in_soak(*MORE)], ids=str)
-def test_tables_through_crashes_are_those_of_duckdb(run: tuple[int, int, str], files: list[str], tmp_path: Path) -> None:
+def test_tables_through_crashes_are_those_of_duckdb(
+    run: tuple[int, int, str], files: list[str], tmp_path: Path
+) -> None:
     seed, parallelism, mode = run
     asked = ASKED if seed % 2 else FEW
     p = pipeline(files, asked, tmp_path / "copies", batch_rows=(13, 50)[seed % 2])

@@ -35,9 +35,7 @@ def simulated(p: flow.Pipeline, seed: int, mode: str, faults: Faults) -> flow.Ru
     return flow.SimulatedRunner(seed, faults).start(p, parallelism=2, checkpoint=settings).wait()
 
 
-def silent(
-    close_after: str | None, idle_after: str | None = None, pause: int = 400, pauses: int = 1
-) -> flow.Pipeline:
+def silent(close_after: str | None, idle_after: str | None = None, pause: int = 400, pauses: int = 1) -> flow.Pipeline:
     """A split that falls silent after 5 ms of event time, and then has a row that may be late."""
     with flow.Pipeline("silent") as p:
         rows = p.source(ScriptedSource([row(1, 5), *[Pause(pause)] * pauses, row(2)]), name="rows")
