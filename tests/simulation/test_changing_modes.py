@@ -14,7 +14,7 @@ from dataflow.contracts.checkpointing import Mode
 from dataflow.runners.faults import Attempt, Faults
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.testing import Ledger, delivered_again, ledger_sink
-from tests.seeds import seeds
+from tests.seeds import each_once_with_seeds, seeds
 from tests.simulation.jobs import MODES, singles
 from tests.simulation.workloads import Dawdler
 
@@ -60,9 +60,9 @@ def test_what_a_checkpoint_holds_counts_once_whatever_the_mode_of_the_restart(
     assert singles(world) == sorted([*range(ROWS), *again])
 
 
-@pytest.mark.parametrize("taken", ["unaligned-persisted", "aligned-timeout"])
-@pytest.mark.parametrize("other", MODES)
-@pytest.mark.parametrize("seed", seeds(1, 2))
+@pytest.mark.parametrize(
+    ("seed", "other", "taken"), each_once_with_seeds(2, MODES, ["unaligned-persisted", "aligned-timeout"])
+)
 def test_rows_that_were_in_flight_are_put_back_whatever_the_mode_of_the_restart(
     seed: int, taken: str, other: str
 ) -> None:

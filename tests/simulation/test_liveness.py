@@ -23,7 +23,7 @@ from dataflow.runtime.job.job import Job
 from dataflow.runtime.task.messages import AbortCheckpoint, Mailbox
 from dataflow.runtime.task.task import Task
 from tests.protocol.faults_put_back import pass_over_in_silence, start_ahead_of_barriers
-from tests.seeds import seeds
+from tests.seeds import each_once, seeds
 from tests.simulation.jobs import MODES
 
 LONGEST = 60
@@ -52,8 +52,7 @@ def seconds(job: SimulatedJob) -> float:
     return job.attempts[-1].time / 1e6
 
 
-@pytest.mark.parametrize("max_concurrent", [2, 3, 4])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "max_concurrent"), each_once(MODES, [2, 3, 4]))
 def test_no_checkpoint_at_the_end_of_input_waits_for_its_timeout(mode: str, max_concurrent: int) -> None:
     assert max(seconds(counting(seed, mode, max_concurrent)) for seed in range(8)) < LONGEST
 
@@ -133,8 +132,7 @@ def savepoints(monkeypatch: pytest.MonkeyPatch) -> list[Future[int]]:
     return asked
 
 
-@pytest.mark.parametrize("max_concurrent", [2, 4])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "max_concurrent"), each_once(MODES, [2, 4]))
 def test_savepoints_among_checkpoints_wait_for_no_timeout(
     mode: str, max_concurrent: int, savepoints: list[Future[int]]
 ) -> None:
