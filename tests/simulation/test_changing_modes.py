@@ -48,9 +48,7 @@ def settings(store: flow.MemoryStore, *, mode: Mode) -> flow.Checkpointing:
     return flow.Checkpointing(store, every="4ms", mode=mode, alignment_timeout=patience, duplicates="rows")
 
 
-@pytest.mark.parametrize("taken", MODES)
-@pytest.mark.parametrize("other", MODES)
-@pytest.mark.parametrize("seed", seeds(1, 3))
+@pytest.mark.parametrize(("seed", "taken", "other"), each_once_with_seeds(3, MODES, [*MODES[1:], MODES[0]]))
 def test_what_a_checkpoint_holds_counts_once_whatever_the_mode_of_the_restart(
     seed: int, taken: str, other: str
 ) -> None:

@@ -196,6 +196,7 @@ def test_restored_rows_that_are_still_queued_count_once(seed: int, taken: Mode, 
     queues.check()
 
 
+@pytest.mark.soak
 def test_the_runs_have_restored_rows_in_several_checkpoints_one_after_the_other() -> None:
     """The coverage of the test above."""
     seen: Counter[str] = Counter()
