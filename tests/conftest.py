@@ -25,7 +25,7 @@ check_every_job()
 
 
 settings.register_profile("inner loop", max_examples=20, deadline=None)
-settings.register_profile("quick", max_examples=100, deadline=None)
+settings.register_profile("quick", max_examples=50, deadline=None)
 settings.register_profile("thorough", max_examples=5_000, deadline=None)
 
 

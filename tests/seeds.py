@@ -2,22 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-__all__ = ["in_soak", "part_of_the_examples", "seeds"]
+__all__ = ["each_once", "each_once_with_seeds", "in_soak", "part_of_the_examples", "seeds"]
 
 
 def seeds(some: int, soak: int) -> list[Any]:
-    """The seeds below ``some``, and those from there to ``soak``, which only ``-m soak`` runs."""
+    """Return the seeds below ``some``, and those from there to ``soak``, which only ``-m soak`` runs."""
     return [*range(some), *in_soak(*range(some, soak))]
 
 
 def in_soak(*values: Any) -> list[Any]:
     """Return ``values`` as parameters that only ``-m soak`` runs."""
     return [pytest.param(value, marks=pytest.mark.soak) for value in values]
+
+
+def each_once(*values: Sequence[Any]) -> list[Any]:
+    """Return all combinations of one of each ``values``. The default run has each value once, ``-m soak`` the others.
+
+    If one of ``values`` is shorter than another, its values are repeated.
+
+    >>> [parameter.values for parameter in each_once("ab", "xyz") if not parameter.marks]
+    [('a', 'x'), ('a', 'z'), ('b', 'y')]
+    """
+    chosen = _diagonal(values)
+    every = product(*(range(len(some)) for some in values))
+    return [_parameter([some[n] for some, n in zip(values, at, strict=True)], soak=at not in chosen) for at in every]
+
+
+def each_once_with_seeds(soak: int, *values: Sequence[Any]) -> list[Any]:
+    """Return all combinations of a seed below ``soak`` and one of each ``values``.
+
+    The default run has each value once, each time with the next seed. ``-m soak`` has the others.
+
+    >>> [parameter.values for parameter in each_once_with_seeds(4, "ab", "xyz") if not parameter.marks]
+    [(0, 'a', 'x'), (1, 'b', 'y'), (2, 'a', 'z')]
+    """
+    chosen = {(n % soak, *at) for n, at in enumerate(_diagonal(values))}
+    every = product(range(soak), *(range(len(some)) for some in values))
+    return [
+        _parameter([seed, *(some[n] for some, n in zip(values, at, strict=True))], soak=(seed, *at) not in chosen)
+        for seed, *at in map(tuple, every)
+    ]
+
+
+def _diagonal(values: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
+    """Return positions in ``values`` such that each value is at one of them."""
+    return [tuple(n % len(some) for some in values) for n in range(max(map(len, values)))]
+
+
+def _parameter(values: Sequence[Any], *, soak: bool) -> Any:
+    named = [value.__name__ if callable(value) else str(value) for value in values]
+    return pytest.param(*values, marks=[pytest.mark.soak] if soak else [], id="-".join(named))
 
 
 def part_of_the_examples(divisor: int) -> settings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -64,6 +65,7 @@ def test_a_circle_stays_within_a_folder() -> None:
     ] == []
 
 
+@cache
 def imports_of() -> Imports:
     """For each module the modules of ours it imports, and whether it does so when it is imported itself."""
     files = {
@@ -82,6 +84,8 @@ def imports_of() -> Imports:
 
 def _imported(node: ast.AST, *, early: bool = True) -> Iterator[tuple[str, bool]]:
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):  # has no imports
+            continue
         if isinstance(child, ast.ImportFrom) and child.module:
             yield child.module, early
             yield from ((f"{child.module}.{alias.name}", early) for alias in child.names)

@@ -386,18 +386,19 @@ class SimulatedJob(JobHandle):
         self._clock.advance(draw.randrange(1, 200) << min(self._idle // _PATIENCE, 10))
         if draw.random() < self._faults.stall:
             self._stalled[draw.choice(list(job.tasks))] = self._turn + draw.randrange(10, 300)
-        actors: list[tuple[str, Callable[[], object]]] = [("job", job.step)]
         running = [name for name, task in job.tasks.items() if task.state is not Progress.DONE]
-        for name in running:
-            if self._stalled.get(name, 0) > self._turn:
-                continue
-            if self._slowness[name] == 0.0 or draw.random() >= self._slowness[name]:
-                actors.append((name, partial(self._step, job.tasks[name])))
-        for queue, jobs in self._queues.items():
-            if jobs[0][0] <= self._turn:
-                actors.append(("", partial(self._run, queue)))
-        actor, step = draw.choice(actors)
-        moved, now = step(), self._clock.now()
+        actors = ["job", *(name for name in running if not self._pauses(name))]
+        queues = [queue for queue, jobs in self._queues.items() if jobs[0][0] <= self._turn]
+        chosen = draw.choice(range(len(actors) + len(queues)))
+        actor = actors[chosen] if chosen < len(actors) else ""
+        moved: object = None
+        if not actor:
+            self._run(queues[chosen - len(actors)])
+        elif actor == "job":
+            moved = job.step()
+        else:
+            moved = self._step(job.tasks[actor])
+        now = self._clock.now()
         if actor:  # background work changes neither the job nor a task: it sends them messages
             (job if actor == "job" else job.tasks[actor]).validate()
         # DONE counts as a move: the job has not yet read the reports of the task's last step
@@ -408,6 +409,13 @@ class SimulatedJob(JobHandle):
             self._idle = 0
             stillness.moved()
         check_age(job, now)
+
+    def _pauses(self, task: str) -> bool:
+        """Return whether a task is not stepped in this turn, because it is stalled or slow."""
+        if self._stalled and self._stalled.get(task, 0) > self._turn:
+            return True
+        slowness = self._slowness[task]
+        return slowness != 0.0 and self._random.random() < slowness
 
     def _step(self, task: Task) -> Progress:
         """Step a task. A worker would have slept instead if it rests, so the step must do nothing then."""

@@ -16,7 +16,7 @@ from dataflow.demo.flights import prepare
 from dataflow.runners.faults import Faults
 from tests.agreement.data import by_key, near
 from tests.agreement.running import Asked, aggregated, grouped, queried
-from tests.seeds import in_soak
+from tests.seeds import each_once
 
 pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 
@@ -74,16 +74,14 @@ def days_by_duckdb(files: list[str], asked: dict[str, Asked]) -> Any:
     return near(by_key(found, DAYS))
 
 
-@pytest.mark.parametrize("asked", [DELAYS, WITH_TEXT], ids=["folded", "as they come"])
-@pytest.mark.parametrize("parallelism", [1, 2, 4])
-def test_airlines_of_each_airport_agree(parallelism: int, asked: dict[str, Asked], flights: list[str]) -> None:
-    keys = ["origin", "carrier"]
+@pytest.mark.parametrize(("parallelism", "name"), each_once([1, 2, 4], list(ASKED)))
+def test_airlines_of_each_airport_agree(parallelism: int, name: str, flights: list[str]) -> None:
+    keys, asked = ["origin", "carrier"], ASKED[name]
     found = aggregated(op.read_parquet(flights, dictionary=["carrier"]), keys, asked, parallelism=parallelism)
     assert by_key(found, keys) == near(by_key(grouped(flights, keys, asked), keys))
 
 
-@pytest.mark.parametrize("asked", ASKED)
-@pytest.mark.parametrize("parallelism", [1, 2, *in_soak(4)])
+@pytest.mark.parametrize(("parallelism", "asked"), each_once([1, 2, 4], list(ASKED)))
 def test_airlines_of_each_day_agree(parallelism: int, asked: str, flights: list[str], expected: dict[str, Any]) -> None:
     result = days(op.read_parquet(flights), ASKED[asked], delay="24h").run(parallelism=parallelism, timeout="60s")
     assert result.late == 0
@@ -105,9 +103,9 @@ def test_airlines_of_each_day_agree_through_crashes(seed: int, january: list[str
 
 
 def test_flights_that_come_late_are_those_of_the_rule_and_all_others_are_in_the_table(january: list[str]) -> None:
-    result = days(op.read_parquet(january[:1], batch_rows=3), DELAYS, delay="0s").run(parallelism=2, timeout="60s")
+    result = days(op.read_parquet(january[:1], batch_rows=12), DELAYS, delay="0s").run(parallelism=2, timeout="60s")
     scheduled = pq.read_table(january[0])["scheduled"].to_numpy()
-    assert (sum(result.table("out")["flights"].to_pylist()), result.late) == split_by_lateness(scheduled, batch_rows=3)
+    assert (sum(result.table("out")["flights"].to_pylist()), result.late) == split_by_lateness(scheduled, batch_rows=12)
     assert result.late > 0
 
 

@@ -15,7 +15,7 @@ import operators as op
 from dataflow import col
 from dataflow.contracts.checkpointing import Mode
 from dataflow.runners.faults import Faults
-from tests.seeds import seeds
+from tests.seeds import each_once, each_once_with_seeds
 
 SECOND = 1_000_000
 EXACT = [mode.value for mode in Mode if mode is not Mode.UNALIGNED]
@@ -91,14 +91,13 @@ def in_order(table: pa.Table) -> list[Any]:
 HOPS = [(10, 2, 0), (10, 3, 1), (7, 7, 2), (60, 1, 0), (5, 4, 3)]
 
 
-@pytest.mark.parametrize("lengths", HOPS, ids=str)
-def test_hopping_windows_agree_with_duckdb(lengths: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(("lengths", "parallelism"), each_once(HOPS, [1, 2]))
+def test_hopping_windows_agree_with_duckdb(lengths: tuple[int, int, int], parallelism: int) -> None:
     period, every, offset = lengths
     window = op.hopping(f"{period}s", every=f"{every}s", offset=f"{offset}s")
     rows = expected(hops(*(n * SECOND for n in lengths)), AGGREGATES)
-    for parallelism in (1, 2):
-        result = windowed(window, AGGREGATES).run(parallelism=parallelism, timeout="60s")
-        assert in_order(result.table("out")) == rows
+    result = windowed(window, AGGREGATES).run(parallelism=parallelism, timeout="60s")
+    assert in_order(result.table("out")) == rows
 
 
 @pytest.mark.parametrize("aggregates", [AGGREGATES, TEXTS], ids=["merged", "not merged"])
@@ -148,8 +147,7 @@ def test_the_largest_count_of_each_window_is_that_of_its_counts(undisturbed: lis
     assert total == [[sum(row[3] for row in counts), len(counts)]]
 
 
-@pytest.mark.parametrize("mode", EXACT)
-@pytest.mark.parametrize("seed", seeds(2, 40))
+@pytest.mark.parametrize(("seed", "mode"), each_once_with_seeds(40, EXACT))
 def test_crashes_change_nothing(seed: int, mode: str, undisturbed: list[Any]) -> None:
     faults = Faults(crashes=3, crash_after=(0, 1, 2), skew=0.2, stall=0.05, slices=0.2)
     runner = flow.SimulatedRunner(seed, faults, max_turns=200_000)

@@ -1,11 +1,12 @@
 """Pipelines of every shape give the same tables on threads and on seeded schedules.
 
-They run kind by kind: a scheduler that chooses among few tasks chooses one that has work sooner.
+Each shape is a job of its own: a scheduler that chooses among few tasks chooses one that has work sooner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,7 @@ from tests.agreement.shapes.signed import SIGNED
 from tests.agreement.shapes.timed import TIMED
 from tests.agreement.shapes.triggered import TRIGGERED
 from tests.agreement.shapes.windowed import WINDOWED
-from tests.seeds import in_soak
+from tests.seeds import each_once
 
 pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 
@@ -34,34 +35,46 @@ KINDS: Mapping[str, Sequence[Shape]] = {
     "sessions": SESSIONS,
     "keys": KEYS,
 }
-SOME = [*(kind for kind in KINDS if kind != "keys"), *in_soak("keys")]
-"""Dozens of aggregates in one job take seconds to take turns."""
+"""In this order: so each kind that is run by default is compared in each way."""
+SHAPES = [shape for kind, shapes in KINDS.items() if kind != "keys" for shape in shapes]
 
 
-@pytest.fixture(scope="module", params=SOME)
-def some(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    """The shapes of one kind."""
-    return pictured(request.param, KINDS[request.param], tmp_path_factory.mktemp(request.param))
+def two_tasks(scene: Scene, local: flow.RunResult) -> None:
+    """Compare with two threads a vertex."""
+    agree(scene.pipeline.run(parallelism=2, timeout="60s"), local, scene)
 
 
-@pytest.fixture(scope="module")
-def threads(some: Scene) -> flow.RunResult:
-    """What they give on threads, one a task."""
-    return some.pipeline.run(parallelism=1, timeout="60s")
+def a_schedule(scene: Scene, local: flow.RunResult) -> None:
+    """Compare with a seeded schedule of the same tasks."""
+    agree_in_all(scene.pipeline.run(flow.SimulatedRunner(seed=1), parallelism=1), local, scene)
 
 
-def test_two_tasks_give_what_one_gives(some: Scene, threads: flow.RunResult) -> None:
-    agree(some.pipeline.run(parallelism=2, timeout="60s"), threads, some)
+def a_schedule_of_two_tasks(scene: Scene, local: flow.RunResult) -> None:
+    """Compare with a seeded schedule of two tasks a vertex, some of them slow."""
+    agree(scene.pipeline.run(flow.SimulatedRunner(1, Faults(skew=0.3)), parallelism=2), local, scene)
 
 
-def test_a_seeded_schedule_gives_what_threads_give(some: Scene, threads: flow.RunResult) -> None:
-    agree_in_all(some.pipeline.run(flow.SimulatedRunner(seed=1), parallelism=1), threads, some)
+def another_schedule_of_two_tasks(scene: Scene, local: flow.RunResult) -> None:
+    """Compare with another seed."""
+    agree(scene.pipeline.run(flow.SimulatedRunner(2, Faults(skew=0.3)), parallelism=2), local, scene)
 
 
-def test_a_seeded_schedule_of_two_tasks_gives_what_threads_give(some: Scene, threads: flow.RunResult) -> None:
-    agree(some.pipeline.run(flow.SimulatedRunner(1, Faults(skew=0.3)), parallelism=2), threads, some)
+COMPARISONS = [two_tasks, a_schedule, a_schedule_of_two_tasks, another_schedule_of_two_tasks]
+Comparison = Callable[[Scene, flow.RunResult], None]
+
+
+@pytest.mark.parametrize(("shape", "compare"), each_once(SHAPES, COMPARISONS))
+def test_tasks_and_schedules_give_what_one_thread_a_vertex_gives(
+    shape: Shape, compare: Comparison, tmp_path: Path
+) -> None:
+    scene = pictured(shape.__name__, [shape], tmp_path)
+    compare(scene, scene.pipeline.run(parallelism=1, timeout="60s"))
 
 
 @pytest.mark.soak
-def test_another_schedule_of_two_tasks_gives_what_threads_give(some: Scene, threads: flow.RunResult) -> None:
-    agree(some.pipeline.run(flow.SimulatedRunner(2, Faults(skew=0.3)), parallelism=2), threads, some)
+@pytest.mark.parametrize("compare", COMPARISONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_shapes_of_a_kind_in_one_job_agree(kind: str, compare: Comparison, tmp_path: Path) -> None:
+    """Dozens of aggregates in one job take seconds to take turns."""
+    scene = pictured(kind, KINDS[kind], tmp_path)
+    compare(scene, scene.pipeline.run(parallelism=1, timeout="60s"))

@@ -19,7 +19,7 @@ from dataflow.runners.spark.runner import SparkRunner
 from dataflow.testing import Pause, ScriptedSource
 from operators.transforms.processing_time import ProcessingTimeOperator
 from tests.operators.operating import Emitted, context_of, stored
-from tests.seeds import seeds
+from tests.seeds import each_once_with_seeds
 from tests.simulation.jobs import MODES
 
 EXACT = [mode for mode in MODES if mode != Mode.UNALIGNED.value]
@@ -35,9 +35,7 @@ def simulated(p: flow.Pipeline, seed: int, mode: str, faults: Faults) -> flow.Ru
     return flow.SimulatedRunner(seed, faults).start(p, parallelism=2, checkpoint=settings).wait()
 
 
-def silent(
-    close_after: str | None, idle_after: str | None = None, pause: int = 2_000, pauses: int = 1
-) -> flow.Pipeline:
+def silent(close_after: str | None, idle_after: str | None = None, pause: int = 400, pauses: int = 1) -> flow.Pipeline:
     """A split that falls silent after 5 ms of event time, and then has a row that may be late."""
     with flow.Pipeline("silent") as p:
         rows = p.source(ScriptedSource([row(1, 5), *[Pause(pause)] * pauses, row(2)]), name="rows")
@@ -52,9 +50,7 @@ def found(result: flow.RunResult) -> tuple[list[int], int]:
     return result.table("on time")["n"].to_pylist(), result.table("late").num_rows
 
 
-@pytest.mark.parametrize("idle_after", [None, "2ms"])
-@pytest.mark.parametrize("mode", EXACT)
-@pytest.mark.parametrize("seed", seeds(1, 40))
+@pytest.mark.parametrize(("seed", "mode", "idle_after"), each_once_with_seeds(40, EXACT, [None, "2ms"]))
 def test_windows_of_a_silent_split_come_out_and_later_rows_are_late(
     seed: int, mode: str, idle_after: str | None
 ) -> None:
@@ -79,7 +75,7 @@ def test_on_threads_a_silent_split_is_closed() -> None:
 # --- the clock as event time
 
 
-def clocked(pause: int = 300) -> flow.Pipeline:
+def clocked(pause: int = 60) -> flow.Pipeline:
     """Rows whose windows end while the source pauses, and those windows, with the largest row number so far."""
     entries = [pa.record_batch({"k": ["a"], "n": [number]}) for number in range(6)]
     script = [entry for batch in entries for entry in (Pause(pause), batch)]
@@ -91,8 +87,7 @@ def clocked(pause: int = 300) -> flow.Pipeline:
     return p
 
 
-@pytest.mark.parametrize("mode", EXACT)
-@pytest.mark.parametrize("seed", seeds(1, 40))
+@pytest.mark.parametrize(("seed", "mode"), each_once_with_seeds(40, EXACT))
 def test_each_row_is_in_a_window_of_the_clock_whatever_crashes(seed: int, mode: str) -> None:
     result = simulated(clocked(), seed, mode, FAULTS)
     assert sorted(result.table("rows out")["n"].to_pylist()) == list(range(6))

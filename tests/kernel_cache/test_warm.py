@@ -129,7 +129,7 @@ def test_a_cache_that_is_named_and_cannot_be_used_fails_by_name(tmp_path: Path) 
     assert f"BARRIERFLOW_CACHE={tmp_path / 'file'} cannot be used" in errors
 
 
-@pytest.mark.parametrize("restored", [False, True])
+@pytest.mark.parametrize("restored", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_a_job_says_once_that_loops_are_compiled_and_compiles_them(
     *, restored: bool, complete: Path, partial: Path, tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ def tallies() -> Iterator[dict[str, Tally]]:
     print(f"\n\n{table(by_mode)}")
 
 
+@pytest.mark.soak
 def test_a_killed_job_has_the_answers_of_duckdb(files: Files, tmp_path: Path) -> None:
     aims = (Aim.MANIFEST,)
     story = killed(files, tmp_path, "unaligned-persisted", ("q0", "q10", "q11", "q15"), 2, seed=1, kills=1, aims=aims)

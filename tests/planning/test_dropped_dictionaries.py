@@ -21,7 +21,7 @@ from dataflow.runners.faults import Faults
 from dataflow.testing import Ledger, ledger_sink
 from operators.sources import row_groups
 from operators.sources.parquet import ParquetSource
-from tests.seeds import seeds
+from tests.seeds import each_once_with_seeds, seeds
 from tests.simulation.jobs import simulate
 
 
@@ -208,7 +208,7 @@ def answer(stream: Any, **options: Any) -> Counter[Any]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", seeds(4, 60))
+@pytest.mark.parametrize("seed", seeds(2, 60))
 def test_random_files_give_what_text_gives(
     tmp_path: Path, shape: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,8 +228,9 @@ def test_random_files_give_what_text_gives(
         assert answer(SHAPES[shape](rows), parallelism=parallelism) == expected
 
 
-@pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted", "aligned-timeout"])
-@pytest.mark.parametrize("seed", seeds(3, 60))
+@pytest.mark.parametrize(
+    ("seed", "mode"), each_once_with_seeds(60, ["aligned", "unaligned-persisted", "aligned-timeout"])
+)
 def test_a_restored_run_with_both_types_in_flight_gives_what_text_gives(
     tmp_path: Path, seed: int, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from dataflow.protocol.events import Data
 from dataflow.runners.faults import Faults
 from dataflow.testing import Ledger, ledger_sink
 from operators.sources import row_groups
-from tests.seeds import seeds
+from tests.seeds import each_once_with_seeds
 from tests.simulation.jobs import simulate
 
 ROWS = 300
@@ -149,8 +149,9 @@ def test_a_run_gives_what_text_gives(tmp_path: Path, name: str, combine: str, mo
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted", "aligned-timeout"])
-@pytest.mark.parametrize("seed", seeds(4, 40))
+@pytest.mark.parametrize(
+    ("seed", "mode"), each_once_with_seeds(40, ["aligned", "unaligned-persisted", "aligned-timeout"])
+)
 def test_a_restored_run_gives_what_text_gives_and_keeps_text_in_flight(
     tmp_path: Path, seed: int, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from dataflow.protocol.coordinator_actions import AbortTasks, Inject
 from dataflow.protocol.events import BarrierKind
 from tests.protocol.barrier_model import ModelTask, Setting, interleavings
 from tests.protocol.faults_put_back import pass_over_in_silence
+from tests.seeds import in_soak
 
 PAIR = {"s": "", "j": "s"}
 FORK = {"s": "", "j": "s", "k": "s"}
@@ -18,7 +19,9 @@ CHECKPOINT, SAVEPOINT = BarrierKind.CHECKPOINT, BarrierKind.SAVEPOINT
 OVERTAKING = (Mode.UNALIGNED_PERSISTED, Mode.ALIGNED_TIMEOUT)
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize(
+    "mode", [Mode.ALIGNED, *in_soak(Mode.UNALIGNED), Mode.UNALIGNED_PERSISTED, *in_soak(Mode.ALIGNED_TIMEOUT)]
+)
 def test_a_cancel_that_overtakes_a_lower_barrier_leaves_no_checkpoint_without_an_answer(mode: Mode) -> None:
     assert interleavings(Setting(mode, PAIR, fails=frozenset({("s", 2)}))) > 1_000
 

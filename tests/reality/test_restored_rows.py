@@ -17,6 +17,7 @@ import dataflow as flow
 import operators as op
 from dataflow.protocol.events import Barrier, Element
 from dataflow.runtime.task.channel import Channel
+from tests.seeds import each_once
 
 ROWS, CREDIT = 40, 4
 QUEUED = 2 * CREDIT
@@ -97,8 +98,12 @@ def in_flight(report: flow.RestoreReport) -> list[int]:
     return [x for batch in batches if batch is not None for x in batch["x"].to_pylist()]
 
 
-@pytest.mark.parametrize("taken", ["unaligned-persisted", "aligned-timeout"])
-@pytest.mark.parametrize("last", ["aligned", "unaligned", "unaligned-persisted", "aligned-timeout"])
+@pytest.mark.parametrize(
+    ("last", "taken"),
+    each_once(
+        ["aligned", "unaligned", "unaligned-persisted", "aligned-timeout"], ["unaligned-persisted", "aligned-timeout"]
+    ),
+)
 def test_a_checkpoint_of_restored_rows_that_are_queued_is_whole(
     taken: str, last: str, put: Mapping[str, Semaphore]
 ) -> None:

@@ -94,7 +94,7 @@ def test_every_checkpoint_of_a_chain_leads_to_the_same_answer(whole: Path, tmp_p
         assert {wrote for wrote, _ in logs(mine, first)} == {first}, "it owns nothing there"
 
 
-@pytest.mark.parametrize("seed", seeds(3, 60))
+@pytest.mark.parametrize("seed", seeds(1, 60))
 def test_crashes_and_failed_checkpoints_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
     faults = Faults(crashes=5, crash_after=(1, 3, 6), fail=0.02, restarts=50, stall=0.01, slow=0.3)
     result = run(tmp_path, seed, faults, keep=1 + seed % 3, max_concurrent=1 + seed % 3)

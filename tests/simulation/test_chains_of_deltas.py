@@ -16,7 +16,7 @@ from dataflow.runners.simulated import SimulatedRunner
 from dataflow.runtime.job.job import Job
 from dataflow.store.manifest import LOG
 from tests.checkpoints import task_states
-from tests.seeds import seeds
+from tests.seeds import each_once_with_seeds
 from tests.simulation.jobs import MODES
 
 ROWS = 200
@@ -37,8 +37,7 @@ def ask_for_savepoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Job, "step", step_and_request)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("seed", seeds(6, 1_000))
+@pytest.mark.parametrize(("seed", "mode"), each_once_with_seeds(1_000, MODES))
 def test_a_chain_of_deltas_is_whole_whatever_happens(
     mode: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

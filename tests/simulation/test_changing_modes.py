@@ -14,7 +14,7 @@ from dataflow.contracts.checkpointing import Mode
 from dataflow.runners.faults import Attempt, Faults
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.testing import Ledger, delivered_again, ledger_sink
-from tests.seeds import seeds
+from tests.seeds import each_once_with_seeds, seeds
 from tests.simulation.jobs import MODES, singles
 from tests.simulation.workloads import Dawdler
 
@@ -48,9 +48,7 @@ def settings(store: flow.MemoryStore, *, mode: Mode) -> flow.Checkpointing:
     return flow.Checkpointing(store, every="4ms", mode=mode, alignment_timeout=patience, duplicates="rows")
 
 
-@pytest.mark.parametrize("taken", MODES)
-@pytest.mark.parametrize("other", MODES)
-@pytest.mark.parametrize("seed", seeds(1, 3))
+@pytest.mark.parametrize(("seed", "taken", "other"), each_once_with_seeds(3, MODES, [*MODES[1:], MODES[0]]))
 def test_what_a_checkpoint_holds_counts_once_whatever_the_mode_of_the_restart(
     seed: int, taken: str, other: str
 ) -> None:
@@ -60,9 +58,9 @@ def test_what_a_checkpoint_holds_counts_once_whatever_the_mode_of_the_restart(
     assert singles(world) == sorted([*range(ROWS), *again])
 
 
-@pytest.mark.parametrize("taken", ["unaligned-persisted", "aligned-timeout"])
-@pytest.mark.parametrize("other", MODES)
-@pytest.mark.parametrize("seed", seeds(1, 2))
+@pytest.mark.parametrize(
+    ("seed", "other", "taken"), each_once_with_seeds(2, MODES, ["unaligned-persisted", "aligned-timeout"])
+)
 def test_rows_that_were_in_flight_are_put_back_whatever_the_mode_of_the_restart(
     seed: int, taken: str, other: str
 ) -> None:
@@ -80,7 +78,7 @@ def counted(world: Ledger) -> flow.Pipeline:
     return p
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(2, 4))
 def test_a_restart_in_mode_unaligned_reports_rows_although_the_first_attempt_folded_them(seed: int) -> None:
     world, store = Ledger(), flow.MemoryStore()
     others = [settings(store, mode=Mode.UNALIGNED)]

@@ -158,6 +158,6 @@ def run(seed: int) -> int:
 
 
 @pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")  # in mode unaligned; the check knows of it
-@pytest.mark.parametrize("seed", seeds(32, soak=2_000))
+@pytest.mark.parametrize("seed", seeds(16, soak=2_000))
 def test_a_restore_from_any_checkpoint_of_a_tiny_job_gives_the_result_of_an_undisturbed_run(seed: int) -> None:
     assert run(seed) > 0

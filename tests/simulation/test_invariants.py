@@ -19,6 +19,7 @@ from tests.protocol.faults_put_back import (
     keep_aborted_snapshots,
     keep_durable_attempts,
 )
+from tests.seeds import in_soak
 from tests.simulation.jobs import simulate
 
 PutBack = Callable[[pytest.MonkeyPatch], None]
@@ -71,6 +72,6 @@ def test_a_step_that_breaks_an_invariant_ends_the_simulation(
         counted(mode)
 
 
-@pytest.mark.parametrize("mode", ["aligned", "unaligned", "unaligned-persisted"])
+@pytest.mark.parametrize("mode", [*in_soak("aligned", "unaligned"), "unaligned-persisted"])
 def test_without_a_fault_they_hold(mode: str) -> None:
     counted(mode)

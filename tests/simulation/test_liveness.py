@@ -23,6 +23,7 @@ from dataflow.runtime.job.job import Job
 from dataflow.runtime.task.messages import AbortCheckpoint, Mailbox
 from dataflow.runtime.task.task import Task
 from tests.protocol.faults_put_back import pass_over_in_silence, start_ahead_of_barriers
+from tests.seeds import each_once, seeds
 from tests.simulation.jobs import MODES
 
 LONGEST = 60
@@ -51,8 +52,7 @@ def seconds(job: SimulatedJob) -> float:
     return job.attempts[-1].time / 1e6
 
 
-@pytest.mark.parametrize("max_concurrent", [2, 3, 4])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "max_concurrent"), each_once(MODES, [2, 3, 4]))
 def test_no_checkpoint_at_the_end_of_input_waits_for_its_timeout(mode: str, max_concurrent: int) -> None:
     assert max(seconds(counting(seed, mode, max_concurrent)) for seed in range(8)) < LONGEST
 
@@ -107,7 +107,7 @@ def test_the_same_over_six_hundred_seeds(mode: str, max_concurrent: int) -> None
     assert max(times) < LONGEST
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(2, 4))
 def test_tasks_that_stall_do_not_make_time_pass_faster(seed: int) -> None:
     job = counting(seed, "aligned", 2, Faults(stall=0.2))
     assert seconds(job) * 1e6 < 200 * job.attempts[-1].turns, "a turn takes less than 200 us, unless the job is still"
@@ -132,8 +132,7 @@ def savepoints(monkeypatch: pytest.MonkeyPatch) -> list[Future[int]]:
     return asked
 
 
-@pytest.mark.parametrize("max_concurrent", [2, 4])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "max_concurrent"), each_once(MODES, [2, 4]))
 def test_savepoints_among_checkpoints_wait_for_no_timeout(
     mode: str, max_concurrent: int, savepoints: list[Future[int]]
 ) -> None:

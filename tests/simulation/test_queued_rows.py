@@ -28,7 +28,7 @@ from dataflow.runtime.task.crash_points import Point
 from dataflow.runtime.task.parts import ChannelState
 from dataflow.testing import Ledger, Pause, ScriptedSource, delivered_again, ledger_sink
 from tests.checkpoints import task_states
-from tests.seeds import seeds
+from tests.seeds import each_once_with_seeds
 from tests.simulation.workloads import Dawdler, Order
 
 OVERTAKING = (Mode.UNALIGNED_PERSISTED, Mode.ALIGNED_TIMEOUT)
@@ -189,15 +189,14 @@ def _numbers(state: ChannelState) -> list[int]:
     return [x for batch in batches if "x" in batch.schema.names for x in batch["x"].to_pylist()]
 
 
-@pytest.mark.parametrize("taken", OVERTAKING)
-@pytest.mark.parametrize("other", [*Mode, None])
-@pytest.mark.parametrize("seed", seeds(1, 60))
+@pytest.mark.parametrize(("seed", "other", "taken"), each_once_with_seeds(60, [*Mode, None], OVERTAKING))
 def test_restored_rows_that_are_still_queued_count_once(seed: int, taken: Mode, other: Mode | None) -> None:
     """``other`` is the mode of all restarts; None: each draws one."""
     queues = Queues(seed, taken, [other] if other else list(Mode)).run()
     queues.check()
 
 
+@pytest.mark.soak
 def test_the_runs_have_restored_rows_in_several_checkpoints_one_after_the_other() -> None:
     """The coverage of the test above."""
     seen: Counter[str] = Counter()

@@ -17,9 +17,10 @@ from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.testing import delivered_again
 from operators.sinks.net import net_rows
-from tests.seeds import seeds
+from tests.seeds import each_once_with_seeds, seeds
 from tests.simulation.jobs import MODES
 
+EXACT = [mode for mode in MODES if mode != "unaligned"]
 ROWS = 120
 NUMBERS = [(x * x * 7 + x) % 11 for x in range(ROWS)]
 Groups = Counter[tuple[int, int, int]]
@@ -63,9 +64,7 @@ def settings(mode: str, store: flow.MemoryStore) -> flow.Checkpointing:
     return flow.Checkpointing(store, every="300us", mode=mode, alignment_timeout=patience, duplicates="rows")
 
 
-@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "unaligned"])
-@pytest.mark.parametrize("every", [None, "100us"])
-@pytest.mark.parametrize("seed", seeds(1, 60))
+@pytest.mark.parametrize(("seed", "mode", "every"), each_once_with_seeds(60, EXACT, [None, "100us"]))
 def test_the_net_after_crashes_is_the_answer_over_the_input(seed: int, every: str | None, mode: str) -> None:
     shown: dict[int, tuple[int, int]] = {}
     options: Mapping[str, Any] = {} if every is None else {"every": every}
@@ -107,8 +106,7 @@ def test_rows_with_lists_and_structs_are_upserted_after_crashes(seed: int) -> No
     assert all(struct == {"least": xs[0]} and xs == sorted(xs) for xs, struct in shown.values())
 
 
-@pytest.mark.parametrize("every", [None, "100us"])
-@pytest.mark.parametrize("seed", seeds(2, 60))
+@pytest.mark.parametrize(("seed", "every"), each_once_with_seeds(60, [None, "100us"]))
 def test_in_mode_unaligned_the_reported_duplicates_are_part_of_the_answer(seed: int, every: str | None) -> None:
     options: Mapping[str, Any] = {} if every is None else {"every": every}
     with flow.Pipeline("counts") as p:
@@ -123,7 +121,7 @@ def test_in_mode_unaligned_the_reported_duplicates_are_part_of_the_answer(seed: 
     assert Counter(dict(zip(*result.table("out").to_pydict().values(), strict=True))) == Counter([*NUMBERS, *again])
 
 
-@pytest.mark.parametrize("seed", seeds(4, 100))
+@pytest.mark.parametrize("seed", seeds(2, 100))
 def test_at_every_aligned_checkpoint_the_net_of_the_sink_is_the_answer_over_the_rows_before_it(seed: int) -> None:
     def agrees(state: flow.CheckpointState) -> bool:
         found = tuples(net_rows(state.table("out")))

@@ -22,7 +22,7 @@ from dataflow.runners.faults import Attempt, Faults
 from dataflow.runtime.task.crash_points import Point
 from dataflow.testing import Pause, ScriptedSource, delivered_again, ledger_sink
 from operators.sinks.parquet import read_committed
-from tests.seeds import seeds
+from tests.seeds import each_once_with_seeds, seeds
 from tests.simulation.jobs import MODES, LoggedLedger, LoggedStore, batches, simulate, singles
 
 pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.CommitsRetriedWarning")
@@ -98,9 +98,7 @@ def owed(attempts: Sequence[Attempt]) -> dict[str, list[int]]:
     }
 
 
-@pytest.mark.parametrize("point", COMMIT_POINTS)
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("seed", seeds(2, 6))
+@pytest.mark.parametrize(("seed", "mode", "point"), each_once_with_seeds(6, MODES, COMMIT_POINTS))
 def test_a_crash_at_a_point_of_the_commit_leaves_every_row_once_in_both_sinks(
     seed: int, mode: str, point: Point
 ) -> None:
@@ -110,7 +108,7 @@ def test_a_crash_at_a_point_of_the_commit_leaves_every_row_once_in_both_sinks(
     assert (rig.rows, rig.staged()) == (owed(attempts), NOTHING)
 
 
-@pytest.mark.parametrize("seed", seeds(3, 6))
+@pytest.mark.parametrize("seed", seeds(2, 6))
 def test_what_was_prepared_for_a_checkpoint_that_never_was_is_deleted(seed: int) -> None:
     rig = Rig()
     restored = rig.run(seed, dies_at(Point.PREPARED))[-1].restored
@@ -119,7 +117,7 @@ def test_what_was_prepared_for_a_checkpoint_that_never_was_is_deleted(seed: int)
     assert rig.rows == EXPECTED
 
 
-@pytest.mark.parametrize("seed", seeds(3, 6))
+@pytest.mark.parametrize("seed", seeds(2, 6))
 def test_between_manifest_and_notice_no_sink_has_committed_and_the_restore_commits_both(seed: int) -> None:
     rig = Rig()
     restored = rig.run(seed, dies_at(Point.DURABLE))[-1].restored
@@ -127,7 +125,7 @@ def test_between_manifest_and_notice_no_sink_has_committed_and_the_restore_commi
     assert rig.rows == EXPECTED
 
 
-@pytest.mark.parametrize("seed", seeds(3, 6))
+@pytest.mark.parametrize("seed", seeds(2, 6))
 def test_between_the_two_commits_one_sink_has_committed_and_the_restore_commits_the_other(seed: int) -> None:
     rig = Rig()
     restored = rig.run(seed, dies_at(Point.BETWEEN_COMMITS))[-1].restored
@@ -168,9 +166,7 @@ class Disk:
         return {name: [x for x in rows if x < (ROWS if offset is None else offset)] for name, rows in EXPECTED.items()}  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("point", COMMIT_POINTS)
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("seed", seeds(1, 2))
+@pytest.mark.parametrize(("seed", "mode", "point"), each_once_with_seeds(2, MODES, COMMIT_POINTS))
 def test_both_outputs_on_disk_are_exact_after_a_crash_at_a_point_of_the_commit(
     tmp_path: Path, seed: int, mode: str, point: Point
 ) -> None:
@@ -180,8 +176,7 @@ def test_both_outputs_on_disk_are_exact_after_a_crash_at_a_point_of_the_commit(
     assert {name: sorted(read_committed(tmp_path / name)["x"].to_pylist()) for name in EXPECTED} == owed(attempts)
 
 
-@pytest.mark.parametrize("point", COMMIT_POINTS)
-@pytest.mark.parametrize("seed", seeds(2, 4))
+@pytest.mark.parametrize(("seed", "point"), each_once_with_seeds(4, COMMIT_POINTS))
 def test_after_the_crash_no_final_file_holds_a_row_that_is_not_durable(tmp_path: Path, seed: int, point: Point) -> None:
     disk = Disk(tmp_path)
     durable = disk.durable(disk.crash(seed, point))

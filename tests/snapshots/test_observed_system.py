@@ -13,6 +13,7 @@ from dataflow.snapshots.processes import Channel, ProcessGraph
 from dataflow.snapshots.runs import ObservedSystem, ObservedThreads, Simulation, System, detect
 from dataflow.snapshots.runs.observed_node import LateMessage, StateReport
 from dataflow.snapshots.traces import Event, MarkerSent, Recorded, ReportReceived, ReportSent
+from tests.seeds import seeds
 from tests.snapshots.systems import random_graph
 from tests.snapshots.test_exploration import ring
 from tests.snapshots.test_simulation import Silent, check_snapshots, to
@@ -26,7 +27,7 @@ def line(messages: int) -> ProcessGraph:
     return ProcessGraph().add("a", many).add("b", Adding()).channel("a", "b")
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(8, 30))
 def test_what_an_observer_gathers_is_a_consistent_cut_with_its_channel_states(seed: int) -> None:
     graph = random_graph(seed, strongly_connected=seed % 4 != 0)
     run = Simulation(graph, seed, rule=ObservedSystem).run(steps=150, snapshots=6)
@@ -119,7 +120,7 @@ def test_reports_of_one_process_arrive_in_order_between_other_steps() -> None:
         assert all([found == list(range(1, len(found) + 1)) for found in numbers.values()])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(5, 20))
 def test_a_snapshot_is_complete_neither_before_nor_after_its_last_report_and_late_message(seed: int) -> None:
     draw, system = random.Random(seed), ObservedSystem(random_graph(seed))
     names = list(system.graph.processes)

@@ -12,12 +12,13 @@ from dataflow.snapshots.processes import ProcessGraph
 from dataflow.snapshots.runs import ObservedSystem, ObservedThreads, check
 from dataflow.snapshots.runs.observed_node import LateMessage, StateReport
 from dataflow.snapshots.traces import MarkerSent
+from tests.seeds import seeds
 from tests.snapshots.systems import coins, random_graph
 from tests.snapshots.test_simulation import Silent, to
 from tests.snapshots.test_threads import SECONDS, Adding, game
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(2, 8))
 def test_observers_on_threads_gather_consistent_cuts_several_at_once(seed: int) -> None:
     graph = random_graph(seed, strongly_connected=seed % 4 != 0)
     names = list(graph.processes)

@@ -16,6 +16,7 @@ from dataflow.snapshots.runs.host import Item
 from dataflow.snapshots.runs.observed_node import LateMessage, ObservedNode, View
 from dataflow.snapshots.runs.process_node import DeliverReport
 from dataflow.snapshots.traces import Event, Recorded
+from tests.seeds import seeds
 from tests.snapshots.systems import coins, random_graph
 from tests.snapshots.test_classic_cases import CASES, RUNS
 from tests.snapshots.test_classic_cases import replay as replay_classic
@@ -25,7 +26,7 @@ from tests.snapshots.test_published_cases import CASES as PUBLISHED
 from tests.snapshots.test_published_cases import replay, system_of
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(3, 10))
 def test_of_a_quiet_system_both_rules_record_the_same(seed: int) -> None:
     graph = random_graph(seed)
     states = [Simulation(graph, seed, rule=rule).run() for rule in (System, ObservedSystem)]
@@ -78,7 +79,7 @@ def same(marked: System, observed: System, *, states: bool = True) -> None:
         assert not states or (found.processes, found.active) == (state.processes, state.active)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(5, 20))
 def test_with_the_same_cut_an_observer_gathers_what_markers_do(seed: int) -> None:
     graph = random_graph(seed, strongly_connected=seed % 4 != 0)
     run = Simulation(graph, seed).run(steps=150, snapshots=5).run()

@@ -14,13 +14,14 @@ from dataflow.snapshots.processes import Channel, Process, ProcessGraph, Sends, 
 from dataflow.snapshots.runs.snapshot_check import check
 from dataflow.snapshots.runs.system import System
 from dataflow.snapshots.runs.threads import Threads
+from tests.seeds import seeds
 from tests.snapshots.systems import coins, random_graph
 from tests.snapshots.test_simulation import Failing, to
 
 SECONDS = 60
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(2, 8))
 def test_snapshots_on_threads_are_consistent_and_the_run_can_be_repeated_step_by_step(seed: int) -> None:
     graph = random_graph(seed)
     with Threads(graph) as running:

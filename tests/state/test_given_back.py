@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.state.keyed_state import KeyedState, Ttl
+from tests.seeds import each_once
 from tests.state.test_keyed_state import KEYS, SHAPES, Run, run
 
 X = pa.schema({"x": pa.int64(), "t": pa.string()})
@@ -78,9 +79,7 @@ def test_a_checkpoint_that_is_read_later_has_the_state_before_its_memory_was_giv
     held.validate()
 
 
-@pytest.mark.parametrize("ttl", [None, 5])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize(("kind", "shape", "ttl"), each_once(list(KEYS), list(SHAPES), [None, 5]))
 def test_random_operations_agree_with_the_model_if_memory_is_given_back(
     monkeypatch: pytest.MonkeyPatch, kind: str, shape: str, ttl: int | None
 ) -> None:

@@ -20,6 +20,7 @@ import pytest
 
 from dataflow.state.keyed_state import KeyedState, Ttl
 from dataflow.state.timers import TimeDomain
+from tests.seeds import each_once_with_seeds, seeds
 
 NAN = float("nan")
 KEYS: dict[str, list[tuple[pa.DataType, list[Any]]]] = {
@@ -469,18 +470,16 @@ def run(
     return made
 
 
-@pytest.mark.parametrize("ttl", [None, 30])
-@pytest.mark.parametrize("kind", KEYS)
-def test_random_operations_agree_with_the_model(kind: str, ttl: int | None) -> None:
-    for seed in range(2):
-        run(kind, ttl, seed, 120)
+@pytest.mark.parametrize(("seed", "kind", "ttl"), each_once_with_seeds(2, list(KEYS), [None, 30]))
+def test_random_operations_agree_with_the_model(seed: int, kind: str, ttl: int | None) -> None:
+    run(kind, ttl, seed, 120)
 
 
 @pytest.mark.parametrize("ttl", [None, 30])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_values_that_go_before_their_timers_agree_with_the_model(shape: str, ttl: int | None) -> None:
-    for seed in range(4):
-        run("float", ttl, seed, 150, shape, CalmRun)
+@pytest.mark.parametrize("seed", seeds(1, 4))
+def test_values_that_go_before_their_timers_agree_with_the_model(seed: int, shape: str, ttl: int | None) -> None:
+    run("float", ttl, seed, 150, shape, CalmRun)
 
 
 @pytest.mark.soak

@@ -9,6 +9,7 @@ import pytest
 
 from dataflow.state import ranges
 from dataflow.state.ranges import TimeRanges
+from tests.seeds import seeds
 
 NOTHING = 2**62
 
@@ -55,7 +56,7 @@ class Run:
 
 
 @pytest.mark.parametrize("most", [4, 16])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(3, 10))
 def test_random_operations_agree_with_a_sorted_list(monkeypatch: pytest.MonkeyPatch, seed: int, most: int) -> None:
     monkeypatch.setattr(ranges, "_MOST", most)
     monkeypatch.setattr(ranges, "_BLOCK", 3)

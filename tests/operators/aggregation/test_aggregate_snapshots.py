@@ -142,7 +142,7 @@ def test_snapshots_are_written_by_a_thread_while_rows_come(keys: str, monkeypatc
     rng = np.random.default_rng(5)
     twins, writers, found = Twins(KEYS[keys]), list[threading.Thread](), dict[int, pa.Table]()
     expected = {}
-    for turn in range(60):
+    for turn in range(40):
         twins.process(rng.integers(0, 100 + 1_500 * turn, 4_000))
         if turn % 10 == 5:
             snapshot, expected[turn] = twins.snapshot()

@@ -21,6 +21,7 @@ from dataflow.runners.faults import Faults
 from dataflow.state.hashing import key_group_range
 from tests.operators.aggregation.test_aggregate import Harness, last_per_key
 from tests.operators.operating import joined
+from tests.seeds import each_once
 
 TEXT = col("i").cast("string")
 
@@ -129,8 +130,7 @@ def in_sql() -> dict[str, tuple[Any, str]]:
     }
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 4])
-@pytest.mark.parametrize("emit", ["final", "updates"])
+@pytest.mark.parametrize(("emit", "parallelism"), each_once(["final", "updates"], [1, 2, 4]))
 def test_pipelines_that_crash_agree_with_duckdb(emit: str, parallelism: int) -> None:
     table = generated(1_500, seed=parallelism)
     with flow.Pipeline("many") as p:

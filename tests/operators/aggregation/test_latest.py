@@ -22,7 +22,7 @@ from dataflow.runners.faults import Faults
 from operators.aggregation.records import Records
 from tests.operators.aggregation.test_more_aggregates import KEYS, ROWS, SCHEMA, Rows, batch_of, columns_of, slots_of
 from tests.operators.operating import records_table, restore_records
-from tests.seeds import part_of_the_examples
+from tests.seeds import each_once, part_of_the_examples
 
 BY = [None, "i", "f", "b", "t"]
 CHOICES = [(kind, by) for kind in (AggregateKind.FIRST, AggregateKind.LAST) for by in BY]
@@ -179,9 +179,7 @@ RUNS: dict[str, Any] = {
 
 
 @pytest.mark.usefixtures("always_folded")
-@pytest.mark.parametrize("columns", [[], NUMBERS], ids=["all", "numbers"])
-@pytest.mark.parametrize("by", [None, "version", "at"])
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(("run", "by", "columns"), each_once(list(RUNS), [None, "version", "at"], [[], NUMBERS]))
 def test_latest_returns_rows_that_exist_and_are_the_last(run: str, by: str | None, columns: list[str]) -> None:
     runner, parallelism = RUNS[run]
     table = feed(seed=len(run))

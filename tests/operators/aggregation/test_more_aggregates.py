@@ -12,7 +12,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dataflow.contracts.operator import Snapshot
@@ -180,7 +180,7 @@ ZERO_IF_NONE = [name for name in IN_SQL if name.endswith("distinct")] + ["some r
 DUCKDB = duckdb.connect(config={"threads": 1})
 
 
-@settings(max_examples=40)
+@part_of_the_examples(2)
 @given(ROWS.filter(len))
 def test_they_agree_with_duckdb(rows: Rows) -> None:
     table = pa.Table.from_batches([batch_of(rows)]).append_column("n", pa.array(range(len(rows))))
@@ -193,7 +193,7 @@ def test_they_agree_with_duckdb(rows: Rows) -> None:
         same([found[name]], [[expected.get(key, nothing)[number] for key in range(KEYS)]])
 
 
-@part_of_the_examples(2)
+@part_of_the_examples(4)
 @given(ROWS, ROWS, ROWS)
 def test_a_restore_changes_nothing(before: Rows, after: Rows, later: Rows) -> None:
     plain = fold(records(), before)
@@ -208,7 +208,7 @@ def test_a_restore_changes_nothing(before: Rows, after: Rows, later: Rows) -> No
     same(columns_of(restored), columns_of(plain))
 
 
-@part_of_the_examples(2)
+@part_of_the_examples(4)
 @given(st.lists(ROWS, max_size=3), ROWS)
 def test_folding_in_parts_and_merging_equals_folding_all(parts: list[Rows], own: Rows) -> None:
     together = fold(records(WORDS), own)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dataflow.contracts.updates import CHANGE
@@ -25,6 +25,7 @@ from dataflow.state.hashing import key_group_range
 from operators.aggregation.shown import differ
 from tests.operators.aggregation.test_aggregate import ALL, ROWS, Harness, agree, brute_force, last_per_key
 from tests.operators.operating import joined, rows_of
+from tests.seeds import part_of_the_examples
 
 Row = dict[str, Any]
 NAN, INF = float("nan"), float("inf")
@@ -43,7 +44,7 @@ def net(changes: Iterable[Row]) -> list[Row]:
 # --- rows in, changes out
 
 
-@settings(max_examples=60, deadline=None)
+@part_of_the_examples(2)
 @given(st.lists(st.lists(ROWS, min_size=1, max_size=8), max_size=6), st.integers(0, 6), st.sampled_from([None, 1000]))
 def test_after_every_batch_the_net_is_the_answer_over_the_rows_so_far(
     batches: list[list[Any]], restored_at: int, every: int | None
@@ -203,7 +204,7 @@ def close(found: dict[Any, list[Any]], wanted: dict[Any, list[Any]]) -> None:
         ]
 
 
-@settings(max_examples=100, deadline=None)
+@part_of_the_examples(2)
 @given(st.data())
 def test_rows_are_taken_back_in_any_order_also_before_they_are_added(data: st.DataObject) -> None:
     rows = data.draw(st.lists(CHANGED, max_size=12))
@@ -275,7 +276,7 @@ def rank(value: Any) -> tuple[int, float]:
     return (1, 0) if value != value else (0, value)
 
 
-@settings(max_examples=100, deadline=None)
+@part_of_the_examples(2)
 @given(st.data())
 def test_aggregates_that_show_a_value_show_the_next_one_when_it_is_taken_back(data: st.DataObject) -> None:
     rows = data.draw(st.lists(CHANGED, max_size=10))

@@ -12,6 +12,7 @@ from dataflow.state import ordered_values, parts
 from dataflow.state.keyed_state import KeyedState
 from operators.aggregation.records import Records
 from operators.steps import distinct
+from tests.seeds import each_once
 
 PIECE = 4_096
 SCHEMA = pa.schema({"k": pa.int64(), "s": pa.string(), "n": pa.int64(), "d": pa.decimal128(30, 2)})
@@ -51,8 +52,7 @@ def some_rows(rng: random.Random, count: int, keys: int, longest: int) -> pa.Rec
     return pa.record_batch([pa.array(chosen), pa.array(texts, pa.string()), pa.array(numbers), decimals], schema=SCHEMA)
 
 
-@pytest.mark.parametrize("longest", [10, 1_000, 20_000])
-@pytest.mark.parametrize("name", AGGREGATES)
+@pytest.mark.parametrize(("name", "longest"), each_once(list(AGGREGATES), [10, 1_000, 20_000]))
 def test_batches_are_limited_by_their_bytes_and_give_the_same_values(name: str, longest: int) -> None:
     aggregations = [count(), AGGREGATES[name]]
     keys = 300 if name.startswith("distinct") else 1_000  # several values in a list

@@ -24,6 +24,7 @@ from dataflow.planning.specs import Aggregate, Emit
 from dataflow.state.ttl import Ttl
 from operators.aggregation.aggregate import AggregateOperator
 from tests.operators.operating import Emitted, context_of, drained, joined, stored
+from tests.seeds import seeds
 
 SCHEMA = pa.schema({"k": pa.string(), "x": pa.int64(), "t": pa.timestamp("us")})
 AGGREGATIONS = [op.count(), col("x").sum(), col("x").max(), col("x").cast("string").last().alias("last")]
@@ -87,7 +88,7 @@ def row_at(rng: random.Random, now: int) -> Row:
     return rng.choice([None, *"abcdefgh"]), rng.randrange(5), now + rng.randrange(-30, 30)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(2, 8))
 def test_it_agrees_with_the_rule_for_any_batches_and_restores(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With even seeds, memory is given back whenever few of the numbers of keys or values are in use."""
     for module in ("free_numbers", "ordered_values") if seed % 2 == 0 else ():

@@ -24,6 +24,7 @@ from dataflow.runtime.job.job import Job
 from operators.fusion import cache
 from operators.fusion.chains import fuse
 from operators.fusion.operator import Fused, Patience
+from tests.seeds import each_once
 
 AT_ONCE, NEVER = Patience(load=0, compile=0), Patience(load=1 << 40, compile=1 << 40)
 ROWS = 400
@@ -138,9 +139,12 @@ def test_loops_do_the_work_before_and_after_a_dictionary_becomes_text(tmp_path: 
     assert sum(each["compiled"] for each in values) >= ROWS // 2  # the first batch of each type loads its loop
 
 
-@pytest.mark.parametrize(("before", "after"), [(AT_ONCE, NEVER), (NEVER, AT_ONCE), (AT_ONCE, AT_ONCE)])
-@pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted"])
-def test_a_job_with_loops_and_one_without_restore_each_other(before: Patience, after: Patience, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("pair", "mode"),
+    each_once([(AT_ONCE, NEVER), (NEVER, AT_ONCE), (AT_ONCE, AT_ONCE)], ["aligned", "unaligned-persisted"]),
+)
+def test_a_job_with_loops_and_one_without_restore_each_other(pair: tuple[Patience, Patience], mode: str) -> None:
+    before, after = pair
     store = flow.MemoryStore()
     first = job(before, store, mode=mode)
     while first.tasks["bids[0]"].chain.head.rows_in < ROWS // 4:

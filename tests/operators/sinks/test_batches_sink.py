@@ -15,6 +15,7 @@ from dataflow.contracts.operator import OperatorContext
 from dataflow.contracts.sink import Guarantee, Sink
 from dataflow.errors import ConfigurationError
 from dataflow.runners.faults import Faults
+from tests.seeds import seeds
 
 
 def pipeline(sink: Sink, rows: int = 60) -> flow.Pipeline:
@@ -95,7 +96,7 @@ def test_each_subtask_has_an_object_of_its_own_that_is_flushed_and_closed() -> N
     assert "flush" not in log[-1]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(3, 10))
 def test_what_an_object_holds_back_is_not_lost_in_a_crash(seed: int) -> None:
     delivered: Counter[int] = Counter()
 

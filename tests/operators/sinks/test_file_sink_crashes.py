@@ -141,10 +141,17 @@ def context(subtask: int, schema: pa.Schema = X) -> OperatorContext:
     )
 
 
-SAMPLED = {**KINDS, "in folders": IN_FOLDERS, "some in folders": replace(IN_FOLDERS, every=13)}
+SAMPLED = {
+    **KINDS,
+    "in folders": IN_FOLDERS,
+    "some of parquet": replace(KINDS["parquet"], every=3),
+    "some in folders": replace(IN_FOLDERS, every=13),
+}
 
 
-@pytest.fixture(params=["parquet", "some in folders", *in_soak("in folders", "csv.gz", "json", "ipc")])
+@pytest.fixture(
+    params=["some of parquet", "some in folders", *in_soak("parquet", "in folders", "csv.gz", "json", "ipc")]
+)
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kind:
     """A kind of sink; the rules are the same for all."""
     monkeypatch.setattr(file_writer, "_MOST_OPEN", 1)

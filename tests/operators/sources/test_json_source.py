@@ -20,6 +20,7 @@ from dataflow.errors import SchemaMismatch, SourceError, UnknownColumn
 from dataflow.runners.faults import Faults
 from operators import read_json
 from tests.operators.reading import check_every_position, rejected_of, rows_of, table_of
+from tests.seeds import seeds
 
 SIZES = [1, 50, 1 << 20]
 
@@ -94,7 +95,7 @@ def test_a_line_that_is_wrong_ends_the_job_and_is_named(tmp_path: Path) -> None:
         rows_of(read_json(path))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(2, 5))
 def test_side_output_errors_has_each_wrong_line_once_through_crashes(tmp_path: Path, seed: int) -> None:
     path = write(tmp_path / "a.jsonl", *[{"i": n} if n % 4 else b"{" for n in range(60)])
     with flow.Pipeline("aside") as p:

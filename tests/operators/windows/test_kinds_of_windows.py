@@ -14,7 +14,7 @@ from dataflow.contracts.windows import Sliced, Window
 from dataflow.state.hashing import key_group_range
 from tests.operators.operating import rows_of, stored
 from tests.operators.windows.windowed import END, MERGED, UNMERGED, Model, Windowed, windows_of
-from tests.seeds import part_of_the_examples
+from tests.seeds import each_once, part_of_the_examples
 
 KINDS = [
     Hopping(10, 10),
@@ -43,8 +43,7 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.parametrize("lateness", [0, 40])
-@pytest.mark.parametrize("window", KINDS, ids=str)
+@pytest.mark.parametrize(("window", "lateness"), each_once(KINDS, [40, 0]))
 def test_a_long_walk_gives_what_the_model_says(window: Window, lateness: int) -> None:
     """Many keys, of which few rows at a time are late, and the watermark in small steps."""
     draw = Random(f"{window} {lateness}")
@@ -58,7 +57,7 @@ def test_a_long_walk_gives_what_the_model_says(window: Window, lateness: int) ->
     assert (w.context.tally.late, w.context.tally.partly_late) == (model.late, model.partly_late)
 
 
-@part_of_the_examples(1)
+@part_of_the_examples(2)
 @given(STEPS, st.sampled_from(KINDS), st.sampled_from([0, 0, 6, 60]), st.booleans(), st.sampled_from([0, 1, 2]))
 def test_whatever_comes_out_is_what_the_model_says(
     steps: list[Any],

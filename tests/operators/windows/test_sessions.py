@@ -22,7 +22,7 @@ WAYS = [(Emit.FINAL, 0), (Emit.FINAL, 15), (Emit.CHANGES, 0), (Emit.CHANGES, 15)
 
 @pytest.mark.parametrize("aggregations", [MERGED, UNMERGED], ids=["merged", "rows"])
 @pytest.mark.parametrize(("emit", "lateness"), WAYS, ids=str)
-@pytest.mark.parametrize("seed", seeds(2, 60))
+@pytest.mark.parametrize("seed", seeds(1, 60))
 def test_a_long_walk_gives_what_the_model_says(seed: int, emit: Emit, lateness: int, aggregations: Any) -> None:
     """Rows far and near, in any order, often exactly a gap apart, with restores from a base and deltas."""
     draw = Random(f"{seed} {emit} {lateness}")

@@ -14,6 +14,7 @@ from dataflow.planning.specs import Emit
 from tests.operators.operating import stored
 from tests.operators.windows.test_kinds_of_windows import KINDS
 from tests.operators.windows.windowed import END, MERGED, UNMERGED, Model, Windowed
+from tests.seeds import each_once
 
 
 class Shown:
@@ -38,8 +39,7 @@ class Shown:
         return new
 
 
-@pytest.mark.parametrize("way", ["merged", "not merged", "folded first", "all rows"])
-@pytest.mark.parametrize("window", KINDS, ids=str)
+@pytest.mark.parametrize(("window", "way"), each_once(KINDS, ["merged", "not merged", "folded first", "all rows"]))
 def test_changes_show_what_updates_show(window: Window, way: str) -> None:
     """Rows on time and late, and a restore now and then."""
     draw, keys = Random(f"{window} {way}"), int(way != "all rows")

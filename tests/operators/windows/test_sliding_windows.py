@@ -19,7 +19,7 @@ LATENESS = [None, 0, 4, 25]
 
 @pytest.mark.parametrize("keyed", ["keyed", "all rows"])
 @pytest.mark.parametrize("lateness", LATENESS, ids=str)
-@pytest.mark.parametrize("seed", seeds(2, 300))
+@pytest.mark.parametrize("seed", seeds(1, 300))
 def test_every_step_agrees_with_the_model(seed: int, lateness: int | None, keyed: str) -> None:
     windows = SlidingWindows(lateness, keyed == "keyed")
     for step in random_steps(Random(seed)):
@@ -27,7 +27,7 @@ def test_every_step_agrees_with_the_model(seed: int, lateness: int | None, keyed
 
 
 @pytest.mark.parametrize("lateness", LATENESS, ids=str)
-@pytest.mark.parametrize("seed", seeds(2, 100))
+@pytest.mark.parametrize("seed", seeds(1, 100))
 def test_a_restore_after_each_step_changes_nothing(seed: int, lateness: int | None) -> None:
     windows = SlidingWindows(lateness, again=True)
     for step in random_steps(Random(seed), steps=25):
@@ -109,7 +109,7 @@ def test_rows_are_kept_for_one_period_and_the_lateness() -> None:
     assert windows.operator._state.live == 0
 
 
-@pytest.mark.parametrize("seed", seeds(2, 40))
+@pytest.mark.parametrize("seed", seeds(1, 40))
 def test_state_divides_by_key_group(seed: int) -> None:
     windows, steps = SlidingWindows(None), list(random_steps(Random(seed), steps=12))
     for step in steps[:-1]:

@@ -17,6 +17,7 @@ from tests.operators.operating import stored
 from tests.operators.windows.test_signed_windows import Shown
 from tests.operators.windows.triggering import Panel, Triggered
 from tests.operators.windows.windowed import END
+from tests.seeds import each_once
 
 WINDOWS = [Tumbling(10, 3), Hopping(10, 4, 1)]
 TRIGGERS: list[tuple[Trigger | None, Trigger | None]] = [
@@ -59,16 +60,13 @@ def in_order(rows: list[Any]) -> list[Any]:
     return sorted(rows, key=lambda row: row[:5])
 
 
-@pytest.mark.parametrize("triggers", TRIGGERS, ids=str)
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
-@pytest.mark.parametrize("panes", Panes)
+@pytest.mark.parametrize(("panes", "window", "triggers"), each_once(list(Panes), WINDOWS, TRIGGERS))
 def test_panes_are_those_of_the_model(window: Window, triggers: tuple[Any, Any], panes: Panes) -> None:
     for ours, expected in Walk(window, *triggers, panes=panes).steps():
         assert in_order(ours) == in_order(expected)
 
 
-@pytest.mark.parametrize("triggers", [*TRIGGERS, *LATE_ALONE], ids=str)
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize(("window", "triggers"), each_once(WINDOWS, [*TRIGGERS, *LATE_ALONE]))
 def test_signed_changes_show_the_last_pane(window: Window, triggers: tuple[Any, Any]) -> None:
     shown, last = Shown(), {}
     for changes, panes in Walk(window, *triggers, emit=Emit.CHANGES).steps():

@@ -20,6 +20,7 @@ from dataflow.planning.specs import Emit
 from operators.windows import count_windows
 from operators.windows.count_windows import CountWindowOperator
 from tests.operators.operating import Emitted, context_of, drained, stored
+from tests.seeds import each_once
 
 SCHEMA = pa.schema({"k": pa.string(), "x": pa.int64()})
 AGGREGATES = (count().alias("n"), col("x").sum().alias("sum"), col("x").to_list().alias("list"))
@@ -58,8 +59,7 @@ def windows_of(values: Sequence[int], n: int, every: int, *, ended: bool) -> lis
 LENGTHS = [(1, 1), (3, 3), (5, 2), (6, 2), (4, 1), (7, 6)]
 
 
-@pytest.mark.parametrize("entries", [4, 1 << 18])
-@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+@pytest.mark.parametrize(("lengths", "entries"), each_once(LENGTHS, [4, 1 << 18]))
 def test_windows_of_rows_are_those_of_the_model(
     lengths: tuple[int, int], entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,8 @@ def session(directory: Path) -> Any:
         "spark.executorEnv.PYTHONPATH": str(ROOT),
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.adaptive.enabled": "false",
         "spark.sql.session.timeZone": "America/New_York",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.stateStore.providerClass": ROCKS,

@@ -20,6 +20,7 @@ from tests.planning.toy_family import ordinals
 from tests.runners.spark import child_of_readers as child
 from tests.runners.spark.test_kills import rows as rows_of
 from tests.runners.spark.test_kills import survive
+from tests.seeds import seeds
 
 ROWS = 600
 
@@ -212,6 +213,6 @@ def test_a_job_that_is_killed_on_a_reader_of_sparks_loses_and_repeats_nothing(tm
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(2, 4))
 def test_many_kills_on_a_reader_of_sparks_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
     check_kills(tmp_path, kills=4, seed=seed, master="local-cluster[2,1,1024]" if seed % 2 else "local[2]")

@@ -13,7 +13,7 @@ from operators.sinks.collect import collect
 from operators.sources.arrow import from_arrow
 from tests.seeds import seeds
 
-_SEEDS = seeds(2, 5)
+_SEEDS = seeds(1, 5)
 
 
 def _skewed(mode: str, seed: int) -> tuple[flow.Pipeline, flow.MemoryStore, flow.RunResult]:

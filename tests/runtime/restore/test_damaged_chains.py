@@ -117,7 +117,7 @@ def longest_of(store: flow.DirectoryStore) -> int:
     return max(store.checkpoints()[1:], key=lambda n: len(store.manifest(n).parts))
 
 
-@pytest.fixture(scope="module", params=MODES)
+@pytest.fixture(scope="module", params=["unaligned-persisted", *in_soak("aligned")])
 def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return taken(tmp_path_factory.mktemp("chain") / "job", request.param)
 

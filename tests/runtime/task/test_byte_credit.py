@@ -19,7 +19,7 @@ from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.joined_rows import JoinSmall
 from dataflow.testing import Ledger, ledger_sink
 from tests.runtime.task.test_joined_rows import SHAPES
-from tests.seeds import seeds
+from tests.seeds import each_once_with_seeds
 from tests.simulation.jobs import simulate
 
 
@@ -141,9 +141,10 @@ def test_rows_of_any_type_can_be_counted(column: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
-@pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted", "aligned-timeout"])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", seeds(2, 40))
+@pytest.mark.parametrize(
+    ("seed", "shape", "mode"),
+    each_once_with_seeds(40, list(SHAPES), ["aligned", "unaligned-persisted", "aligned-timeout"]),
+)
 def test_a_job_whose_channels_hold_few_bytes_gives_what_one_with_much_room_gives(
     shape: str, mode: str, seed: int
 ) -> None:

@@ -19,7 +19,7 @@ from dataflow.runners.faults import Faults
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.joined_rows import MOST_ROWS, Apart, Join, JoinSmall, Pile, has_fixed_width, may_join
 from dataflow.testing import Ledger, ledger_sink
-from tests.seeds import seeds
+from tests.seeds import each_once_with_seeds
 from tests.simulation.jobs import simulate
 
 
@@ -203,9 +203,10 @@ READERS = {"rows": 2, "keyed": 2, "windows": 1}  # with two of them, speed decid
 
 
 @pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
-@pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted", "aligned-timeout"])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", seeds(2, 40))
+@pytest.mark.parametrize(
+    ("seed", "shape", "mode"),
+    each_once_with_seeds(40, list(SHAPES), ["aligned", "unaligned-persisted", "aligned-timeout"]),
+)
 def test_a_job_that_joins_gives_what_one_gives_that_does_not(shape: str, mode: str, seed: int) -> None:
     # rows within 10 ms of each other are out of order; some are later than that
     times = [(n + (37 if n % 11 == 0 else 5 * (n % 2))) * 2_000 for n in range(200)]
