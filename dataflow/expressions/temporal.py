@@ -97,24 +97,26 @@ class TemporalMethods:
         """Return timestamps and dates as text in ``format``, with Python's codes.
 
         The codes are ``%Y %y %m %d %j %H %I %M %S %f %u %w %G %V %U %W %%``, with zeros in front as Python documents
-        them: ``%Y`` has 4 digits, ``%f`` the 6 of microseconds. Times are read on the clock of their zone; the clock of
-        a date shows midnight.
+        them: ``%Y`` has 4 digits, ``%f`` the 6 of microseconds; ``%a %A %b %B %p %c %x %X`` as in the locale "C", with
+        English names, whatever the language of the process; and ``%z``, the offset from UTC such as +0530, which is
+        empty for columns without a zone. Times are read on the clock of their zone; the clock of a date shows midnight.
 
         Args:
             format: plain text with codes.
 
-        Raises: TypeError if ``format`` is no text; GraphError, naming the code, for codes that depend on the language,
-        the zone database or the platform, and for unknown ones; OverflowError, during evaluation, for years before 1
-        and after 9999.
+        Raises: TypeError if ``format`` is no text; GraphError, naming the code, for ``%Z``, whose names differ between
+        engines, and for unknown codes; OverflowError, during evaluation, for years before 1 and after 9999.
 
         >>> import datetime as dt, pyarrow as pa
         >>> from dataflow.expressions import col
         >>> batch = pa.record_batch({"t": [dt.datetime(2024, 2, 9, 7, 5), None]})
         >>> col("t").dt.strftime("%d.%m.%Y, %H:%M").evaluate(batch).to_pylist()
         ['09.02.2024, 07:05', None]
-        >>> col("t").dt.strftime("%B")
+        >>> col("t").dt.strftime("%A, %B %d").evaluate(batch).to_pylist()
+        ['Friday, February 09', None]
+        >>> col("t").dt.strftime("%Z")
         Traceback (most recent call last):
-        dataflow.errors.GraphError: strftime: '%B' depends on the language of the process; use numbers ...
+        dataflow.errors.GraphError: strftime: '%Z' is a name that Spark and Python have from different lists; use %z...
         """
         parse_format(format)
         return Call(Function.STRFTIME, (self._time,), (format,))

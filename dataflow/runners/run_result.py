@@ -206,17 +206,24 @@ class RunResult:
 
     @property
     def late(self) -> int:
-        """The number of rows too late for a window, over all operators; ``operator(name).late`` counts those of one."""
+        """The number of rows too late for a window, over all operators; after a restore, since then.
+
+        ``operator(name).late`` counts those of one operator.
+        """
         return sum(o.late for o in self.operators)
 
     @property
     def partly_late(self) -> int:
-        """The number of rows too late for some of their windows, which lack them; the others have them."""
+        """The number of rows too late for some of their windows, which lack them; after a restore, since then."""
         return sum(o.partly_late for o in self.operators)
 
     @property
     def split_sessions(self) -> int:
-        """The number of sessions that came out before one of their rows, which is then in a session of its own."""
+        """The number of sessions that came out before one of their rows, which is then in a session of its own.
+
+        After a restore it counts since then. So final sessions of a job that was restored are those of a batch job only
+        if it is 0 in the result of each run, also of those that failed.
+        """
         return sum(o.split_sessions for o in self.operators)
 
     @property

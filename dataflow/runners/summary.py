@@ -127,17 +127,18 @@ def _lines(result: RunResult) -> list[str]:
         f"  out  {name}: {rows:,} {_MEANINGS[result.changes.get(name, 'rows')]}{where.get(name, '')}"
         for name, rows in result.rows_out.items()
     ]
-    lines.append("  late: " + _counted({o.operator: o.late for o in result.operators}))
+    since = ", since the restore" if result.restore_report is not None else ""
+    lines.append("  late: " + _counted({o.operator: o.late for o in result.operators}) + since)
     lines += [
         f"    {o.operator!r}: {', '.join(filter(None, (share_text(o.lateness), lateness_text(o.lateness))))}"
         for o in result.operators
         if o.late and o.lateness.rows
     ]
     if result.partly_late:
-        lines.append("  partly late: " + _counted({o.operator: o.partly_late for o in result.operators}))
+        lines.append("  partly late: " + _counted({o.operator: o.partly_late for o in result.operators}) + since)
     if result.split_sessions:
         split = {o.operator: o.split_sessions for o in result.operators}
-        lines.append("  split sessions: " + _counted(split, "sessions"))
+        lines.append("  split sessions: " + _counted(split, "sessions") + since)
     lines.append("  skipped: " + _counted({o.operator: o.skipped for o in result.operators}))
     lines += [_short(f"    {s.where}: {s.row}: {s.error}") for s in result.samples[:SAMPLES]]
     if result.mode is not None:

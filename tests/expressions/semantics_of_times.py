@@ -101,6 +101,27 @@ TIME = [
             ["21 003 12 7 0 2020-53 01 00", "08 364 01 1 1 2009-01 52 52", "00 001 12 6 6 1999-52 00 00"],
         ),
         ("col('t').dt.strftime('100%% %d/%m, né\\n')", {"t": times(LEAP, None)}, ["100% 29/02, né\n", None]),
+        (
+            "col('t').dt.strftime('%a %A %b %B %p|%c|%x %X|%z')",
+            {"t": times(LEAP, datetime(2021, 5, 3), None)},
+            [
+                "Thu Thursday Feb February PM|Thu Feb 29 12:30:45 2024|02/29/24 12:30:45|",
+                "Mon Monday May May AM|Mon May  3 00:00:00 2021|05/03/21 00:00:00|",
+                None,
+            ],
+        ),
+        ("col('t').dt.strftime('%z')", {"t": times(LEAP, None)}, ["", None]),
+        ("col('d').dt.strftime('%x%z')", {"d": ("date32", [date(1969, 12, 31), None])}, ["12/31/69", None]),
+        (
+            "col('t').dt.strftime('%H:%M %z')",
+            {"t": times(*clock("2024-11-03 01:30", "2024-11-03 01:30*", "2024-03-10 03:00"), zone="America/New_York")},
+            ["01:30 -0400", "01:30 -0500", "03:00 -0400"],
+        ),
+        (
+            "col('t').dt.strftime('%z')",
+            {"t": times(*IN_MONROVIA, zone="Africa/Monrovia")},
+            ["-004430", "-004430", None],
+        ),
         ("col('t').dt.strftime('plain')", {"t": times(LEAP, None)}, ["plain", None]),
         (
             "col('d').dt.strftime('%d.%m.%Y %H:%M')",

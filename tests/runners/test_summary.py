@@ -154,6 +154,7 @@ def test_json_tells_what_was_restored() -> None:
     again = run(checkpoint=flow.Checkpointing(store, every="1ms"))
     assert again.restore_report is not None
     assert json.loads(again.to_json())["restore"]["checkpoint"] == again.restore_report.checkpoint
+    assert "  late: 0 rows, since the restore" in str(again).splitlines()
 
 
 def test_a_terminal_gets_tables(result: flow.RunResult) -> None:

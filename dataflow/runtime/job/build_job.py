@@ -30,7 +30,7 @@ from dataflow.errors import (
     did_you_mean,
 )
 from dataflow.planning.graph import Partitioning, has_dictionaries, schema_json
-from dataflow.planning.physical_plan import Link, Plan, Vertex
+from dataflow.planning.physical_plan import Link, Plan, Vertex, task_id
 from dataflow.planning.specs import Read
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.checkpoint_policy import CheckpointPolicy
@@ -313,18 +313,30 @@ class _Builder:
         return output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
 
     def _channel_input(self, vertex: Vertex, subtask: int, state: TaskState | None) -> ChannelInput:
-        channels, ports = [], []
+        channels: list[Channel] = []
+        ports: list[int] = []
+        empty: list[int] = []
         for i, link in enumerate(self.plan.links):
             if link.target == vertex.name:
                 for s, t in self.plan.channels(link):
                     if t == subtask:
+                        if self._has_no_rows(link.source, s):
+                            empty.append(len(channels))
                         channels.append(self.channels[i, s, t])
                         ports.append(link.port)
         untimed = self.plan.untimed_ports(vertex.name)
         gate = InputGate(channels, self._handler(channels), self.settings.choose(), ports, untimed)
         if state is not None:
             gate.restore(state.inlet)
+        else:  # else rows that are read before such a task is first stepped would never be late
+            gate.leave_out(empty)
         return ChannelInput(gate, self.settings.task_bytes)
+
+    def _has_no_rows(self, vertex: str, subtask: int) -> bool:
+        """Return whether a task reads a source and has no split, and no operator that could make rows of its own."""
+        source = self.verification.inputs.get(task_id(vertex, subtask))
+        nodes = self.plan.vertices[vertex].nodes
+        return source is not None and not source.splits and not any(node.spec.stateful for node in nodes[1:])
 
     @property
     def _sample(self) -> int | None:

@@ -58,6 +58,16 @@ class GateTime:
         #: Changes only with a restore: the ports and channels above of the snapshot.
         self._ended_before: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
 
+    def leave_out(self, channels: Collection[int]) -> None:
+        """Let channels be idle from the start, because they will have no rows. Call this before any event.
+
+        Without effect if these are all channels that count for time: then there is no time to wait for.
+        """
+        numbers = {number for channel in channels if (number := self._numbers[channel]) is not None}
+        if len(numbers) < len(self._numbers) - self._numbers.count(None):
+            for number in numbers:
+                self._merger.idle(number)
+
     @property
     def merged(self) -> int | None:
         """The merged watermark; None: none yet."""

@@ -113,6 +113,10 @@ class InputGate:
         #: Never changes: the overtakable ones of ``_channels``. Only in these are barriers promoted.
         self._overtakable = tuple(channel for channel in self._channels if channel.overtakable)
 
+    def leave_out(self, channels: Collection[int]) -> None:
+        """Do not wait for the time of channels that will have no rows. Call this before any poll, and not restored."""
+        self._time.leave_out(channels)
+
     @property
     def ports(self) -> tuple[int, ...]:
         """The input port that each channel feeds."""

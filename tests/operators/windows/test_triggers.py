@@ -5,8 +5,11 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import dataflow as flow
+import operators as op
 from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.panes import AfterRows, AfterTime, AtTimes, Panes, Trigger
 from dataflow.contracts.window_kinds import Hopping, Tumbling
@@ -128,3 +131,14 @@ def test_a_checkpoint_whose_parts_contradict_each_other_is_refused(table: str) -
     logs[table] = [{"keys": logs[table][0]["keys"].slice(0, 1)}]
     with pytest.raises(CheckpointDamaged, match="op: "):
         Triggered(Tumbling(10), AfterRows(9), restored=Snapshot(good.values, good.tables, logs))
+
+
+def test_panes_over_all_rows_reach_a_sink_of_one_subtask_in_order() -> None:
+    table = pa.table({"at": pa.array(range(40), pa.timestamp("s"))})
+    with flow.Pipeline("panes") as p:
+        rows = p.source(op.from_arrow(table, batch_rows=4), name="in").with_watermark("at")
+        windows = rows.window(op.tumbling("20s"), early=op.after_rows(4), panes="discarding")
+        windows.agg(n=op.count(), name="counts").sink(op.collect(), name="out", parallelism=1)
+    panes = p.run(parallelism=4).table("out").to_pylist()
+    for end in (20, 40):
+        assert [row["pane_index"] for row in panes if row["window_end"].second == end] == list(range(6))

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from dataflow.expressions.calls import Function
-from dataflow.expressions.time_formats import BEYOND, WIDTHS, parse_format
+from dataflow.expressions.time_formats import BEYOND, NAMES, OFFSET, WIDTHS, parse_format
 from dataflow.runners.spark.expressions.microseconds import from_ticks, to_ticks, wall_clock
 from dataflow.runners.spark.expressions.run_time_errors import fail
 from dataflow.runners.spark.session import functions
@@ -48,13 +48,36 @@ def format_times(column: Any, own: pa.DataType, text: str, what: str) -> Any:
     f = functions()
     shown = wall_clock(column, own) if types.is_timestamp(own) else from_ticks(to_ticks(column, own), _PLAIN)
     parts = parse_format(text)
-    pattern = "".join(f"%0{WIDTHS[part]}d" if is_code else part.replace("%", "%%") for part, is_code in parts)
-    written = f.format_string(pattern, *(_number(part, shown) for part, is_code in parts if is_code))
+    codes = [part for part, is_code in parts if is_code]
+    pattern = "".join(_pattern(part) if is_code else part.replace("%", "%%") for part, is_code in parts)
+    written = f.format_string(pattern, *(_written(code, shown, column, own) for code in codes))
     plain = f.when(f.year(shown).between(1, 9999), written).otherwise(fail(OverflowError, f"{what}: {BEYOND}"))
     return f.when(column.isNotNull(), plain)
 
 
 _PLAIN: Final = pa.timestamp("us")
+
+
+def _pattern(code: str) -> str:
+    return f"%0{WIDTHS[code]}d" if code in WIDTHS else "%s"
+
+
+def _written(code: str, shown: Any, column: Any, own: pa.DataType) -> Any:
+    """Return the number or the text that a code stands for; ``shown`` is what the clock of the column's zone shows."""
+    f = functions()
+    if code in NAMES:
+        number, texts = NAMES[code]
+        return f.element_at(f.array(*[f.lit(text) for text in texts]), _number(number, shown).cast("int") + 1)
+    if code != OFFSET:
+        return _number(code, shown)
+    if not types.is_timestamp(own) or own.tz is None:
+        return f.lit("")
+    seconds = f.call_function("div", to_ticks(shown, _PLAIN) - to_ticks(column, own), f.lit(1_000_000))
+    rest = f.abs(seconds) % 60
+    minutes = f.call_function("div", f.abs(seconds), f.lit(60))
+    sign, hours = f.when(seconds < 0, "-").otherwise("+"), f.call_function("div", minutes, f.lit(60))
+    more = f.when(rest == 0, "").otherwise(f.format_string("%02d", rest))
+    return f.format_string("%s%02d%02d%s", sign, hours, minutes % 60, more)
 
 
 def _number(code: str, shown: Any) -> Any:
