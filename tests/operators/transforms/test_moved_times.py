@@ -18,6 +18,7 @@ from dataflow.clock import ManualClock
 from dataflow.contracts.operator import OperatorContext
 from dataflow.contracts.windows import EventTime
 from operators.transforms.moved_times import MovedTimes
+from tests.seeds import each_once
 
 BEGIN = datetime(2026, 3, 1)
 HOUR = timedelta(hours=1)
@@ -133,9 +134,8 @@ def two_processes(word: str, way: Callable[[Stream], Stream], mode: str) -> list
     return given
 
 
-@pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted"])
 @pytest.mark.parametrize("way", [lambda s: s, Stream.rebalance], ids=["chained", "rebalanced"])
-@pytest.mark.parametrize("word", MOVING)
+@pytest.mark.parametrize(("word", "mode"), each_once(list(MOVING), ["aligned", "unaligned-persisted"]))
 def test_after_a_restore_rows_are_compared_with_the_watermark_of_the_checkpoint(
     word: str, way: Callable[[Stream], Stream], mode: str
 ) -> None:
