@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from benchmarks.growth.windows import QUERIES
 
 __all__ = ["DUCKDB", "FAMILIES", "OURS", "Family", "Shape", "sizes_to"]
 
@@ -12,17 +14,22 @@ OURS = "ours"
 DUCKDB = "duckdb"
 FIXED_KEYS = 100_000
 ROWS_PER_KEY = 4
+WINDOW_KEYS = 100
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One job: its input, the operators in its chain, its parallelism, and the rows of its batches (None: default)."""
+    """One job: its input, the operators in its chain, its parallelism, and the rows of its batches (None: default).
+
+    ``query`` is one of ``QUERIES``; empty: count and sum per key.
+    """
 
     rows: int
     keys: int
     chain: int = 0
     parallelism: int = 2
     batch_rows: int | None = None
+    query: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,8 @@ class Family:
             return Shape(size, FIXED_KEYS)
         if self.name == "keys":
             return Shape(ROWS_PER_KEY * size, size)
+        if self.name in QUERIES:
+            return Shape(size, WINDOW_KEYS, batch_rows=1_000, query=self.name)
         if self.name == "chain":
             return Shape(2_000_000, 1_000, chain=size, batch_rows=1_000)
         assert self.name == "channels", self.name
@@ -61,6 +70,8 @@ class Family:
         shape = self.shape(size)
         if self.name == "chain":
             return Shape(shape.rows, shape.keys, batch_rows=shape.batch_rows)
+        if shape.query:
+            return replace(shape, rows=1_000)
         return Shape(1_000, 1_000, parallelism=shape.parallelism)
 
 
@@ -85,6 +96,10 @@ FAMILIES: Mapping[str, Family] = {
         ),
         Family("chain", "operators in a chain, batches of 1,000 rows", (1, 5, 10, 20, 35, 50)),
         Family("channels", "channels of a shuffle", (1, 4, 16, 64)),
+        *[
+            Family(name, f"{query.title}, {WINDOW_KEYS} keys", (30_000, 100_000, 300_000), (1_000_000,), 1.1)
+            for name, query in QUERIES.items()
+        ],
     )
 }
 
@@ -100,6 +115,6 @@ def sizes_to(family: Family, most: int | None, *, full: bool) -> list[int]:
     sizes = [*family.sizes, *(family.more if full else ())]
     if most is None:
         return sizes
-    while family.name in ("rows", "keys") and sizes[-1] * 10 <= most:
+    while family.name not in ("chain", "channels") and sizes[-1] * 10 <= most:
         sizes.append(sizes[-1] * 10)
     return [size for size in sizes if size <= most] or [most]

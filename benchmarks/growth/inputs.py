@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.growth.families import Shape
+from benchmarks.growth.windows import TIME, times
 
 __all__ = ["LARGEST", "ROW_GROUP", "files"]
 
@@ -38,21 +39,27 @@ def files(shape: Shape, folder: Path) -> list[Path]:
     assert math.gcd(STEP, shape.keys) == 1, shape
     rows = shape.rows if shape.rows <= LARGEST else max(LARGEST, shape.keys)
     assert shape.rows % rows == 0, shape
-    names = [folder / f"growth-{rows}-{shape.keys}-{number:03}.parquet" for number in range(shape.rows // rows)]
+    kind = "timed" if shape.query else "growth"
+    names = [folder / f"{kind}-{rows}-{shape.keys}-{number:03}.parquet" for number in range(shape.rows // rows)]
     if not names[0].exists():
-        _write(names[0], rows, shape.keys)
+        _write(names[0], rows, shape.keys, timed=bool(shape.query))
     for name in names[1:]:
         with suppress(FileExistsError):
             os.link(names[0], name)
     return names
 
 
-def _write(file: Path, rows: int, keys: int) -> None:
+def _write(file: Path, rows: int, keys: int, *, timed: bool) -> None:
     """Write a file that appears whole or not at all."""
     unfinished = file.with_suffix(f".{os.getpid()}")
     schema = pa.schema({"key": pa.int64(), "value": pa.int64()})
+    if timed:
+        schema = schema.append(pa.field(TIME, pa.timestamp("us")))
     with pq.ParquetWriter(unfinished, schema, use_dictionary=False) as writer:
         for start in range(0, rows, ROW_GROUP):
             number = np.arange(start, min(start + ROW_GROUP, rows))
-            writer.write_batch(pa.record_batch({"key": number * STEP % keys, "value": number % 1_000}, schema=schema))
+            columns = {"key": number * STEP % keys, "value": number % 1_000}
+            if timed:
+                columns[TIME] = times(number)
+            writer.write_batch(pa.record_batch(columns, schema=schema))
     unfinished.rename(file)

@@ -1,4 +1,4 @@
-"""The query, by both engines: count and sum per key, then the number of keys and the totals, as one row.
+"""The query: count and sum per key, by both engines, or in windows; then the number of keys and the totals, as one row.
 
 The last step keeps the result small, so that memory is that of the state and not of the result.
 """
@@ -13,6 +13,7 @@ import pyarrow as pa
 import dataflow as flow
 import operators as op
 from benchmarks.growth.families import Shape
+from benchmarks.growth.windows import QUERIES, TIME
 from dataflow import col, lit
 
 __all__ = ["by_duckdb", "by_ours", "expected"]
@@ -27,14 +28,19 @@ def by_ours(shape: Shape, files: Sequence[Path], checkpoints: Path) -> Answer:
         rows = p.source(op.read_parquet(files, batch_rows=shape.batch_rows), name="rows")
         for number in range(shape.chain):
             rows = rows.map_batches(_same, schema=rows.schema, name=f"step {number}")
-        per_key = rows.key_by("key").agg(
-            op.count().alias("n"), col("value").sum().alias("total"), emit="final", name="keys"
-        )
+        if shape.query:
+            groups = QUERIES[shape.query].build(rows.with_watermark(TIME))
+            groups, keys = groups.select("key", "n", "total"), col("key").count_distinct()
+        else:
+            groups = rows.key_by("key").agg(
+                op.count().alias("n"), col("value").sum().alias("total"), emit="final", name="keys"
+            )
+            groups, keys = groups.select("n", "total"), op.count()
         totals = (
-            per_key.select(lit(1).alias("all"), "n", "total")
+            groups.with_columns(all=lit(1))
             .key_by("all")
             .agg(
-                op.count().alias("keys"),
+                keys.alias("keys"),
                 col("n").sum().alias("rows"),
                 col("total").sum().alias("total"),
                 emit="final",
@@ -65,7 +71,9 @@ def expected(shape: Shape, files: Sequence[Path]) -> Answer:
     """Return the answer, computed from the rule of the input."""
     each = shape.rows // len(files)
     whole, rest = divmod(each, 1_000)
-    return min(shape.keys, each), shape.rows, len(files) * (whole * 499_500 + rest * (rest - 1) // 2)
+    often = QUERIES[shape.query].times if shape.query else 1
+    total = len(files) * (whole * 499_500 + rest * (rest - 1) // 2)
+    return min(shape.keys, each), often * shape.rows, often * total
 
 
 def _same(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -51,10 +51,11 @@ from operators.aggregation.show_state import shown_state
 from operators.aggregation.sums import overflow_of
 from operators.aggregation.window_numbers import Numbered, numbering
 from operators.aggregation.window_times import edges
-from operators.windows.emission import MergedResults, Part, Results, SlotResults
+from operators.windows.emission import MergedResults, Part, Results
 from operators.windows.entries import entry_rows, number_rows
 from operators.windows.late_rows import without_late
 from operators.windows.panes import Pane, Panes
+from operators.windows.slot_results import SlotResults
 
 __all__ = ["WindowAggregateOperator"]
 
@@ -107,7 +108,7 @@ class WindowAggregateOperator(Operator):
     def _new_results(self) -> Results:
         if self._merged_by is not None:
             return MergedResults(self._panes, self._numbering, self._key_schema, self._new_records, self._overflow)
-        return SlotResults(self._panes, self._numbering)
+        return SlotResults(self._panes, self._numbering, self._new_records())
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -177,7 +178,9 @@ class WindowAggregateOperator(Operator):
             rows = with_arrivals(rows, len(self._rows), self._next_arrival)
             self._next_arrival += rows.num_rows
         for pane, part, numbers in self._panes.deal(rows, entries.numbers, entries.low, entries.high):
+            known = len(pane)
             slots = pane.slots([part.column(name) for name in names], numbers)
+            self._results.changing(pane, slots, known, numbers)
             try:
                 if is_partial(part.schema):
                     pane.records.merge(part.column(RECORD), slots)

@@ -4,8 +4,8 @@ With signed changes, a result that late rows change is taken back first. What wa
 keeping it: nothing until the window is complete, and from then on the result of its records. So the results that a
 batch will change are computed before it is folded (``keep``), and again after that (``changes``).
 
-``SlotResults`` is for state by window, where each record is a result. ``MergedResults`` is for state by slice, where
-results are merged from records of several slices (``slides``).
+``slot_results.SlotResults`` is for state by window, where each record is a result. ``MergedResults`` is for state by
+slice, where results are merged from records of several slices (``slides``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataflow.arrow_values import to_array, to_numbers
+from dataflow.arrow_values import to_array
 from dataflow.contracts.windows import Sliced
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
@@ -28,11 +28,14 @@ from operators.aggregation.window_numbers import Numbering
 from operators.aggregation.window_times import Numbers
 from operators.windows.panes import Pane, Panes
 from operators.windows.slides import Slides
+from operators.windows.sparse_results import CompleteWindows, SparseResults, pays
 
-__all__ = ["MergedResults", "Part", "Results", "SlotResults"]
+__all__ = ["CHUNK", "MergedResults", "Part", "Results", "joined"]
 
 CHUNK = 65_536
 """The largest batch, in rows, of an emission."""
+_JOINED = 64
+"""The most parts that are joined, because the engine waits for all of them."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -51,6 +54,37 @@ class Part:
     weights: npt.NDArray[np.int8] | None = None
 
 
+def joined(parts: Iterator[Part]) -> Iterator[Part]:
+    """Yield the rows of ``parts`` in fewer parts of at most ``CHUNK`` rows, because each batch has a fixed cost."""
+    waiting: list[Part] = []
+    rows = 0
+    for part in parts:
+        if waiting and rows + len(part.ends) > CHUNK:
+            yield _concatenated(waiting)
+            waiting, rows = [], 0
+        waiting.append(part)
+        rows += len(part.ends)
+        if rows >= CHUNK // 2 or len(waiting) == _JOINED:
+            yield _concatenated(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield _concatenated(waiting)
+
+
+def _concatenated(parts: Sequence[Part]) -> Part:
+    """Return the rows of ``parts``, at least one, all with weights or all without."""
+    if len(parts) == 1:
+        return parts[0]
+    weights = [part.weights for part in parts if part.weights is not None]
+    return Part(
+        [pa.concat_arrays(columns) for columns in zip(*[part.keys for part in parts], strict=True)],
+        np.concatenate([part.starts for part in parts]),
+        np.concatenate([part.ends for part in parts]),
+        [pa.concat_arrays(columns) for columns in zip(*[part.values for part in parts], strict=True)],
+        np.concatenate(weights) if weights else None,
+    )
+
+
 class Results(ABC):
     """The results of the windows in ``panes``. Batches of them have at most ``CHUNK`` rows.
 
@@ -67,7 +101,9 @@ class Results(ABC):
     def fire(self, before: int | None, watermark: int) -> Iterator[Part]:
         """Yield the results of the windows that are complete at ``watermark``, and were not at ``before``."""
 
-    @abstractmethod
+    def changing(self, pane: Pane, slots: Slots, known: int, numbers: Numbers) -> None:
+        """Take note that rows of ``numbers`` are about to be folded into ``slots`` of a pane, which had ``known``."""
+
     def changed(self, pane: Pane, slots: Slots, numbers: Numbers) -> None:
         """Take note that records of ``slots`` in a pane changed, which are of ``numbers``."""
 
@@ -80,83 +116,14 @@ class Results(ABC):
 
     @abstractmethod
     def keep(self, keys: Sequence[pa.Array], numbers: Numbers, closed: int, watermark: int) -> None:
-        """Keep the results that rows of ``keys`` and ``numbers`` will change, which are shown: see ``again``."""
+        """Begin to keep the results that rows of ``keys`` and ``numbers`` will change, which are shown: see ``again``.
+
+        Call it before ``changing`` and the fold of any of the rows.
+        """
 
     @abstractmethod
     def changes(self, panes: Sequence[Pane], closed: int, watermark: int) -> Iterator[Part]:
         """Yield what ``again`` does as signed changes, after the rows that ``keep`` got were folded."""
-
-
-class SlotResults(Results):
-    """Results of state by window: slots are results."""
-
-    def __init__(self, panes: Panes, numbering: Numbering) -> None:
-        super().__init__(panes, numbering)
-        self._kept: dict[int, tuple[Slots, list[pa.Array]]] = {}  # by pane: slots in ascending order, their results
-
-    def fire(self, before: int | None, watermark: int) -> Iterator[Part]:
-        last = self._numbering.over(watermark)
-        done = None if before is None else self._numbering.over(before)
-        for pane in list(self._panes):
-            if pane.first > last:
-                break
-            first = pane.first if done is None else max(pane.first, done + 1)
-            if first < pane.stop:
-                yield from self._parts(pane, pane.within(first, last))
-                pane.forget_touched()
-
-    def changed(self, pane: Pane, slots: Slots, numbers: Numbers) -> None:
-        pass  # nothing is derived from the records
-
-    def again(self, panes: Sequence[Pane], closed: int, watermark: int) -> Iterator[Part]:
-        last = self._numbering.over(watermark)
-        for pane in panes:
-            touched = pane.records.touched.copy()
-            pane.forget_touched()
-            _, numbers = pane.keys(touched)
-            yield from self._parts(pane, touched[numbers <= last])
-
-    def keep(self, keys: Sequence[pa.Array], numbers: Numbers, closed: int, watermark: int) -> None:
-        self._kept = {}
-        shown = numbers <= self._numbering.over(watermark)
-        if not shown.any():
-            return
-        for pane in self._panes.between(int(numbers[shown].min()), int(numbers[shown].max())):
-            own = np.flatnonzero(shown & (pane.first <= numbers) & (numbers < pane.stop))
-            slots = np.unique(pane.find([column.take(to_array(own)) for column in keys], numbers[own]))
-            slots = slots[slots >= 0]
-            self._kept[pane.first] = slots, pane.records.read(slots)
-
-    def changes(self, panes: Sequence[Pane], closed: int, watermark: int) -> Iterator[Part]:
-        last = self._numbering.over(watermark)
-        kept, self._kept = self._kept, {}
-        for pane in panes:
-            touched = pane.records.touched.copy()
-            pane.forget_touched()
-            _, numbers = pane.keys(touched)
-            touched = touched[numbers <= last]
-            shown, columns = kept.get(pane.first, (touched[:0], pane.records.read(touched[:0])))
-            for start in range(0, len(touched), CHUNK // 2):
-                slots = touched[start : start + CHUNK // 2]
-                gone = np.isin(slots, shown)
-                places = to_array(np.searchsorted(shown, slots[gone]))
-                old = [column.take(places) for column in columns]
-                counts, values, weights = signed_rows(old, gone, pane.records.read(slots), _all(slots))
-                yield Part(*self._labels(pane, np.repeat(slots, counts)), values, weights)
-
-    def _parts(self, pane: Pane, slots: Slots | range) -> Iterator[Part]:
-        for start in range(0, len(slots), CHUNK):
-            chosen = slots[start : start + CHUNK]
-            yield Part(*self._labels(pane, chosen), pane.records.read(_as_slots(chosen)))
-
-    def _labels(self, pane: Pane, slots: Slots | range) -> tuple[list[pa.Array], Numbers, Numbers]:
-        """Return the keys of ``slots``, and the edges of their windows."""
-        columns, numbers = pane.keys(slots)
-        begins = None
-        if self._numbering.key_fields:
-            *columns, begin = columns
-            begins = to_numbers(begin)
-        return columns, *self._numbering.edges(numbers, begins)
 
 
 class MergedResults(Results):
@@ -175,6 +142,8 @@ class MergedResults(Results):
         assert isinstance(window, Sliced), f"{window} has no slices"
         self._window = window
         self._keys = keys
+        self._new_records = new_records
+        self._overflow = overflow
         self._make = panes, keys, new_records, overflow
         self._slides = Slides(*self._make)
         self._late: _LateRows | None = None
@@ -182,16 +151,25 @@ class MergedResults(Results):
         self.kernels = (*index_kernels(keys), "operators.kernels.merging")
 
     def fire(self, before: int | None, watermark: int) -> Iterator[Part]:
+        return joined(self._fire(before, watermark))
+
+    def _fire(self, before: int | None, watermark: int) -> Iterator[Part]:
         window = self._window
         last, done = window.last_complete(watermark), None if before is None else window.last_complete(before)
         if last == done:
             return
         stop = window.covered(last)[1]
         first = self._first_slice(stop) if done is None else window.covered(done + 1)[0]
-        for number in self._windows(self._panes.present(first, stop - 1), done, last):
-            slots = self._slides.move(*window.covered(number))
-            yield from self._parts(self._slides, slots, number)
-        for pane in self._panes.between(first, stop - 1):
+        windows = CompleteWindows(window, np.array(self._panes.present(first, stop - 1), np.int64), done, last)
+        panes = list(self._panes.between(first, stop - 1))
+        if len(windows) and pays(panes, windows):
+            self._slides.reset()
+            yield from self._merged_at_once(panes, windows, first, stop)
+        else:
+            for number in windows:
+                slots = self._slides.move(*window.covered(number))
+                yield from self._parts(self._slides, slots, number)
+        for pane in panes:
             pane.forget_touched()
         if not self._panes.holds_after(self._numbering.over(watermark)):
             self._slides.reset()
@@ -202,6 +180,9 @@ class MergedResults(Results):
             self._slides.note_changed(pane.keys(np.unique(before))[0])
 
     def again(self, panes: Sequence[Pane], closed: int, watermark: int) -> Iterator[Part]:
+        return joined(self._again(panes, closed, watermark))
+
+    def _again(self, panes: Sequence[Pane], closed: int, watermark: int) -> Iterator[Part]:
         touched = KeyIndex(self._keys)
         keys, numbers = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
         for pane in panes:
@@ -223,6 +204,9 @@ class MergedResults(Results):
         self._kept = [(gone, slides.read(slots[gone])) for slides, slots, gone, _ in changed]
 
     def changes(self, panes: Sequence[Pane], closed: int, watermark: int) -> Iterator[Part]:
+        return joined(self._changes(panes, closed, watermark))
+
+    def _changes(self, panes: Sequence[Pane], closed: int, watermark: int) -> Iterator[Part]:
         for pane in panes:
             pane.forget_touched()
         late, kept, self._late, self._kept = self._late, self._kept, None, []
@@ -244,7 +228,7 @@ class MergedResults(Results):
         window, number = self._window, late.numbers
         slides = Slides(*self._make, late.index.keys(range(len(late.index))))
         over, last = window.last_complete(closed), window.last_complete(watermark)
-        for each in self._windows(np.unique(number).tolist(), over, last):
+        for each in CompleteWindows(window, np.unique(number), over, last):
             first, stop = window.covered(each)
             changed = np.unique(late.keys[(first <= number) & (number < stop)])
             yield slides, changed, np.isin(changed, slides.move(first, stop)), each
@@ -253,15 +237,18 @@ class MergedResults(Results):
         """Return the first slice that has a pane, or ``stop``."""
         return min([pane.first for pane in self._panes][:1], default=stop)
 
-    def _windows(self, slices: Sequence[int], done: int | None, last: int) -> Iterator[int]:
-        """Yield the windows after ``done``, up to ``last``, that contain one of ``slices``, in ascending order."""
-        following = done
-        for number in slices:
-            first, until = self._window.containing(number)
-            begin = first if following is None else max(first, following + 1)
-            for each in range(begin, min(until, last) + 1):
-                yield each
-                following = each
+    def _merged_at_once(self, panes: Sequence[Pane], windows: CompleteWindows, first: int, stop: int) -> Iterator[Part]:
+        """Yield the results of ``windows``, whose slices are ``first`` to ``stop`` - 1, some windows at a time."""
+        sparse = SparseResults(panes, first, stop, self._keys, self._new_records(), self._overflow)
+        for slots, numbers, values in sparse.results(self._window, windows):
+            for at in range(0, len(slots), CHUNK):
+                chosen = numbers[at : at + CHUNK]
+                yield Part(
+                    sparse.keys(slots[at : at + CHUNK]),
+                    self._window.start(chosen),
+                    self._window.end(chosen),
+                    [column.slice(at, CHUNK) for column in values],
+                )
 
     def _parts(self, slides: Slides, slots: Slots, number: int) -> Iterator[Part]:
         for at in range(0, len(slots), CHUNK):
@@ -285,8 +272,3 @@ class _LateRows:
 
 def _all(slots: Slots) -> Mask:
     return np.ones(len(slots), np.bool_)
-
-
-def _as_slots(slots: Slots | range) -> Slots:
-    """Return ``slots`` as an array; ``np.arange`` is faster than numpy's conversion, which iterates over the range."""
-    return np.arange(slots.start, slots.stop, dtype=np.int32) if isinstance(slots, range) else slots

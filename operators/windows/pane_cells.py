@@ -30,7 +30,9 @@ from dataflow.expressions import Aggregation, col, count, lit
 from dataflow.state.index import Slots
 from operators.aggregation.records import Records
 from operators.aggregation.window_times import Numbers
-from operators.windows.session_cells import TIME, Cells, MergedCells, RowCells, Sessions
+from operators.windows.row_cells import RowCells
+from operators.windows.session_cells import TIME, Cells, MergedCells
+from operators.windows.session_chains import Sessions
 from operators.windows.session_dues import SessionDues
 
 __all__ = ["NEVER", "MergedPaneCells", "PaneCells", "RowPaneCells", "make_pane_cells"]
@@ -56,9 +58,9 @@ class PaneCells(Cells):
     )
 
     def __init__(
-        self, keys: pa.Schema, gap: int, time: str, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str
+        self, keys: pa.Schema, gap: int, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str, time: str
     ) -> None:
-        super().__init__(keys, gap, time, aggregations, rows, where)
+        super().__init__(keys, gap, aggregations, rows, where, time)
         self.waiting = SessionDues()
         """When cells are to be looked at by the clock."""
 
@@ -150,13 +152,14 @@ class MergedPaneCells(PaneCells, MergedCells):
         """Do nothing: such cells are absorbed when they are due."""
 
 
-class RowPaneCells(PaneCells, RowCells):
-    """Cells with the rows that were not shown, for aggregates whose records cannot be merged.
+class RowPaneCells(MergedPaneCells, RowCells):
+    """Cells that also have the rows that were not shown, for aggregates whose records cannot be merged.
 
     A cell is merged into the next one after panes have shown its rows, and the rows of all cells before it.
     """
 
     def _drop_values(self, slots: Slots) -> None:
+        super()._drop_values(slots)
         self.state.drop_before(NEVER, slots)
 
     def absorb_shown(self, slots: Slots) -> None:
@@ -173,11 +176,11 @@ class RowPaneCells(PaneCells, RowCells):
 
 
 def make_pane_cells(
-    keys: pa.Schema, gap: int, time: str, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str
+    keys: pa.Schema, gap: int, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str, time: str
 ) -> PaneCells:
     """Return empty cells for ``aggregations`` of rows whose event times are the column ``time``.
 
     Raises: SchemaMismatch for arguments that cannot be aggregated, or rows that cannot be kept.
     """
     kind = MergedPaneCells if Records(aggregations, rows, where).mergeable else RowPaneCells
-    return kind(keys, gap, time, aggregations, rows, where)
+    return kind(keys, gap, aggregations, rows, where, time)

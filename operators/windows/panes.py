@@ -125,6 +125,13 @@ class Pane:
         numbers = self.keys(everything)[1]
         return np.flatnonzero((numbers >= first) & (numbers <= last)).astype(np.int32)
 
+    def sorted_within(self, first: int, last: int) -> tuple[list[pa.Array], Numbers, Slots]:
+        """Return the keys, the windows and the slots of the windows ``first`` .. ``last``, by window."""
+        numbers, slots = self._sorted() if not self.single else (self.keys(range(len(self)))[1], np.arange(len(self)))
+        start, stop = np.searchsorted(numbers, first), np.searchsorted(numbers, min(last, _LARGEST), "right")
+        chosen = slots[start:stop].astype(np.int32)
+        return self.keys(chosen)[0], numbers[start:stop], chosen
+
 
 class Panes:
     """The live panes, in order of time. ``keys`` has the key columns, ``schema`` the rows' columns.
@@ -259,12 +266,14 @@ class Panes:
 
     def _all_of(self, present: Numbers) -> list[Pane]:
         """Return the panes of the windows ``present``, which are in ascending order; create missing panes."""
-        held = [self.holding(number) for number in present.tolist()]
-        missing = present[[pane is None for pane in held]]
-        groups = self._groups(missing, len(present))
+        live = list(self._panes.values())
+        places = _places(live, present)  # -1: before all of them
+        stops = np.array([pane.stop for pane in live] + [-_LARGEST])
+        is_held = present < stops[places]
+        groups = self._groups(present[~is_held], len(present))
         new = [self._make(group) for group in reversed(groups)]  # reversed: each is limited by the next pane
-        panes = {pane.first: pane for pane in [*filter(None, held), *new]}
-        return [panes[first] for first in sorted(panes)]
+        held = [live[place] for place in np.unique(places[is_held]).tolist()]
+        return sorted([*held, *new], key=lambda pane: pane.first)
 
     def _groups(self, missing: Numbers, spread: int) -> list[Numbers]:
         """Split ``missing`` windows into groups, one for each new pane: not across a pane, nor over a wide gap."""

@@ -6,8 +6,8 @@ is folded into its cell, which a hash finds, whatever its order and whichever se
 read off the cells when they come out, at a cost by their cells.
 
 ``MergedCells`` hold records. A cell that takes no more rows is merged into the next one of its session, so a session
-that never ends has few cells. ``RowCells`` hold rows, for aggregates whose records cannot be merged: their sessions are
-folded when they are read.
+that never ends has few cells. ``row_cells.RowCells`` also hold rows, for aggregates whose records cannot be merged:
+their sessions are folded when they are read, or, if they change after they came out, when their rows come.
 
 Not stored, but made of the cells after a restore: the cells before and after each (``operators.kernels.sessions``), and
 when each is to be looked at (``dues``).
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -25,20 +24,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.errors import CheckpointDamaged, SchemaMismatch
-from dataflow.expressions import AggregateKind, Aggregation, col
-from dataflow.state.arrays import is_bytes, is_word, plain
+from dataflow.errors import CheckpointDamaged
+from dataflow.expressions import Aggregation, col
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.parts import owned
-from dataflow.state.ranges import SEQUENCE
 from operators.aggregation.layout import SHOWN
 from operators.aggregation.partials import with_arrivals
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.window_times import Numbers
+from operators.windows.session_chains import Sessions
 from operators.windows.session_dues import SessionDues
 
-__all__ = ["CELL", "TIME", "Cells", "MergedCells", "RowCells", "Sessions", "make_cells"]
+__all__ = ["CELL", "TIME", "Cells", "MergedCells", "Overflow"]
 
 CELL = "barrierflow:cell"
 """The key column of cells: event time divided by the gap."""
@@ -46,55 +44,27 @@ TIME = "barrierflow:time"
 """The column of event times in microseconds."""
 
 _TIMES = (col(TIME).min().alias("first time"), col(TIME).max().alias("last time"))
-_LEAST, _GREATEST = -(2**63), 2**63 - 1
+_GREATEST = 2**63 - 1
 
 Overflow = Callable[[SumOverflow, list[pa.Array]], OverflowError]
 """Makes the error of a sum that overflows, from it and the key columns of its cell."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sessions:
-    """Sessions as chains of cells: session i has the cells from ``offsets[i]`` to ``offsets[i + 1]``, in time order."""
-
-    cells: Slots
-    offsets: Numbers
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def ends(self) -> Slots:
-        """The last cell of each session."""
-        return self.cells[self.offsets[1:] - 1]
-
-    @property
-    def before_ends(self) -> Slots:
-        """All cells but the last one of each session."""
-        others = np.ones(len(self.cells), np.bool_)
-        others[self.offsets[1:] - 1] = False
-        return self.cells[others]
-
-    @property
-    def numbers(self) -> Slots:
-        """The number of each cell's session."""
-        return np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.offsets))
-
-
 class Cells(ABC):
-    """The cells of a subtask. ``rows`` has the columns of the rows that are folded, without their times."""
+    """The cells of a subtask. ``rows`` has the columns of the rows that are folded, ``time`` is that of event time."""
 
     own: ClassVar[tuple[Aggregation, ...]] = _TIMES
     """The first aggregates of each cell, which ``read`` does not return."""
 
     def __init__(
-        self, keys: pa.Schema, gap: int, time: str, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str
+        self, keys: pa.Schema, gap: int, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str, time: str
     ) -> None:
         self._gap = gap
-        self._time = time
         self._keys = keys
         self._aggregations = aggregations
         self._rows = rows
         self._where = where
+        self._time = time
         self._records = self._cell_records()
         self.state = self._new_state(keys.append(pa.field(CELL, pa.int64())))
         self.dues = SessionDues()
@@ -253,6 +223,9 @@ class Cells(ABC):
     def _read(self, sessions: Sessions) -> list[pa.Array]:
         """Return the aggregates; a ``SumOverflow`` has the number of a session."""
 
+    def expect_changes(self, sessions: Sessions) -> None:
+        """Take note that sessions came out and change, perhaps often. They are read before and after each change."""
+
     def _key_of(self, sessions: Sessions, number: int) -> list[pa.Array]:
         return self.state.keys(sessions.ends[number : number + 1])
 
@@ -356,69 +329,3 @@ class MergedCells(Cells):
         self._records.replace(heads, merged)
         self._scratch.clear()
         self.delete(sessions.before_ends)
-
-
-class RowCells(Cells):
-    """Cells with all of their rows, for aggregates whose records cannot be merged."""
-
-    def _cell_records(self) -> Records:
-        fields = []
-        for field in self._rows:
-            type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-            type_ = plain(pa.nulls(0, type_)).type
-            if not (is_word(type_) or is_bytes(type_)):
-                raise SchemaMismatch(
-                    f"{self._where}: sessions with such aggregates keep rows, and the column {field.name!r} of type "
-                    f"{field.type} cannot be kept: compute a column of numbers, times or text of it before, or use "
-                    "aggregates that can be merged, such as count, sum, min, max and mean of numbers"
-                )
-            fields.append(pa.field(field.name, type_))
-        self._kept = pa.schema(fields)
-        self._goes_by_arrival = any(
-            a.kind is AggregateKind.PYTHON or (a.by is not None and not a.by.is_column(self._time))
-            for a in self._aggregations
-        )
-        return Records(self.own, pa.schema([pa.field(TIME, pa.int64())]), self._where)
-
-    def _new_state(self, keys: pa.Schema) -> KeyedState:
-        return KeyedState(keys, self._records, rows=self._kept)
-
-    @property
-    def kernels(self) -> Sequence[str]:
-        return (*super().kernels, *Records(self._aggregations, self._kept, self._where).kernels)
-
-    def _fold(self, batch: pa.RecordBatch, times: Numbers, slots: Slots) -> None:
-        columns = []
-        for field in self._kept:
-            column = plain(batch.column(field.name))
-            columns.append(column.dictionary_decode() if pa.types.is_dictionary(column.type) else column)
-        self._records.fold(batch.select([TIME]), slots)
-        self.state.append(slots, times, pa.RecordBatch.from_arrays(columns, schema=self._kept))
-
-    def _read(self, sessions: Sessions) -> list[pa.Array]:
-        offsets, rows = self.state.rows_between(sessions.cells, _LEAST, _GREATEST)
-        numbers = np.repeat(sessions.numbers, np.diff(offsets))
-        if self._goes_by_arrival:
-            order = np.argsort(self.state.row_records[rows, SEQUENCE])
-            rows, numbers = rows[order], numbers[order]
-        records = Records(self._aggregations, self._kept, self._where)
-        try:
-            records.fold(self.state.read_rows(rows), numbers, len(sessions))
-        except SumOverflow as error:
-            error.row = int(numbers[error.row])
-            raise
-        return records.read(np.arange(len(sessions), dtype=np.int32))
-
-    def absorb(self, slots: Slots, overflow: Overflow) -> None:
-        """Keep the cells: their rows are needed until the session comes out."""
-
-
-def make_cells(
-    keys: pa.Schema, gap: int, time: str, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str
-) -> MergedCells | RowCells:
-    """Return empty cells for ``aggregations`` of rows whose event times are the column ``time``.
-
-    Raises: SchemaMismatch for arguments that cannot be aggregated, or rows that cannot be kept.
-    """
-    kind = MergedCells if Records(aggregations, rows, where).mergeable else RowCells
-    return kind(keys, gap, time, aggregations, rows, where)

@@ -11,7 +11,8 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array
 from operators.aggregation.shown import differ
 from operators.aggregation.window_times import Numbers, edges
-from operators.windows.session_cells import Cells, Overflow, Sessions
+from operators.windows.session_cells import Cells, Overflow
+from operators.windows.session_chains import Sessions
 
 __all__ = ["session_columns", "signed_columns"]
 

@@ -44,7 +44,9 @@ from operators.aggregation.records import SumOverflow
 from operators.aggregation.restoring import restoring
 from operators.aggregation.sums import overflow_of
 from operators.aggregation.window_times import Numbers, row_times
-from operators.windows.session_cells import Cells, Sessions, make_cells
+from operators.windows.row_cells import make_cells
+from operators.windows.session_cells import Cells
+from operators.windows.session_chains import Sessions
 from operators.windows.session_rows import session_columns, signed_columns
 
 __all__ = ["SessionAggregateOperator"]
@@ -89,8 +91,9 @@ class SessionAggregateOperator(Operator):
         self._keep = rest - self._wait
         self._rows = folded_columns(schema, (), aggregations)
         self._user_keys = state_keys(key_schema(context.output_schema, keys))
-        rows = self._aggregations, self._rows, context.name
-        self._cells = self._new_cells(self._user_keys, self._gap, time.column, *rows)
+        self._cells = self._new_cells(
+            self._user_keys, self._gap, self._aggregations, self._rows, context.name, time.column
+        )
         #: Of final results without lateness, the last cells of sessions that came out together, and the greatest of
         #: their last times. They are removed together, so they cost no due time each.
         self._past: deque[tuple[int, Slots]] = deque()
@@ -195,6 +198,7 @@ class SessionAggregateOperator(Operator):
         """Fold rows into their cells; take back the sessions that change, and emit those that are complete."""
         cells, now = self._cells, _LEAST if self._watermark is None else self._watermark
         old = cells.sessions(np.unique(cells.ends(self._met(slots, times))))
+        cells.expect_changes(old)
         taken = self._columns(old) if len(old) else None
         cells.show(old.cells, shown=False)
         touched = cells.fold(rows, times, slots, self._overflow)
@@ -311,7 +315,7 @@ class SessionAggregateOperator(Operator):
             return made.empty_table()
         keys = pa.schema(list(parts[0]["keys"].schema)[: max(1, len(spec.keys))])
         rows = folded_columns(taken, (), spec.aggregations)
-        cells = cls._new_cells(keys, spec.window.gap, spec.time.column, spec.aggregations, rows, "state")
+        cells = cls._new_cells(keys, spec.window.gap, spec.aggregations, rows, "state", spec.time.column)
         cells.restore(parts, range(1), 1)
 
         def overflow(error: SumOverflow, key: list[pa.Array]) -> OverflowError:

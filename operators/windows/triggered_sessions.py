@@ -35,7 +35,7 @@ from dataflow.planning.specs import Emit
 from dataflow.state.index import Slots
 from operators.aggregation.partials import key_columns
 from operators.windows.pane_cells import NEVER, PaneCells, make_pane_cells
-from operators.windows.session_cells import Sessions
+from operators.windows.session_chains import Sessions
 from operators.windows.sessions import CHUNK, Mask, SessionAggregateOperator
 from operators.windows.triggered import EARLY, LATE, ON_TIME
 from operators.windows.wall_timer import WallTimer

@@ -6,10 +6,11 @@ Nothing here looks at how long anything took.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -24,6 +25,7 @@ from benchmarks.growth.inputs import LARGEST, files
 from benchmarks.growth.measuring import Plan, Run
 from benchmarks.growth.queries import by_duckdb, by_ours, expected
 from benchmarks.growth.report import charts, described, exponents, memory, sizes
+from benchmarks.growth.windows import LATEST, PAUSE, QUERIES, times
 
 # --- exponents
 
@@ -122,6 +124,21 @@ def test_both_engines_give_the_expected_answer(shape: Shape, tmp_path: Path) -> 
     assert by_ours(shape, paths, tmp_path / "checkpoints") == by_duckdb(shape, paths) == right
 
 
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_windowed_query_drops_no_row(query: str, tmp_path: Path) -> None:
+    shape = replace(FAMILIES[query].shape(2_000), keys=7)
+    paths = files(shape, tmp_path)
+    assert by_ours(shape, paths, tmp_path / "checkpoints") == expected(shape, paths)
+
+
+def test_rows_of_windows_are_late_across_pauses() -> None:
+    at = times(np.arange(100_000))
+    late = np.maximum.accumulate(at) - at
+    assert 0.2 < np.mean(late > 0) < 0.3
+    assert LATEST // 2 < np.max(late) < 1_000_000
+    assert np.mean(late > PAUSE) > 0.05
+
+
 @pytest.mark.parametrize("family", ["chain", "channels"])
 def test_the_jobs_of_a_family_differ_in_what_its_name_says(family: str) -> None:
     small, large = (FAMILIES[family].shape(size) for size in (4, 16))
@@ -179,7 +196,12 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     [
         ["--families=keys", "--most=keys=1000"],
         pytest.param(
-            ["--seconds=1", "--most=rows=1000", "--most=keys=1000", "--most=chain=1", "--most=memory=20"],
+            [
+                "--seconds=1",
+                *[f"--most={name}=1000" for name in ("rows", "keys", *QUERIES)],
+                "--most=chain=1",
+                "--most=memory=20",
+            ],
             marks=pytest.mark.soak,
         ),
     ],

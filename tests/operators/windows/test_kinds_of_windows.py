@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dataflow.contracts.window_kinds import Cumulate, Hopping, Tumbling
 from dataflow.contracts.windows import Sliced, Window
 from dataflow.state.hashing import key_group_range
+from operators.windows import sparse_results
 from tests.operators.operating import rows_of, stored
 from tests.operators.windows.windowed import END, MERGED, UNMERGED, Model, Windowed, windows_of
 from tests.seeds import each_once, part_of_the_examples
@@ -43,6 +44,14 @@ STEPS = st.lists(
 )
 
 
+@pytest.fixture(params=["at once", "one by one"])
+def merging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows with few keys are merged together, or each by itself, as those with many keys are."""
+    if request.param == "one by one":
+        monkeypatch.setattr(sparse_results, "_MOST", 0)
+
+
+@pytest.mark.usefixtures("merging")
 @pytest.mark.parametrize(("window", "lateness"), each_once(KINDS, [40, 0]))
 def test_a_long_walk_gives_what_the_model_says(window: Window, lateness: int) -> None:
     """Many keys, of which few rows at a time are late, and the watermark in small steps."""
@@ -102,6 +111,7 @@ def test_a_row_is_partly_late_if_some_of_its_windows_are_over() -> None:
     assert [row[1:4] for row in w.advance(END)] == [(5, 15, 2), (10, 20, 1)]
 
 
+@pytest.mark.usefixtures("merging")
 def test_a_late_row_changes_the_windows_that_come_after_it() -> None:
     """Their slices were merged before the row came."""
     w = Windowed(Hopping(30, 10), lateness=100)

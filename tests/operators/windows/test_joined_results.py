@@ -1,0 +1,119 @@
+"""Results of many windows and panes come out in few batches, and are read together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dataflow.contracts.window_kinds import Hopping, Tumbling
+from dataflow.expressions import Aggregation
+from dataflow.planning.specs import Emit
+from operators.aggregation.records import Records
+from operators.windows import emission, slot_results, sparse_results
+from operators.windows.emission import Part
+from tests.operators.operating import drained
+from tests.operators.windows.windowed import END, MERGED, SCHEMA, UNMERGED, Row, Windowed
+
+WINDOWS = 600
+
+
+def in_any_order(seed: int, windows: int = WINDOWS) -> list[Row]:
+    """Return a row for each of ``windows`` windows of 10 us, in any order."""
+    draw = Random(seed)
+    rows = [(draw.choice("ab"), draw.randrange(9), 10 * i + draw.randrange(10)) for i in range(windows)]
+    draw.shuffle(rows)
+    return rows
+
+
+def spread_over_panes(aggregations: Sequence[Aggregation], emit: Emit) -> Windowed:
+    """Return complete windows that take late rows, in many panes."""
+    w = Windowed(Tumbling(10), lateness=10**9, aggregations=aggregations, emit=emit)
+    for part in range(6):
+        w.feed(*in_any_order(1)[part::6])
+    w.advance(10 * WINDOWS)
+    assert len(w.operator._panes) > 16
+    return w
+
+
+def sizes(w: Windowed, *rows: Row) -> list[int]:
+    """Feed rows; return the rows of each batch that comes out."""
+    batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
+    drained(w.operator.process(0, batch, w.out))
+    return [batch.num_rows for batch in w.out.batches.pop(None)]
+
+
+@pytest.mark.parametrize("aggregations", [MERGED, UNMERGED], ids=["merged", "not merged"])
+@pytest.mark.parametrize("emit", [Emit.UPDATES, Emit.CHANGES])
+def test_late_rows_in_many_panes_come_out_in_few_batches(emit: Emit, aggregations: Sequence[Aggregation]) -> None:
+    w = spread_over_panes(aggregations, emit)
+    batches = sizes(w, *in_any_order(2))
+    assert sum(batches) >= WINDOWS
+    assert len(batches) <= 1 + len(w.operator._panes) // 32
+
+
+@pytest.mark.parametrize(("emit", "reads"), [(Emit.UPDATES, 1), (Emit.CHANGES, 2)])
+def test_records_of_many_panes_are_read_together(emit: Emit, reads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without changes once for a batch that comes out, with changes also what is taken back."""
+    w, calls = spread_over_panes(MERGED, emit), Counter[str]()
+    for name in ("read", "read_rows"):
+        monkeypatch.setattr(Records, name, counted(getattr(Records, name), calls, name))
+    batches = sizes(w, *in_any_order(2))
+    assert calls["read_rows"] <= reads * len(batches)
+    assert calls["read"] == 0
+
+
+def counted(method: Any, calls: Counter[str], name: str) -> Any:
+    def call(*arguments: Any) -> Any:
+        calls[name] += 1
+        return method(*arguments)
+
+    return call
+
+
+def test_results_of_many_hopping_windows_come_out_in_few_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = Windowed(Hopping(20, 10))
+    w.feed(*in_any_order(1, 200))
+    monkeypatch.setattr(sparse_results, "_MOST", 0)
+    drained(w.operator.advance(END, w.out))
+    assert [batch.num_rows for batch in w.out.batches[None]][:-1] == [pytest.approx(100, abs=30)] * 3
+
+
+def test_many_hopping_windows_with_few_keys_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    w, calls = Windowed(Hopping(20, 10)), Counter[str]()
+    w.feed(*in_any_order(1, 200))
+    for name in ("read", "read_rows"):
+        monkeypatch.setattr(Records, name, counted(getattr(Records, name), calls, name))
+    assert len(w.advance(END)) > 300
+    assert calls == {"read_rows": 1}
+
+
+@pytest.mark.parametrize(("sizes", "expected"), [([3, 4], [7]), ([8, 15], [8, 15]), ([10, 3], [10, 3]), ([], [])])
+def test_parts_are_joined_up_to_the_largest_size(
+    sizes: list[int], expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emission, "CHUNK", 20)
+    parts = [Part([], np.zeros(n, np.int64), np.zeros(n, np.int64), [pa.array(range(n))]) for n in sizes]
+    joined = list(emission.joined(iter(parts)))
+    assert [len(part.ends) for part in joined] == expected
+    assert [x for part in joined for x in part.values[0].to_pylist()] == [x for n in sizes for x in range(n)]
+
+
+@pytest.mark.parametrize("window", [Tumbling(10), Hopping(20, 10)], ids=str)
+@pytest.mark.parametrize("emit", [Emit.UPDATES, Emit.CHANGES])
+def test_batches_have_a_largest_size(window: Any, emit: Emit, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = [Windowed(window, lateness=10**9, emit=emit) for _ in range(2)]
+    results = []
+    for w, most in zip(plain, (1 << 16, 20), strict=True):
+        for module in (emission, slot_results):
+            monkeypatch.setattr(module, "CHUNK", most)
+        rows = w.feed(*in_any_order(1, 99)) + w.advance(700)
+        batches = sizes(w, *in_any_order(2, 99))
+        assert max(batches) <= most
+        results.append((sorted(rows), sum(batches), sorted(w.feed(*in_any_order(3, 99)))))
+    assert results[0] == results[1]
