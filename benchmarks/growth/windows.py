@@ -20,8 +20,8 @@ __all__ = ["QUERIES", "TIME", "Query", "times"]
 
 TIME = "at"
 """The column of event time."""
-LATENESS = "1s"
-BLOCK, PAUSE, LATEST = 20_000, 200_000, 15_000
+LATENESS = "300ms"
+BLOCK, PAUSE, LATEST = 5_000, 200_000, 3_750
 STEP = 2_654_435_761
 
 _SUMS = (op.count().alias("n"), col("value").sum().alias("total"))
@@ -30,10 +30,10 @@ _SUMS = (op.count().alias("n"), col("value").sum().alias("total"))
 def times(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the event times, in microseconds, of the rows with these numbers.
 
-    >>> times(np.array([1, 2, 20_001])).tolist()
-    [1, 2, 220001]
-    >>> times(np.array([20_004])).tolist()
-    [6960]
+    >>> times(np.array([1, 2, 5_001])).tolist()
+    [1, 2, 205001]
+    >>> times(np.array([5_004])).tolist()
+    [3210]
     """
     late = np.where(rows % 4 == 0, rows * STEP % LATEST, 0)
     happened = np.maximum(rows - late, 0)

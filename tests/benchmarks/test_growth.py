@@ -25,7 +25,7 @@ from benchmarks.growth.inputs import LARGEST, files
 from benchmarks.growth.measuring import Plan, Run
 from benchmarks.growth.queries import by_duckdb, by_ours, expected
 from benchmarks.growth.report import charts, described, exponents, memory, sizes
-from benchmarks.growth.windows import LATEST, PAUSE, QUERIES, times
+from benchmarks.growth.windows import PAUSE, QUERIES, times
 
 # --- exponents
 
@@ -135,7 +135,7 @@ def test_rows_of_windows_are_late_across_pauses() -> None:
     at = times(np.arange(100_000))
     late = np.maximum.accumulate(at) - at
     assert 0.2 < np.mean(late > 0) < 0.3
-    assert LATEST // 2 < np.max(late) < 1_000_000
+    assert np.max(late) < 300_000  # the lateness of the queries
     assert np.mean(late > PAUSE) > 0.05
 
 
