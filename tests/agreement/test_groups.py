@@ -15,6 +15,7 @@ import operators as op
 from dataflow import col
 from tests.agreement.data import POOLS, SUMMED, by_key, near
 from tests.agreement.running import ALL, FEW, MERGEABLE, Asked, aggregated, grouped, quoted, summed
+from tests.seeds import each_once
 
 KEYS = [(str(type_),) for type_ in POOLS]
 KEYS += [
@@ -26,14 +27,15 @@ KEYS += [
 ]
 
 
-@pytest.mark.parametrize("keys", KEYS, ids="+".join)
+@pytest.mark.parametrize(("keys", "way"), each_once(KEYS, ["folded", "as they come"]))
 def test_keys_of_every_type_group_as_in_duckdb(
-    keys: tuple[str, ...], files: list[str], ipc_files: list[str], request: pytest.FixtureRequest
+    keys: tuple[str, ...], way: str, files: list[str], ipc_files: list[str], request: pytest.FixtureRequest
 ) -> None:
-    expected = near(by_key(grouped(files, keys, FEW), keys))
-    assert by_key(aggregated(op.read_parquet(files, batch_rows=7), keys, FEW, parallelism=2), keys) == expected
-    request.getfixturevalue("folded")
-    assert by_key(aggregated(op.read_ipc(ipc_files), keys, FEW, parallelism=2), keys) == expected
+    source = op.read_ipc(ipc_files) if way == "folded" else op.read_parquet(files, batch_rows=7)
+    if way == "folded":
+        request.getfixturevalue("folded")
+    found = by_key(aggregated(source, keys, FEW, parallelism=2), keys)
+    assert found == near(by_key(grouped(files, keys, FEW), keys))
 
 
 @pytest.mark.parametrize(("parallelism", "batch_rows"), [(1, 1), (1, 65_536), (2, 7), (4, 1), (4, 65_536)])

@@ -20,6 +20,7 @@ from dataflow import col
 from dataflow.expressions import coalesce, when
 from tests.agreement.data import NESTED, POOLS, rows_of
 from tests.agreement.running import queried, quoted
+from tests.seeds import in_soak
 
 COMPUTED = {
     "twice": (col("price") * 2 + 1, "price * 2 + 1"),
@@ -97,10 +98,9 @@ def read_by_duckdb(function: str, pattern: str, types: pa.Table, options: str = 
         return db.sql(f"select * from {function}('{pattern}', columns={kinds}{options})").to_arrow_table()
 
 
-@pytest.mark.parametrize(("parallelism", "batch_rows"), [(1, 7), (2, 1), (4, 65_536)])
-def test_rows_of_every_type_come_through_every_format(
-    parallelism: int, batch_rows: int, files: list[str], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("run", [(1, 7), (4, 65_536), *in_soak((2, 1))], ids=str)
+def test_rows_of_every_type_come_through_every_format(run: tuple[int, int], files: list[str], tmp_path: Path) -> None:
+    parallelism, batch_rows = run
     written(op.read_parquet(files, batch_rows=batch_rows), tmp_path, parallelism)
     rows = expected(files, ALL)
     same(queried(found(tmp_path / "parquet"), "*"), rows)

@@ -164,7 +164,7 @@ def test_on_time_and_late_rows_partition_the_input() -> None:
 @pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 def test_results_are_never_late_in_a_window_behind() -> None:
     with flow.Pipeline("behind") as p:
-        rows = p.source(op.from_arrow(EVENTS, batch_rows=3), name="rows").with_watermark("at")
+        rows = p.source(op.from_arrow(EVENTS, batch_rows=12), name="rows").with_watermark("at")
         slid = rows.key_by("k").window(op.sliding("3s"), lateness="1s").agg(n=op.count(), emit="changes", name="slid")
         behind = slid.as_rows().key_by("k").window(op.tumbling("1s"))
         behind.agg(net=col("change").sum(), name="behind").sink(op.collect(), name="out")

@@ -16,7 +16,7 @@ from dataflow.runners.faults import Faults
 from dataflow.runtime.job.predicates import WAITING
 from dataflow.runtime.task.progress import JobState
 from tests.runners.bank import ACCOUNTS, OPENING, ForgetsChannels, bank, conserved, held, transfers
-from tests.seeds import seeds
+from tests.seeds import in_soak, seeds
 
 ALL = ACCOUNTS * OPENING
 
@@ -84,7 +84,7 @@ def campaign(mode: str, seeds: range) -> tuple[int, int]:
     return asked, moving
 
 
-@pytest.mark.parametrize("mode", ["aligned", *OVERTAKING])
+@pytest.mark.parametrize("mode", ["aligned", OVERTAKING[0], *in_soak(*OVERTAKING[1:])])
 def test_the_money_is_constant_on_any_schedule_and_across_crashes(mode: str) -> None:
     asked, moving = campaign(mode, range(3))
     assert asked > 18

@@ -81,7 +81,7 @@ def test_after_a_crash_at_any_operation_nothing_promised_is_lost(tmp_path: Path,
         restarted(path, save, script)
 
 
-@pytest.mark.parametrize("seed", seeds(2, 4))
+@pytest.mark.parametrize("seed", seeds(1, 4))
 def test_after_a_power_failure_at_any_operation_nothing_promised_is_lost(tmp_path: Path, save: Save, seed: int) -> None:
     for at, path in positions(tmp_path, save):
         script = Script(path, save, crash_at(at))

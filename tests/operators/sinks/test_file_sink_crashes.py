@@ -206,7 +206,7 @@ def test_a_crash_in_the_restart_is_followed_by_another_restart(kind: Kind, tmp_p
         engine.restart()
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("code", [errno.ENOSPC, *in_soak(errno.EIO)])
 def test_one_refused_operation_loses_nothing(kind: Kind, tmp_path: Path, code: int) -> None:
     for at, path in positions(kind, tmp_path):
         engine = Engine(kind, path, FaultyFileSystem(fail_at(at, code)))
