@@ -11,7 +11,7 @@ BLOCK = 500
 
 
 def test_chains_on_failing_disks_lose_repeat_and_leave_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    chains = Chains().add(range(12))
+    chains = Chains().add(range(30))
     with capsys.disabled():
         print(f"\n{chains}")
     assert not set(chains.missing()) & set(IN_FEW_RUNS), chains
