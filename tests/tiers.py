@@ -10,7 +10,6 @@ first, and then files in the order of their folders' budgets, so that no long fi
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import tomllib
@@ -21,7 +20,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["Costs", "Plugin", "Tiers", "collect_garbage_rarely", "keep_files_in_memory", "longest"]
+__all__ = ["Costs", "Plugin", "Tiers", "keep_files_in_memory", "longest"]
 
 MEMORY = Path("/dev/shm")
 ROOM = 4 << 30
@@ -112,16 +111,6 @@ def keep_files_in_memory(config: pytest.Config) -> None:
         os.environ["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY)
 
 
-def collect_garbage_rarely() -> None:
-    """Exempt all present objects from garbage collection, and collect the others less often.
-
-    Thousands of collected tests and imported modules live until the end, and searching them took a tenth of a run.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
-
-
 class Plugin:
     """Marks, sorts and counts tests. Registered by ``tests/conftest.py``."""
 
@@ -139,9 +128,6 @@ class Plugin:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         if hasattr(config, "workerinput"):
             items.sort(key=lambda item: self._tiers.order(item.nodeid))
-
-    def pytest_collection_finish(self) -> None:
-        collect_garbage_rarely()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._costs.add(report.nodeid, report.duration)
