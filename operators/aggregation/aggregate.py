@@ -35,6 +35,7 @@ from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
 from dataflow.untrusted import parsed
+from operators.aggregation.lives import Lives
 from operators.aggregation.partials import RECORD, is_partial, key_columns, state_keys
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.restoring import first_format, restoring
@@ -103,6 +104,7 @@ class AggregateOperator(Operator):
         self._keys = list(keys)
         self._key_schema = state_keys(key_schema(context.output_schema, keys))
         self._has_emitted = False
+        self._lives = Lives()
         self._start()
         self._check_output()
         if context.restored is not None and context.restored.values:
@@ -121,7 +123,7 @@ class AggregateOperator(Operator):
 
     @property
     def kernels(self) -> Sequence[str]:
-        return self._state.kernels
+        return (*self._state.kernels, *(self._lives.kernels if self._ttl is not None else ()))
 
     def open(self) -> None:
         if len(self._records.touched):
@@ -140,7 +142,9 @@ class AggregateOperator(Operator):
         else:
             times = self._times(batch)
             slots, fresh = self._state.insert(keys, np.maximum(times, self._now), times)
-            batch, slots = _since_last_start(batch, slots, fresh)
+            lasting = self._lives.lasting(slots, fresh, len(self._state.records))
+            if lasting is not None:
+                batch, slots = batch.filter(to_array(lasting)), slots[lasting]
         if self._shown is not None:
             self._shown.touch(slots)
         self._fold(batch, slots)
@@ -320,19 +324,3 @@ class AggregateOperator(Operator):
                 f"{self._context.name}: keys and aggregates have the types {[str(t) for t in expected]}, but the "
                 f"output schema has {[str(t) for t in self._context.output_schema.types]}"
             )
-
-
-def _since_last_start(
-    batch: pa.RecordBatch, slots: Slots, fresh: npt.NDArray[np.bool_]
-) -> tuple[pa.RecordBatch, Slots]:
-    """Return the rows that count for the values of their keys: not those before a row that found its key expired."""
-    from operators.kernels.lives import mark_lasting
-
-    starts = np.flatnonzero(fresh)
-    if not len(starts):
-        return batch, slots
-    lasting = np.empty(len(slots), np.bool_)
-    last = np.full(int(slots.max()) + 1, -1, np.int32)
-    if mark_lasting(slots, fresh, last, lasting) == len(slots):
-        return batch, slots
-    return batch.filter(to_array(lasting)), slots[lasting]

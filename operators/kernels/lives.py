@@ -18,7 +18,7 @@ BOOLS = types.boolean[::1]
 def mark_lasting(slots: Any, fresh: Any, last: Any, lasting: Any) -> Any:
     """Set ``lasting`` for rows with no ``fresh`` row of their slot after them; return how many there are.
 
-    ``last`` has an entry of -1 for each slot.
+    ``last`` has an entry of -1 for each slot, and has so again afterwards.
     """
     for i in range(slots.size):
         if fresh[i]:
@@ -27,4 +27,6 @@ def mark_lasting(slots: Any, fresh: Any, last: Any, lasting: Any) -> Any:
     for i in range(slots.size):
         lasting[i] = i >= last[slots[i]]
         count += types.int64(lasting[i])
+    for i in range(slots.size):
+        last[slots[i]] = -1
     return count
