@@ -243,8 +243,8 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
             panes: likewise.
 
         Returns: a stream whose aggregates have no key columns, and are computed in one subtask. Operators and sinks
-            after it with more subtasks get its rows by turns, so their order across subtasks is lost, also that of
-            discarding panes. Where the order counts, give them ``parallelism=1``. (Updates of a window go to one
+            after it with more subtasks get its rows by turns, so their order across subtasks is lost, for discarding
+            panes too. Where the order counts, give them ``parallelism=1``. (Updates of a window go to one
             subtask, in order.)
 
         Raises: the errors of `KeyedStream.window`.

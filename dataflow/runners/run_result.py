@@ -221,8 +221,8 @@ class RunResult:
     def split_sessions(self) -> int:
         """The number of sessions that came out before one of their rows, which is then in a session of its own.
 
-        After a restore it counts since then. So final sessions of a job that was restored are those of a batch job only
-        if it is 0 in the result of each run, also of those that failed.
+        After a restore it counts since then. So final sessions of a restored job equal the sessions of a batch job only
+        if it is 0 for each of its runs, including the runs that failed.
         """
         return sum(o.split_sessions for o in self.operators)
 

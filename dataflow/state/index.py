@@ -202,7 +202,7 @@ class WideSlotIndex(_Index):
         return slots
 
     def beside(self, slots: Slots, column: int) -> tuple[Slots, Slots]:
-        """Return the slots of the keys whose word ``column`` is one less than that of ``slots``, and one more, or -1.
+        """Return the neighbours of ``slots``: the slot whose key has one less in word ``column``, and one more; or -1.
 
         >>> index = WideSlotIndex(2)
         >>> slots = index.lookup(np.array([[7, 7, 8], [1, 2, 3]])).copy()

@@ -172,9 +172,9 @@ class KeyIndex:
         return self._one.find(self._words(0, values), _bits(values))
 
     def beside(self, slots: Slots, column: int) -> tuple[Slots, Slots]:
-        """Return the slots of the keys whose integer ``column`` is one less than that of ``slots``, and one more.
+        """Return the neighbours of ``slots``: the slot whose key has one less in ``column``, and one more.
 
-        -1: there is no such key. There are several key columns, and none of ``slots`` is null in this one.
+        -1: there is no such key. The index has other columns, too; this one holds integers, and no null in ``slots``.
         """
         assert len(self.schema) > 1, "an index of a single key column"
         assert pa.types.is_integer(self.schema.types[column]), f"column {column} is {self.schema.types[column]}"

@@ -161,7 +161,7 @@ class KeyedState:
         return slots
 
     def find_beside(self, slots: Slots, column: int) -> tuple[Slots, Slots]:
-        """Return the slots of the keys right before and after those of ``slots`` in one integer column.
+        """Return the neighbours of ``slots``: the slot whose key has one less in an integer column, and one more.
 
         Values of this state do not expire, and its keys have several columns.
 

@@ -129,7 +129,7 @@ class RowCells(MergedCells):
 
 
 def _goes_by_arrival(aggregation: Aggregation, time: str) -> bool:
-    """Return whether rows are folded in the order of arrival, not in that of their times in the column ``time``."""
+    """Return whether rows are folded in the order of arrival, and not by their times in the column ``time``."""
     by = aggregation.by
     return aggregation.kind is AggregateKind.PYTHON or (by is not None and not by.is_column(time))
 

@@ -50,15 +50,14 @@ class CompleteWindows:
     """
 
     def __init__(self, window: Sliced, slices: Numbers, done: int | None, last: int) -> None:
-        begins, ends = window.containing(slices)
-        least, most = (int(begins[0]), int(ends[-1])) if len(slices) else (0, -1)
+        firsts, ends = window.containing(slices)
+        least, most = (int(firsts[0]), int(ends[-1])) if len(slices) else (0, -1)
         least = least if done is None else max(least, done + 1)
         ends = np.minimum(ends, max(min(last, most), least - 1))
         after = np.append(least, ends[:-1] + 1)[: len(ends)]  # a window is listed with the first of its slices
-        begins = np.maximum(begins, after)
-        self.overlap = int(np.max(ends - np.maximum(window.containing(slices)[0], least) + 1, initial=0))
-        self._begins = begins
-        self._counts = np.maximum(ends - begins + 1, 0)
+        self.overlap = int(np.max(ends - np.maximum(firsts, least) + 1, initial=0))
+        self._begins = np.maximum(firsts, after)
+        self._counts = np.maximum(ends - self._begins + 1, 0)
         self._totals = np.cumsum(self._counts)
 
     def __len__(self) -> int:

@@ -328,7 +328,7 @@ class _Builder:
         gate = InputGate(channels, self._handler(channels), self.settings.choose(), ports, untimed)
         if state is not None:
             gate.restore(state.inlet)
-        else:  # else rows that are read before such a task is first stepped would never be late
+        else:  # without this, rows that are read before such a task is first stepped would never be late
             gate.leave_out(empty)
         return ChannelInput(gate, self.settings.task_bytes)
 

@@ -341,7 +341,7 @@ def seek_rows(words: Any, table: Any, keys: Any, slots: Any) -> None:
 
 @kernel(types.void(RI32, types.int64, RU64, READ_RECORDS, WI32, WI32))
 def seek_beside(slots: Any, column: Any, table: Any, keys: Any, lower: Any, upper: Any) -> None:
-    """Write the slots of the keys whose word ``column`` is one less than that of ``slots``, and one more, or -1."""
+    """Write the neighbours of ``slots``: the slot whose key has one less in word ``column``, and one more; or -1."""
     mask = types.uint64(table.size - 1)
     hashes = np.empty(WIDE_BLOCK, np.uint64)
     half = WIDE_BLOCK // 2
