@@ -50,6 +50,23 @@ def jobs(found: Mapping[str, Any]) -> str:
     return _markdown(head, rows)
 
 
+def windows(found: Mapping[str, Any]) -> str:
+    """Return the table of windows, sessions and signed changes beside DuckDB, without expert settings."""
+    head = (
+        *("job", "M bids/s, ours", "M bids per CPU-second, ours", "beside", "its wall time / ours", "its CPU time / ours"),
+        "peak memory (MiB), ours / the other",
+    )
+    rows = []
+    for one in found["jobs"].values():
+        ours = one["engines"][OURS]
+        for other, ratio in one["ratios"].items():
+            memory = [f"{engine['peak_rss'] / 2**20:.0f}" for engine in (ours, one["engines"][other])]
+            speeds = [f"{ours[speed] / 1e6:.1f}" for speed in ("rows_per_second", "rows_per_cpu_second")]
+            ratios = [_interval(ratio), _interval(ratio["cpu"])]
+            rows.append([f"{one['job']}: {one['title']}", *speeds, other, *ratios, " / ".join(memory)])
+    return _markdown(head, rows)
+
+
 def _interval(ratio: Mapping[str, float]) -> str:
     return f"{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
 
@@ -106,6 +123,7 @@ def deltas(found: Mapping[str, Any]) -> str:
 
 TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "jobs": jobs,
+    "windows": windows,
     "latency": latency,
     "growth": growth,
     "checkpoints": checkpoints,

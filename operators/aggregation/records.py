@@ -268,6 +268,17 @@ class Records:
         others = _records_of(partials, self._layout.width)
         self._touches = self._merge(self._records.rows, slots, others, self._touched, self._touches)
 
+    def merge_from(self, others: Records, chosen: Slots | range, slots: Slots, known: int) -> None:
+        """Fold record ``chosen[i]`` of ``others`` into the record of ``slots[i]``, as ``merge`` does.
+
+        ``others`` has the same aggregates. A range of records is merged without a copy.
+        """
+        assert self.mergeable, "these records are more than their words"
+        self._make_room(known)
+        rows = others._records.rows
+        made = rows[chosen.start : chosen.stop] if isinstance(chosen, range) else others.copied(chosen)
+        self._touches = self._merge(self._records.rows, slots, made, self._touched, self._touches)
+
     def merge_rows(self, records: Rows, places: Slots, others: Rows) -> None:
         """Fold row i of ``others`` into row ``places[i]`` of ``records``, in order of i; both are ``copied``.
 

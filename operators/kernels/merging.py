@@ -16,6 +16,8 @@ from operators.kernels.instructions import COUNT, EXTREME, SUM, SUM_FLOAT, SUM_U
 __all__ = ["merge_records"]
 
 AHEAD = 16
+MOVING = 2**63 - 1
+"""The flags that are merged: all but the sign, which says that keyed state has the slot in use."""
 
 
 @kernel(types.UniTuple(types.int64, 3)(RECORDS, RI32, READ_RECORDS, RI64, WI32, types.int64))
@@ -33,7 +35,7 @@ def merge_records(records: Any, slots: Any, partials: Any, operations: Any, touc
             prefetch(records, types.int64(slots[i + AHEAD]) * width)
         slot = types.uint64(slots[i])
         before = records[slot, 0]
-        records[slot, 0] = before | partials[i, 0] | 1
+        records[slot, 0] = before | (partials[i, 0] & MOVING) | 1
         touched[count] = slots[i]
         count += 1 - (before & 1)
         for w in range(1, width):

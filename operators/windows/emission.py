@@ -26,7 +26,9 @@ from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.shown import signed_rows
 from operators.aggregation.window_numbers import Numbering
 from operators.aggregation.window_times import Numbers
+from operators.windows.few_slices import FEW, FewSlices
 from operators.windows.panes import Pane, Panes
+from operators.windows.slice_range import SliceRange
 from operators.windows.slides import Slides
 from operators.windows.sparse_results import CompleteWindows, SparseResults, pays
 
@@ -145,10 +147,15 @@ class MergedResults(Results):
         self._new_records = new_records
         self._overflow = overflow
         self._make = panes, keys, new_records, overflow
-        self._slides = Slides(*self._make)
+        self._range = self._new_range()
         self._late: _LateRows | None = None
         self._kept: list[tuple[Mask, list[pa.Array]]] = []  # by changed window: which keys are shown, their results
         self.kernels = (*index_kernels(keys), "operators.kernels.merging")
+
+    def _new_range(self, only: list[pa.Array] | None = None) -> SliceRange:
+        """Return merged records for windows one after the other; ``only`` as in ``SliceRange``."""
+        first, stop = self._window.covered(self._window.containing(0)[1])
+        return (FewSlices if stop - first <= FEW else Slides)(*self._make, only)
 
     def fire(self, before: int | None, watermark: int) -> Iterator[Part]:
         return joined(self._fire(before, watermark))
@@ -163,21 +170,21 @@ class MergedResults(Results):
         windows = CompleteWindows(window, np.array(self._panes.present(first, stop - 1), np.int64), done, last)
         panes = list(self._panes.between(first, stop - 1))
         if len(windows) and pays(panes, windows):
-            self._slides.reset()
+            self._range.reset()
             yield from self._merged_at_once(panes, windows, first, stop)
         else:
             for number in windows:
-                slots = self._slides.move(*window.covered(number))
-                yield from self._parts(self._slides, slots, number)
+                slots = self._range.move(*window.covered(number))
+                yield from self._parts(self._range, slots, number)
         for pane in panes:
             pane.forget_touched()
         if not self._panes.holds_after(self._numbering.over(watermark)):
-            self._slides.reset()
+            self._range.reset()
 
     def changed(self, pane: Pane, slots: Slots, numbers: Numbers) -> None:
-        stop = self._slides.stop
+        stop = self._range.stop
         if stop is not None and pane.first < stop and len(before := slots[numbers < stop]):
-            self._slides.note_changed(pane.keys(np.unique(before))[0])
+            self._range.note_changed(pane.keys(np.unique(before))[0])
 
     def again(self, panes: Sequence[Pane], closed: int, watermark: int) -> Iterator[Part]:
         return joined(self._again(panes, closed, watermark))
@@ -192,8 +199,8 @@ class MergedResults(Results):
             keys.append(touched.slots(columns).copy())
             numbers.append(of)
         late = _LateRows(touched, np.concatenate(keys), np.concatenate(numbers))
-        for slides, changed, _, each in self._changed(late, closed, watermark):
-            yield from self._parts(slides, changed, each)
+        for merged, changed, _, each in self._changed(late, closed, watermark):
+            yield from self._parts(merged, changed, each)
 
     def keep(self, keys: Sequence[pa.Array], numbers: Numbers, closed: int, watermark: int) -> None:
         shown = numbers <= self._numbering.begun(watermark)
@@ -201,7 +208,7 @@ class MergedResults(Results):
         slots = touched.slots([column.filter(own) for column in keys]).copy()
         self._late = _LateRows(touched, slots, numbers[shown])
         changed = self._changed(self._late, closed, watermark)
-        self._kept = [(gone, slides.read(slots[gone])) for slides, slots, gone, _ in changed]
+        self._kept = [(gone, merged.read(slots[gone])) for merged, slots, gone, _ in changed]
 
     def changes(self, panes: Sequence[Pane], closed: int, watermark: int) -> Iterator[Part]:
         return joined(self._changes(panes, closed, watermark))
@@ -212,26 +219,26 @@ class MergedResults(Results):
         late, kept, self._late, self._kept = self._late, self._kept, None, []
         assert late is not None, "keep comes before changes"
         changed = self._changed(late, closed, watermark)
-        for (slides, slots, _, each), (gone, old) in zip(changed, kept, strict=True):
+        for (merged, slots, _, each), (gone, old) in zip(changed, kept, strict=True):
             for at in range(0, len(slots), CHUNK // 2):
                 chosen, shown = slots[at : at + CHUNK // 2], gone[at : at + CHUNK // 2]
                 before = int(gone[:at].sum())
                 own = [column.slice(before, int(shown.sum())) for column in old]
-                counts, values, weights = signed_rows(own, shown, slides.read(chosen), _all(chosen))
-                yield Part(*self._labels(slides, np.repeat(chosen, counts), each), values, weights)
+                counts, values, weights = signed_rows(own, shown, merged.read(chosen), _all(chosen))
+                yield Part(*self._labels(merged, np.repeat(chosen, counts), each), values, weights)
 
-    def _changed(self, late: _LateRows, closed: int, watermark: int) -> Iterator[tuple[Slides, Slots, Mask, int]]:
+    def _changed(self, late: _LateRows, closed: int, watermark: int) -> Iterator[tuple[SliceRange, Slots, Mask, int]]:
         """Yield each complete window that takes some of the rows, with their keys in it: see ``again``.
 
         Returns: merged records over the window, the slots there of its keys, whether each has rows, and the window.
         """
         window, number = self._window, late.numbers
-        slides = Slides(*self._make, late.index.keys(range(len(late.index))))
+        merged = self._new_range(late.index.keys(range(len(late.index))))
         over, last = window.last_complete(closed), window.last_complete(watermark)
         for each in CompleteWindows(window, np.unique(number), over, last):
             first, stop = window.covered(each)
             changed = np.unique(late.keys[(first <= number) & (number < stop)])
-            yield slides, changed, np.isin(changed, slides.move(first, stop)), each
+            yield merged, changed, np.isin(changed, merged.move(first, stop)), each
 
     def _first_slice(self, stop: int) -> int:
         """Return the first slice that has a pane, or ``stop``."""
@@ -250,15 +257,15 @@ class MergedResults(Results):
                     [column.slice(at, CHUNK) for column in values],
                 )
 
-    def _parts(self, slides: Slides, slots: Slots, number: int) -> Iterator[Part]:
+    def _parts(self, merged: SliceRange, slots: Slots, number: int) -> Iterator[Part]:
         for at in range(0, len(slots), CHUNK):
             chosen = slots[at : at + CHUNK]
-            yield Part(*self._labels(slides, chosen, number), slides.read(chosen))
+            yield Part(*self._labels(merged, chosen, number), merged.read(chosen))
 
-    def _labels(self, slides: Slides, slots: Slots, number: int) -> tuple[list[pa.Array], Numbers, Numbers]:
+    def _labels(self, merged: SliceRange, slots: Slots, number: int) -> tuple[list[pa.Array], Numbers, Numbers]:
         """Return the keys of ``slots``, and the edges of the window ``number`` for each."""
         start, end = self._window.start(number), self._window.end(number)
-        return slides.keys(slots), np.full(len(slots), start, np.int64), np.full(len(slots), end, np.int64)
+        return merged.keys(slots), np.full(len(slots), start, np.int64), np.full(len(slots), end, np.int64)
 
 
 @dataclass(frozen=True, slots=True)

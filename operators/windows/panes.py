@@ -84,10 +84,10 @@ class Pane:
             return np.array([self.first] if len(self) else [], np.int64)
         return np.unique(self._sorted()[0])
 
-    def of(self, number: int) -> Slots:
+    def of(self, number: int) -> Slots | range:
         """Return the slots of one window."""
         if self.single:
-            return np.arange(len(self) if number == self.first else 0, dtype=np.int32)
+            return range(len(self) if number == self.first else 0)
         numbers, slots = self._sorted()
         start, stop = np.searchsorted(numbers, [number, number + 1]).tolist()
         return slots[start:stop].astype(np.int32)

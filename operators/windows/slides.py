@@ -9,20 +9,16 @@ of the range become the new front, merged from the last to the first. So each sl
 of times in all (Tangwongsan, Hirzel, Schneider, Wu 2015, "General incremental sliding-window aggregation"; the two
 stacks are an old trick for queues with a minimum).
 
-Slices are merged in the order of time, whatever the order in which their rows came.
-
 A slice that changes after it was merged makes the records of its changed keys wrong. Their front is then made anew,
 from all slices of the range (``note_changed``).
 
 Invariant: for every key that is not noted as changed, merging ``front[heads[key]]`` (if any) and ``back[key]`` (if any)
 gives the merge of its records in the slices ``_start`` to ``_stop`` - 1.
-
-Nothing here is stored: after a restore the first range is made of the panes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -30,56 +26,33 @@ import pyarrow as pa
 
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex
-from operators.aggregation.records import Records, SumOverflow
-from operators.windows.panes import Pane, Panes
+from operators.aggregation.records import Records
+from operators.windows.panes import Pane
+from operators.windows.slice_range import SliceRange
 
 __all__ = ["Slides"]
 
 _NONE = -1
 
 
-class Slides:
-    """The merged records of the keys of ``panes`` in a range of slices.
-
-    Args:
-        keys: the key columns of the state.
-        new_records: makes empty records, which can be merged.
-        overflow: makes the error for a sum that overflows, from it and its key.
-        only: the keys to merge, each once; None: all.
-    """
-
-    def __init__(
-        self,
-        panes: Panes,
-        keys: pa.Schema,
-        new_records: Callable[[], Records],
-        overflow: Callable[[SumOverflow, list[pa.Array]], OverflowError],
-        only: list[pa.Array] | None = None,
-    ) -> None:
-        self._panes = panes
-        self._key_schema = keys
-        self._new_records = new_records
-        self._overflow = overflow
-        self._only = only
-        self._scratch = new_records()
-        self.reset()
+class Slides(SliceRange):
+    """The merged records of the keys of panes in a range of slices; see ``SliceRange``."""
 
     @property
     def stop(self) -> int | None:
-        """The slice after the range; None: there is no range yet."""
         return self._stop
 
     def reset(self) -> None:
-        """Forget everything: the next range is made of the panes."""
         self._start: int = 0
         self._middle: int = 0
         self._stop: int | None = None
         self._changed: list[list[pa.Array]] = []
+        self._scratch = self._new_records()
         self._begin()
 
     def _begin(self) -> None:
         """Begin with an empty front and back."""
-        self._index = KeyIndex(self._key_schema)
+        self._begin_index()
         self._front, self._back = self._new_records(), self._new_records()
         self._entries = 0
         self._entry_keys = np.empty(0, np.int32)  # the key of each entry of the front
@@ -87,15 +60,12 @@ class Slides:
         self._heads = np.empty(0, np.int32)  # the entry of each key's first slice in front
         self._in_back = np.empty(0, np.bool_)
         self._of_slice: dict[int, list[range]] = {}  # the entries of each slice
-        if self._only is not None:
-            self._enter(self._only)
+        self._make_room()
 
     def note_changed(self, keys: list[pa.Array]) -> None:
-        """Take note that the records of ``keys`` changed in slices before ``stop``."""
         self._changed.append(keys)
 
     def move(self, first: int, stop: int) -> Slots:
-        """Move the range to the slices ``first`` .. ``stop`` - 1, neither of which goes back; return its keys."""
         assert self._stop is None or (self._start <= first and self._stop <= stop), (
             f"the range {self._start} to {self._stop} cannot move back to {first} to {stop}"
         )
@@ -109,12 +79,7 @@ class Slides:
             self._mend()
         return np.flatnonzero((self._heads >= 0) | self._in_back).astype(np.int32)
 
-    def keys(self, slots: Slots) -> list[pa.Array]:
-        """Return the key columns of ``slots``."""
-        return self._index.keys(slots)
-
     def read(self, slots: Slots) -> list[pa.Array]:
-        """Return the aggregates of ``slots`` over the range, a column each."""
         scratch, count = self._scratch, len(slots)
         positions, heads = np.arange(count, dtype=np.int32), self._heads[slots]
         for records, present, places in (
@@ -148,7 +113,7 @@ class Slides:
         self._merge(self._back, keys, len(self._index), pane.records, slots, keys)
         self._in_back[keys] = True
 
-    def _slice(self, number: int) -> tuple[Pane, Slots, Slots]:
+    def _slice(self, number: int) -> tuple[Pane, Slots | range, Slots]:
         """Return the pane of a slice, the slots of its keys there, and their slots here."""
         pane = self._panes.holding(number)
         assert pane is not None, f"slice {number} has no pane"
@@ -167,7 +132,7 @@ class Slides:
                 leading = self._heads[keys] == np.arange(entries.start, entries.stop)
                 self._heads[keys[leading]] = self._next[entries.start : entries.stop][leading]
 
-    def _prepend(self, number: int, keys: Slots, records: Records, slots: Slots) -> None:
+    def _prepend(self, number: int, keys: Slots, records: Records, slots: Slots | range) -> None:
         """Put slice ``number`` before the front of ``keys``, each once; its records are at ``slots``."""
         start, stop = self._entries, self._entries + len(keys)
         entries, heads = np.arange(start, stop, dtype=np.int32), self._heads[keys]
@@ -213,21 +178,16 @@ class Slides:
     def _enter(self, columns: Sequence[pa.Array]) -> Slots:
         """Return the slot of each key, which gets one if it is new."""
         keys = self._index.slots(columns).copy()
+        self._make_room()
+        return keys
+
+    def _make_room(self) -> None:
+        """Make room for all keys of the index."""
         known = len(self._index)
         if known > len(self._heads):
             more = known - len(self._heads)
             self._heads = np.concatenate([self._heads, np.full(more, _NONE, np.int32)])
             self._in_back = np.concatenate([self._in_back, np.zeros(more, np.bool_)])
-        return keys
-
-    def _merge(self, into: Records, places: Slots, known: int, records: Records, slots: Slots, keys: Slots) -> None:
-        """Merge the records of ``slots`` into those of ``places``, all below ``known``, which are of ``keys``."""
-        if not len(slots):
-            return
-        try:
-            into.merge(records.partials(slots), places, known)
-        except SumOverflow as error:
-            raise self._overflow(error, self._index.keys(keys[error.row : error.row + 1])) from error
 
 
 def _longer(array: npt.NDArray[np.int32], length: int) -> npt.NDArray[np.int32]:
