@@ -92,7 +92,10 @@ def edges(starts: npt.NDArray[np.int64], dtype: pa.DataType) -> pa.Array:
 
     Raises: OverflowError if its 64 bits cannot hold them.
     """
+    kind = pa.timestamp("us", dtype.tz)
     try:
-        return to_array(starts, pa.timestamp("us", dtype.tz)).cast(dtype)
+        if len(starts) > 1 and (starts == starts[0]).all():
+            return pa.repeat(pa.scalar(int(starts[0]), kind).cast(dtype), len(starts))
+        return to_array(starts, kind).cast(dtype)
     except pa.ArrowInvalid as error:
         raise OverflowError(f"the edge of a window does not fit into {dtype}: {error}") from error

@@ -9,7 +9,7 @@ from numba import types
 from dataflow.kernel_cache.decorator import kernel
 from dataflow.state.kernels.words import RI32, RI64, WI32, WI64
 
-__all__ = ["count_places", "find_places", "number_slices", "number_windows"]
+__all__ = ["count_numbers", "count_places", "find_places", "number_slices", "number_windows", "scatter_numbers"]
 
 
 @kernel(types.int64(types.int64, types.int64, types.int64))
@@ -86,3 +86,19 @@ def count_places(places: Any, touched: Any, counts: Any, out: Any) -> None:
         place = types.uint64(touched[i])
         out[i] = counts[place]
         counts[place] = 0
+
+
+@kernel(types.void(RI64, types.int64, WI64))
+def count_numbers(numbers: Any, low: Any, counts: Any) -> None:
+    """Add up how often each number from ``low`` on is in ``numbers``."""
+    for i in range(numbers.size):
+        counts[types.uint64(numbers[i] - low)] += 1
+
+
+@kernel(types.void(RI64, types.int64, RI32, WI64, WI32))
+def scatter_numbers(numbers: Any, low: Any, targets: Any, places: Any, order: Any) -> None:
+    """Write each row's index to the next place of ``targets[number - low]``, so rows of a target keep their order."""
+    for i in range(numbers.size):
+        target = types.uint64(targets[types.uint64(numbers[i] - low)])
+        order[places[target]] = i
+        places[target] += 1

@@ -54,9 +54,8 @@ class FewSlices(SliceRange):
         known = len(self._index)
         for pane, slots, keys in parts:
             self._merge(self._merged, keys, known, pane.records, slots, keys)
-        present = np.zeros(known, np.bool_)
-        present[self._merged.touched] = True
-        self._present, self._stop = np.flatnonzero(present).astype(np.int32), stop
+        self._merged.sort_touched()
+        self._present, self._stop = self._merged.touched.copy(), stop
         return self._present
 
     def read(self, slots: Slots) -> list[pa.Array]:

@@ -252,17 +252,29 @@ class Panes:
         if pane is not None and high < pane.stop:
             yield pane, rows, numbers
             return
-        if high - low <= len(numbers):
-            places = numbers - low
-            panes = self._all_of(np.flatnonzero(np.bincount(places)) + low)
-            targets = _places(panes, np.arange(low, high + 1))[places]
-        else:
-            panes = self._all_of(np.unique(numbers))
-            targets = _places(panes, numbers)
-        order, offsets = order_by_target(targets, len(panes))
+        order, panes, stops = self._ordered(numbers, low, high)
         rows, numbers = gather_rows(rows, order), numbers[order]
-        for pane, start, stop in zip(panes, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        start = 0
+        for pane, stop in zip(panes, stops.tolist(), strict=True):
             yield pane, rows.slice(start, stop - start), numbers[start:stop]
+            start = stop
+
+    def _ordered(self, numbers: Numbers, low: int, high: int) -> tuple[Slots, list[Pane], Numbers]:
+        """Return the places of ``numbers`` by pane, in their order, the panes, and where the places of each end."""
+        from operators.kernels.windows import count_numbers, scatter_numbers
+
+        if high - low > len(numbers):
+            panes = self._all_of(np.unique(numbers))
+            order, offsets = order_by_target(_places(panes, numbers), len(panes))
+            return order, panes, offsets[1:]
+        counts = np.zeros(high - low + 1, np.int64)
+        count_numbers(numbers, low, counts)
+        panes = self._all_of(np.flatnonzero(counts) + low)
+        targets = _places(panes, np.arange(low, high + 1))
+        stops = np.cumsum(np.bincount(np.maximum(targets, 0), counts, len(panes)).astype(np.int64))
+        order = np.empty(len(numbers), np.int32)
+        scatter_numbers(numbers, low, targets, np.append(0, stops[:-1]), order)
+        return order, panes, stops
 
     def _all_of(self, present: Numbers) -> list[Pane]:
         """Return the panes of the windows ``present``, which are in ascending order; create missing panes."""
