@@ -53,7 +53,14 @@ def jobs(found: Mapping[str, Any]) -> str:
 def windows(found: Mapping[str, Any]) -> str:
     """Return the table of windows, sessions and signed changes beside DuckDB, without expert settings."""
     head = (
-        *("job", "M bids/s, ours", "M bids per CPU-second, ours", "beside", "its wall time / ours", "its CPU time / ours"),
+        *(
+            "job",
+            "M bids/s, ours",
+            "M bids per CPU-second, ours",
+            "beside",
+            "its wall time / ours",
+            "its CPU time / ours",
+        ),
         "peak memory (MiB), ours / the other",
     )
     rows = []

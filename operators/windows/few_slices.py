@@ -80,10 +80,8 @@ class FewSlices(SliceRange):
         return slots[keys], keys
 
     def _entered(self, pane: Pane, slots: Slots | range, known: tuple[Slots | range, Slots] | None) -> Slots:
-        """Return the slots here of the keys of ``slots``. A pane of one slice has the ``known`` ones first."""
+        """Return the slots here of the keys of ``slots``, the first of which are ``known``: slots are only added."""
         before = np.empty(0, np.int32) if known is None else known[1]
         if len(before) == len(slots):
             return before
-        if not pane.single:
-            before = before[:0]
         return np.concatenate([before, self._index.slots(pane.keys(slots[len(before) :])[0])])

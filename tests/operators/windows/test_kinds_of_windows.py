@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dataflow.contracts.window_kinds import Cumulate, Hopping, Tumbling
 from dataflow.contracts.windows import Sliced, Window
 from dataflow.state.hashing import key_group_range
-from operators.windows import sparse_results
+from operators.windows import emission, few_slices, sparse_results
 from tests.operators.operating import rows_of, stored
 from tests.operators.windows.windowed import END, MERGED, UNMERGED, Model, Windowed, windows_of
 from tests.seeds import each_once, part_of_the_examples
@@ -44,11 +44,13 @@ STEPS = st.lists(
 )
 
 
-@pytest.fixture(params=["at once", "one by one"])
+@pytest.fixture(params=["at once", "one by one", "in two stacks"])
 def merging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows with few keys are merged together, or each by itself, as those with many keys are."""
-    if request.param == "one by one":
+    """Windows with few keys are merged together, or each by itself, as those with many keys are, of any slices."""
+    if request.param != "at once":
         monkeypatch.setattr(sparse_results, "_MOST", 0)
+    if request.param == "in two stacks":
+        monkeypatch.setattr(emission, "FEW", 0)
 
 
 @pytest.mark.usefixtures("merging")
@@ -119,6 +121,19 @@ def test_a_late_row_changes_the_windows_that_come_after_it() -> None:
     w.advance(30)
     w.feed(("b", 7, 11), ("c", 3, 24))
     assert [(row[0], row[3], row[4]) for row in sorted(w.advance(40))] == [("a", 1, 2), ("b", 2, 8), ("c", 1, 3)]
+
+
+def test_keys_without_rows_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each window has new keys, so those of all windows before would be most of the keys."""
+    monkeypatch.setattr(sparse_results, "_MOST", 0)
+    monkeypatch.setattr(few_slices, "_SPARE", 8)
+    w, model, known = Windowed(Hopping(10, 5)), Model(Hopping(10, 5), 0), []
+    for step in range(60):
+        rows = [(f"{step} {n}", n, 5 * step) for n in range(6)]
+        assert sorted(w.feed(*rows)) == sorted(model.feed(*rows))
+        assert sorted(w.advance(5 * step)) == sorted(model.advance(5 * step))
+        known.append(len(w.operator._results._range._index))  # type: ignore[attr-defined]
+    assert max(known[30:]) <= 2 * 12 + 8 + 12
 
 
 def test_a_gap_of_years_costs_nothing() -> None:
