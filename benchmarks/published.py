@@ -133,6 +133,7 @@ TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "windows": windows,
     "latency": latency,
     "growth": growth,
+    "growth-windows": growth,
     "checkpoints": checkpoints,
     "deltas": deltas,
 }

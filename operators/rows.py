@@ -10,6 +10,7 @@ map 'double': column 'x' should be int64 but the row has 'two' (str)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, time, timedelta
 from decimal import Decimal
@@ -22,7 +23,7 @@ from dataflow.arrow_values import to_array
 from dataflow.contracts.declared_schema import misplaced_nulls
 from dataflow.errors import SchemaMismatch, did_you_mean
 
-__all__ = ["RowBatches"]
+__all__ = ["RowBatches", "cuts"]
 
 Row = Mapping[str, Any]
 _SHOWN = 80
@@ -32,7 +33,7 @@ class RowBatches:
     """Makes batches of ``schema``. ``where`` names the producer of the rows in messages.
 
     Values are converted if nothing is lost: an int to a float column, 2.0 to an integer, an aware datetime to a
-    timestamp of any zone. Inside lists and structs pyarrow's own conversion applies, which truncates fractions.
+    timestamp of any zone.
     """
 
     def __init__(self, schema: pa.Schema, where: str) -> None:
@@ -76,7 +77,7 @@ class RowBatches:
             column = to_array(values, field.type)
         except Exception:  # pyarrow raises a dozen kinds; _misfits finds the value, one by one
             return None
-        if _cuts(field.type, values):
+        if cuts(field.type, values):
             return None
         return None if any(misplaced_nulls(column, field)) else column
 
@@ -98,16 +99,37 @@ _EXACT: Final = {int, bool, str, bytes, type(None)}
 _STEPS: Final = {"s": 1_000_000, "ms": 1_000}
 
 
-def _cuts(type_: pa.DataType, values: Sequence[object]) -> bool:
-    """Return whether pyarrow would truncate silently: 1.5 as an integer, a datetime as a date."""
+def cuts(type_: pa.DataType, values: Sequence[object]) -> bool:
+    """Return whether ``pa.array(values, type_)`` would truncate silently: 1.5 as an integer, a datetime as a date.
+
+    >>> cuts(pa.int64(), [1, 2.0, None]), cuts(pa.list_(pa.int64()), [[1], [2, 2.5]])
+    (False, True)
+    """
+    if pa.types.is_nested(type_):
+        present = [value for value in values if value is not None]
+        return any([cuts(field.type, parts) for field, parts in _parts(type_, present)])
     whole = pa.types.is_integer(type_) or pa.types.is_temporal(type_)
     return whole and not _EXACT.issuperset(map(type, values)) and any([_is_cut(type_, value) for value in values])
+
+
+def _parts(type_: pa.DataType, values: Sequence[Any]) -> list[tuple[pa.Field, list[Any]]]:
+    """Return the fields of a nested type, each with its parts of ``values``, which convert to the type."""
+    if pa.types.is_struct(type_):
+        fields = [type_.field(i) for i in range(type_.num_fields)]
+        rows = [dict(value) for value in values]
+        return [(field, [row.get(field.name) for row in rows]) for field in fields]
+    if pa.types.is_map(type_):
+        pairs = [pair for value in values for pair in (value.items() if isinstance(value, Mapping) else value)]
+        return [(type_.key_field, [key for key, _ in pairs]), (type_.item_field, [item for _, item in pairs])]
+    if hasattr(type_, "value_field"):
+        return [(type_.value_field, [part for value in values for part in value])]
+    return []
 
 
 def _is_cut(type_: pa.DataType, value: object) -> bool:
     match value:
         case float() | Decimal() | np.floating():
-            return value != int(value)
+            return not math.isfinite(value) or value != int(value)
         case datetime() if pa.types.is_date(type_):
             return value.time() != time()
         case datetime() if pa.types.is_timestamp(type_):

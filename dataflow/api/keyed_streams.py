@@ -13,9 +13,10 @@ from dataflow.api.streams import Stream
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.panes import Panes, Trigger
 from dataflow.contracts.row_errors import LATE
+from dataflow.contracts.sliding import Sliding
 from dataflow.contracts.untimed import CountWindow, GlobalWindow, Untimed
 from dataflow.contracts.updates import CHANGE
-from dataflow.contracts.window_kinds import SameWindow, Session
+from dataflow.contracts.window_kinds import Cumulate, Hopping, SameWindow, Session, Tumbling
 from dataflow.contracts.windows import Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation, Latest, col
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 
 __all__ = ["KeyedStream", "WindowedStream"]
+
+_OWN_KINDS = (Tumbling, Hopping, Cumulate, SameWindow, Session, Sliding, GlobalWindow, CountWindow)
+"""The kinds of windows of the library."""
 
 
 class KeyedStream(Stream):
@@ -113,6 +117,7 @@ class KeyedStream(Stream):
                 "window: the stream has no event time; declare its column close to the source and before "
                 'key_by, as in .with_watermark("ts", delay="2s"), and keep that column'
             )
+        _check_class(window)
         if window.merges and not isinstance(window, Session):
             raise GraphError(
                 f"window: {window} merges windows, and the only kind whose windows .agg(...) merges is op.session(gap)"
@@ -421,3 +426,13 @@ def _ttl(ttl: Duration | None, ttl_from: str) -> Ttl | None:
     if length == 0:
         raise ConfigurationError("agg(ttl=) must be above zero; leave it out to keep every key")
     return Ttl(length, access=ttl_from == "access")
+
+
+def _check_class(window: object) -> None:
+    """Raise GraphError if ``window`` is of a subclass of a kind of the library, whose methods would not be called."""
+    for kind in _OWN_KINDS:
+        if isinstance(window, kind) and type(window) is not kind:
+            raise GraphError(
+                f"window: {type(window).__name__} is a subclass of {kind.__name__}, whose operator calls no methods of "
+                "subclasses; write a kind of your own as a subclass of flow.Window"
+            )

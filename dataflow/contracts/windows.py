@@ -31,9 +31,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from dataflow.errors import GraphError
+from dataflow.errors import ContractViolation, GraphError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     Microseconds = npt.NDArray[np.int64]
 
-__all__ = ["Assigned", "EventTime", "Sliced", "Slices", "Window"]
+__all__ = ["Assigned", "EventTime", "Sliced", "Slices", "Window", "greatest_complete"]
 
 N = TypeVar("N", int, "Microseconds")
 """One number, or an array of numbers."""
@@ -167,6 +168,24 @@ class Window(ABC):
         missing = [column for column in self.columns if column not in schema.names]
         if missing:
             raise GraphError(f"window: {self} needs the columns {missing}, and the rows have {schema.names}")
+
+
+def greatest_complete(window: Window, watermark: int) -> int:
+    """Return ``window.complete(watermark)``.
+
+    Raises: ContractViolation if it is no integer, or above the watermark, so that rows could be lost.
+
+    >>> import operators as op
+    >>> greatest_complete(op.session("5s"), 10)
+    9
+    """
+    complete = window.complete(watermark)
+    if not isinstance(complete, Integral) or complete > watermark:
+        raise ContractViolation(
+            f"{window}: complete({watermark}) returned {complete!r}; it must return the greatest end of a window that "
+            "the watermark completes: an integer, not above the watermark, because rows after it may still come"
+        )
+    return int(complete)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dataflow.contracts.sliding import Sliding
 from dataflow.contracts.untimed import WINDOW_INDEX, CountWindow, GlobalWindow, Untimed
 from dataflow.contracts.updates import CHANGE
 from dataflow.contracts.window_kinds import SameWindow, Session
-from dataflow.contracts.windows import EventTime, Window
+from dataflow.contracts.windows import EventTime, Window, greatest_complete
 from dataflow.errors import GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation
 from dataflow.planning.checks import check_distinct, choose_session_emit, choose_sliding_emit, edge_type
@@ -96,9 +96,15 @@ def plan_windows(window: Window | Untimed, windowed: Windowed) -> WindowPlan:
     change = [pa.field(CHANGE, pa.int8())] if emit is Emit.CHANGES else []
     schema = pa.schema([*windowed.keys, *labels, *windowed.results, *change])
     check_distinct(schema.names, "agg", "rename the column that is not of the window, before or with .alias(...)")
-    inclusive = isinstance(window, SameWindow) and window.inclusive
-    time = EventTime("window_end", exclusive=not inclusive) if isinstance(window, Window) else None
+    time = EventTime("window_end", exclusive=_is_exclusive(window)) if isinstance(window, Window) else None
     return WindowPlan(_spec(window, windowed, emit, because), schema, time)
+
+
+def _is_exclusive(window: Window) -> bool:
+    """Return whether ends of windows are exclusive: a watermark at the end of a window completes it."""
+    if isinstance(window, SameWindow):
+        return not window.inclusive
+    return greatest_complete(window, 0) == 0
 
 
 def _labels(window: Window | Untimed, windowed: Windowed, emit: Emit) -> list[pa.Field]:

@@ -11,6 +11,7 @@ from dataflow.arrow_values import to_array
 from dataflow.errors import ConfigurationError
 from dataflow.expressions import AggregateKind, Aggregation, Expr, col
 from dataflow.expressions.custom import PythonAggregate
+from operators.rows import cuts
 
 __all__ = ["aggregate_python"]
 
@@ -83,6 +84,8 @@ def aggregate_python(
         raise ConfigurationError(f"aggregate_python without finish= returns its state, {state}, not returns={returns}")
     try:
         to_array([zero], state)
+        if cuts(state, [zero]):
+            raise pa.ArrowInvalid("a fraction would be cut off")
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
         raise ConfigurationError(f"aggregate_python(zero={zero!r}) is no state={state}: {error}") from error
     first, *more = [col(column) if isinstance(column, str) else column for column in columns]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from dataflow.contracts.render_rows import render_rows
+from operators.aggregation.partials import ALL
 from operators.aggregation.records import SumOverflow
 
 __all__ = ["overflow_of"]
@@ -15,6 +16,7 @@ __all__ = ["overflow_of"]
 def overflow_of(name: str, error: SumOverflow, key: Sequence[pa.Array], schema: pa.Schema) -> OverflowError:
     """Return the error for the user, with the operator's ``name`` and the sum's key (one row)."""
     (named,) = render_rows(pa.Table.from_arrays(list(key), schema=schema))
+    over = "over all rows" if schema.names == [ALL] else f"of key {named}"
     return OverflowError(
-        f"{name}: the sum {error.column!r} of key {named} does not fit into {error.room}: cast its argument to float64"
+        f"{name}: the sum {error.column!r} {over} does not fit into {error.room}: cast its argument to float64"
     )

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataflow.contracts.windows import EventTime, Sliced, Window
+from dataflow.contracts.windows import Assigned, EventTime, Sliced, Window, greatest_complete
 from dataflow.errors import CheckpointDamaged, ContractViolation
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from operators.aggregation.window_times import Numbers, row_times, slice_numbers
@@ -123,13 +124,23 @@ class ByWindow(Numbering):
 
     def of(self, batch: pa.RecordBatch) -> Numbered | None:
         times = row_times(batch.column(self.time.column), self.time.back)
+        count = len(times)
         assigned = self.window.assign(times, batch)
-        starts, ends = (np.ascontiguousarray(edge, np.int64) for edge in (assigned.starts, assigned.ends))
-        rows = None if assigned.rows is None else np.ascontiguousarray(assigned.rows, np.int64)
-        if len(starts) != len(ends) or len(ends) != len(times if rows is None else rows):
+        if not isinstance(assigned, Assigned):
+            raise ContractViolation(
+                f"{self.window}: assign() must return flow.Assigned(starts, ends), got {type(assigned).__name__}"
+            )
+        starts, ends = self._integers(assigned.starts, "starts"), self._integers(assigned.ends, "ends")
+        rows = None if assigned.rows is None else self._integers(assigned.rows, "rows")
+        if rows is not None and len(rows) and (rows[0] < 0 or rows[-1] >= count or (np.diff(rows) < 0).any()):
+            raise ContractViolation(
+                f"{self.window}: assign() returned rows from {rows.min()} to {rows.max()} for {count} rows; they must "
+                f"be numbers of rows, from 0 to {count - 1}, in ascending order"
+            )
+        if len(starts) != len(ends) or len(ends) != (count if rows is None else len(rows)):
             raise ContractViolation(
                 f"{self.window}: assign() returned {len(starts)} starts and {len(ends)} ends for "
-                f"{len(times if rows is None else rows)} rows; each window needs a start, an end and a row"
+                f"{count if rows is None else len(rows)} rows; each window needs a start, an end and a row"
             )
         if not len(ends):
             return None
@@ -145,8 +156,20 @@ class ByWindow(Numbering):
             )
         return Numbered(ends, int(ends.min()), int(ends.max()), starts, rows)
 
+    def _integers(self, values: Any, what: str) -> Numbers:
+        """Return what ``assign`` returned as int64."""
+        array = np.asarray(values)
+        if array.dtype.kind not in "iu" and len(array):
+            raise ContractViolation(
+                f"{self.window}: assign() returned {what} of type {array.dtype}; they must be integers, and times are "
+                "microseconds since 1970"
+            )
+        return np.ascontiguousarray(array, np.int64)
+
     def over(self, watermark: int) -> int:
-        return self.window.complete(watermark)
+        if watermark == MAX_WATERMARK:  # the input has ended
+            return watermark
+        return greatest_complete(self.window, watermark)
 
     def begun(self, watermark: int) -> int:
         return self.over(watermark)

@@ -98,4 +98,7 @@ def edges(starts: npt.NDArray[np.int64], dtype: pa.DataType) -> pa.Array:
             return pa.repeat(pa.scalar(int(starts[0]), kind).cast(dtype), len(starts))
         return to_array(starts, kind).cast(dtype)
     except pa.ArrowInvalid as error:
-        raise OverflowError(f"the edge of a window does not fit into {dtype}: {error}") from error
+        raise OverflowError(
+            f"the edge of a window does not fit into {dtype}, the type of the event time: {error}; cast the event time "
+            "to a coarser unit before with_watermark, such as pa.timestamp('us')"
+        ) from error

@@ -18,9 +18,12 @@ from dataflow.expressions.custom import PythonAggregate
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
 from dataflow.state.kept_arrays import KeptArrays
+from operators.rows import cuts
 from operators.steps.step import Rows, Step, StepPlace, Store
 
 __all__ = ["PythonStep"]
+
+_SHOWN = 80
 
 
 class PythonStep(Step):
@@ -106,10 +109,19 @@ class PythonStep(Step):
 
     def _converted(self, values: Sequence[Any], type_: pa.DataType, role: str) -> pa.Array:
         try:
-            return to_array(values, type_)
+            array = to_array(values, type_)
+            if cuts(type_, values):
+                raise pa.ArrowInvalid(f"a fraction of {_shortened(values, type_)} would be cut off")
+            return array
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
             declared = "returns" if role == "finish" else "state"
             raise ValueError(
                 f"{self.name}: {role} returned a value that is no {type_}: {error}; return another value, or declare "
                 f"{declared}= with its type"
             ) from error
+
+
+def _shortened(values: Sequence[Any], type_: pa.DataType) -> str:
+    """Return the text of the first value that does not fit."""
+    text = repr(next(value for value in values if cuts(type_, [value])))
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any
 
@@ -20,8 +20,8 @@ from dataflow.errors import ConfigurationError, GraphError
 TABLE = pa.table({"k": ["a"], "x": [1], "window_start": [1], "at": pa.array([1], pa.timestamp("us"))})
 
 
-def source(table: pa.Table = TABLE) -> flow.Stream:
-    return flow.Pipeline().source(op.from_arrow(table), name="rows")
+def source(table: pa.Table = TABLE, batch_rows: int = 1_000) -> flow.Stream:
+    return flow.Pipeline().source(op.from_arrow(table, batch_rows=batch_rows), name="rows")
 
 
 def timed(table: pa.Table = TABLE) -> flow.Stream:
@@ -138,6 +138,87 @@ def test_times_at_the_ends_of_64_bits_name_operator_and_column(time: int, window
 def test_a_kind_whose_windows_end_before_they_begin_is_blamed() -> None:
     with pytest.raises(TypeError, match=r"Backwards\(\): assign\(\) returned a window from 1 to 0"):
         timed().window(Backwards()).agg(n=op.count()).collect()
+
+
+MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "no Assigned": (lambda t: (t, t + 1), r"assign\(\) must return flow.Assigned\(starts, ends\), got tuple"),
+    "fractions": (lambda t: flow.Assigned(t, t + 0.5), r"ends of type float64; they must be integers"),
+    "rows of another batch": (lambda t: flow.Assigned(t, t + 1, np.arange(len(t)) + 7), r"rows from 7 to .*ascending"),
+    "negative rows": (lambda t: flow.Assigned(t, t + 1, np.arange(len(t)) - 1), r"rows from -1 to .*from 0 to"),
+    "rows in another order": (lambda t: flow.Assigned(t, t + 1, len(t) - 1 - np.arange(len(t))), r"in ascending order"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_wrong_answer_of_a_kind_of_a_user_is_named(mistake: str) -> None:
+    assigned, message = MISTAKES[mistake]
+
+    @dataclass(frozen=True)
+    class Mine(flow.Window):
+        """Windows of one microsecond."""
+
+        def assign(self, times: Any, batch: Any) -> flow.Assigned:
+            return assigned(times)  # type: ignore[no-any-return]
+
+    with pytest.raises(TypeError, match=rf"Mine\(\): .*{message}"):
+        timed(pa.table({"at": pa.array([1, 2, 3], pa.timestamp("us"))})).window(Mine()).agg(n=op.count()).collect()
+
+
+@pytest.mark.parametrize("returned", [1, -0.5, None])
+def test_a_kind_that_completes_windows_too_early_is_named(returned: Any) -> None:
+    @dataclass(frozen=True)
+    class Early(flow.Window):
+        """Windows whose rows may still come when they are complete."""
+
+        def assign(self, times: Any, batch: Any) -> flow.Assigned:
+            return flow.Assigned(times, times + 1)
+
+        def complete(self, watermark: int) -> int:
+            return None if returned is None else watermark + returned  # type: ignore[return-value]
+
+    with pytest.raises(TypeError, match=r"Early\(\): complete\(0\) returned .*not above the watermark"):
+        timed().window(Early()).agg(n=op.count())
+
+
+@dataclass(frozen=True)
+class Closed(flow.Window):
+    """Windows of ten microseconds, whose last one belongs to them: [0, 9], [10, 19]."""
+
+    overlaps = False
+
+    def assign(self, times: Any, batch: Any) -> flow.Assigned:
+        return flow.Assigned(times // 10 * 10, times // 10 * 10 + 9)
+
+    def complete(self, watermark: int) -> int:
+        return watermark - 1
+
+
+def test_results_of_windows_with_inclusive_ends_are_not_late_in_the_same_windows() -> None:
+    at = pa.array([1, 2, 9, 19, 29, 30], pa.timestamp("us"))
+    rows = source(pa.table({"at": at}), batch_rows=1).with_watermark("at")
+    counts = rows.window(Closed()).agg(n=op.count(), name="counts")
+    again = counts.window(op.same_window()).agg(n=col("n").max())
+    assert sorted(again.collect()["n"].to_pylist()) == [1, 1, 1, 3]
+
+
+def test_windows_come_out_at_the_end_even_if_their_kind_completes_none() -> None:
+    class Never(Closed):
+        """Windows that no watermark completes."""
+
+        def complete(self, watermark: int) -> int:
+            return -1
+
+    counts = timed(pa.table({"at": pa.array([1, 12], pa.timestamp("us"))})).window(Never()).agg(n=op.count())
+    assert counts.collect()["n"].to_pylist() == [1, 1]
+
+
+@pytest.mark.parametrize("kind", [op.tumbling("1s"), op.session("1s"), op.sliding("1s")])
+def test_a_subclass_of_a_kind_of_the_library_is_refused(kind: flow.Window) -> None:
+    """Its methods would not be called."""
+    changed = type("Mine", (type(kind),), {})
+    mine = changed(*[getattr(kind, field.name) for field in fields(kind)])  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match=rf"Mine is a subclass of {type(kind).__name__}.*subclass of flow.Window"):
+        timed().window(mine)
 
 
 def test_a_kind_of_a_user_may_leave_rows_out() -> None:

@@ -22,6 +22,7 @@ from dataflow.clock import Clock
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.kept_rows import Keep, KeepNone, RowKeeper
 from dataflow.contracts.sink import Guarantee, TakenBack, TwoPhaseSink
+from dataflow.contracts.updates import Signed
 from dataflow.errors import (
     CheckpointError,
     CheckpointSkippedWarning,
@@ -383,6 +384,7 @@ class _Builder:
                     encoded=encoded,
                     join=apart or self.settings.join(1),
                     fixed_width=has_fixed_width(node.output(link.tag)),
+                    is_signed=link.tag is None and isinstance(node.meaning, Signed),
                     byte_credit=max(1, self.settings.task_bytes // into[link.target, t]),
                 )
 

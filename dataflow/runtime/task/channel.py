@@ -21,6 +21,7 @@ from dataflow.contracts.source import Json
 from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Watermark
 from dataflow.runtime.task.byte_credit import RowBytes
 from dataflow.runtime.task.joined_rows import Apart, Join, Pile, may_join
+from dataflow.runtime.task.whole_changes import end_of_change
 
 __all__ = ["DEFAULT_CREDIT", "SIMULATED_CREDIT", "Channel"]
 
@@ -53,6 +54,7 @@ class Channel:
         "_credit",
         "_ended",
         "_fixed_width",
+        "_is_signed",
         "_lock",
         "_put",
         "_queue",
@@ -88,6 +90,7 @@ class Channel:
         encoded: Sequence[str] = (),
         join: Join | None = None,
         fixed_width: bool = False,
+        is_signed: bool = False,
         byte_credit: int | None = None,
     ) -> None:
         assert credit > 0, f"channel {name}: credit must be at least one batch, got {credit}"
@@ -119,6 +122,7 @@ class Channel:
         self.join = join or Apart()
         """Decides which batches are joined."""
         self._fixed_width = fixed_width
+        self._is_signed = is_signed
         self._queue: deque[Element] = deque()
         # Urgent elements, each with the number of elements put before it.
         self._urgent: deque[tuple[Element, int]] = deque()
@@ -209,13 +213,19 @@ class Channel:
         """Remove and return the head. Consumer only, and only if there is one.
 
         Of a batch of more than ``max_rows`` rows, that many are taken, as a slice; the rest stays at the head, where it
-        uses the credit of one batch.
+        uses the credit of one batch. Of signed changes more are taken if the cut would part a row that is taken back
+        from the one that replaces it.
         """
         with self._lock:
             assert self._queue, f"channel {self.name}: nothing to take"
             element = self._queue[0]
             if isinstance(element, Data) and max_rows is not None and len(element.rows) > max_rows:
-                element, freed = self._cut(element, max_rows)
+                head = _as_batch(element)
+                rows = end_of_change(head.rows, max_rows) if self._is_signed else max_rows
+            else:
+                head, rows = None, 0
+            if head is not None and rows < len(head.rows):
+                element, freed = self._cut(head, rows)
             else:
                 self._remove_head(element)
                 freed = isinstance(element, Data)
@@ -240,7 +250,7 @@ class Channel:
 
     def _cut(self, head: Data, rows: int) -> tuple[Data, bool]:
         """Return the first ``rows`` of the head, whose rest stays, and whether that gave credit back."""
-        batch: Any = _as_batch(head).rows
+        batch: Any = head.rows
         had_bytes, size = self._has_bytes, self._sizes[0] * rows // len(batch)
         self._queue[0] = Data(batch.slice(rows), head.epoch)
         self._queued_rows -= rows

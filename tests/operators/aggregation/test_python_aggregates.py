@@ -105,6 +105,10 @@ def test_memory_follows_the_states_that_are_held() -> None:
         ({"add": lambda state, x, s: None}, r"add\(state, ...\) returned None; it must return the new state"),
         ({"add": lambda state, x, s: "text"}, "add returned a value that is no struct"),
         ({"finish": lambda state: 5}, "finish returned a value that is no string"),
+        (
+            {"add": lambda state, x, s: {**state, "total": 0.5}},
+            "add returned a value .*fraction of .*0.5.* would be cut",
+        ),
     ],
 )
 def test_a_wrong_value_names_the_function(changes: dict[str, Any], message: str) -> None:

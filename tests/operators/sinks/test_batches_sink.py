@@ -145,3 +145,22 @@ def test_a_function_and_a_factory_are_one_too_many_and_none_is_one_too_few() -> 
 def test_a_factory_that_makes_nothing_callable_is_told_so() -> None:
     with pytest.raises(ConfigurationError, match=r"sink 'out': .* it returned a NoneType"):
         pipeline(op.write_batches(factory=lambda context: None)).run()  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_key_that_only_changes_is_never_gone(parallelism: int) -> None:
+    """Batches of changes are cut into steps of few rows at first, but not within a change."""
+    gone = Counter[int]()
+    totals: dict[int, int] = {}
+
+    def put(rows: pa.RecordBatch, old: pa.RecordBatch) -> None:
+        gone.update(old["k"].to_pylist())
+        totals.update(zip(rows["k"].to_pylist(), rows["n"].to_pylist(), strict=True))
+
+    table = pa.table({"k": [n % 300 for n in range(3_000)]})
+    with flow.Pipeline("changes") as p:
+        counts = p.source(op.from_arrow(table, batch_rows=400)).key_by("k").agg(n=op.count(), emit="changes")
+        counts.sink(op.upsert_batches(put, keys=["k"]), parallelism=1)
+    p.run(parallelism=parallelism)
+    assert totals == dict.fromkeys(range(300), 10)
+    assert not gone

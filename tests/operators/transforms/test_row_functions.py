@@ -129,6 +129,7 @@ def test_only_the_halves_that_fail_are_tried_again() -> None:
     [
         ({"x": "two"}, r"map 'f': column 'x' should be int64 but the row has 'two' \(str\)"),
         ({"x": 1.5}, r"column 'x' should be int64 but the row has 1.5 \(float\)"),
+        ({"x": float("nan")}, r"column 'x' should be int64 but the row has nan \(float\)"),
         ({"x": 2**70}, r"column 'x' should be int64 but the row has 1180591620717411303424 \(int\)"),
         ({"y": 1}, "column 'x' is missing; column 'y' is not in the declared schema"),
         ({"x": 1, "xx": 1}, r"'xx' is not in the declared schema \(did you mean 'x'\?\)"),

@@ -257,3 +257,12 @@ def test_both_parts_of_a_batch_that_is_cut_keep_its_epoch() -> None:
     channel = filled(Data(pa.record_batch({"x": [1, 2, 3]}), epoch=7))
     first, rest = channel.take(max_rows=2), channel.take()
     assert [element.epoch for element in (first, rest) if isinstance(element, Data)] == [7, 7]
+
+
+def test_a_change_is_not_cut_between_the_row_taken_back_and_the_new_one() -> None:
+    changes = pa.record_batch({"n": [1, 1, 2, 2, 3, 7], "change": pa.array([1, -1, 1, -1, 1, 1], pa.int8())})
+    channel = Channel(8, "a", is_signed=True)
+    channel.put(Data(changes))
+    taken = [channel.take(max_rows=limit) for limit in (2, 1)]
+    assert [element.rows["n"].to_pylist() for element in taken if isinstance(element, Data)] == [[1, 1, 2], [2, 3, 7]]
+    assert (channel.queued_rows, len(channel), channel.has_credit) == (0, 0, True)

@@ -1,0 +1,34 @@
+"""Where a batch of signed changes may be cut: an operator that emits a change puts both rows into one batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dataflow.arrow_values import to_numbers
+from dataflow.contracts.updates import CHANGE
+
+__all__ = ["end_of_change"]
+
+
+def end_of_change(batch: Any, rows: int) -> int:
+    """Return the first place, from ``rows`` on, at which a batch of signed changes may be cut.
+
+    The rows that a change takes back come before those that replace them. So a new change begins at a row that is taken
+    back after one that was added. Rows that were only added so far may be cut anywhere.
+
+    Args:
+        batch: a RecordBatch with the column ``change``, of more than ``rows`` rows.
+        rows: at least 1.
+
+    >>> import pyarrow as pa
+    >>> batch = pa.record_batch({"n": [1, 1, 2, 5, 6], "change": pa.array([1, -1, 1, -1, 1], pa.int8())})
+    >>> [end_of_change(batch, rows) for rows in (1, 2, 3, 4)]
+    [1, 3, 3, 5]
+    """
+    added = to_numbers(batch.column(CHANGE)) > 0
+    if added[:rows].all():
+        return rows
+    begins = np.flatnonzero(added[rows - 1 : -1] & ~added[rows:])
+    return rows + int(begins[0]) if len(begins) else len(added)
