@@ -121,9 +121,10 @@ def upsert_batches(
     - ``rows`` is a ``pa.RecordBatch`` with the new row of each key, without the column ``change``.
     - ``gone`` has the key columns of the keys that have no row any more.
 
-    After a restore it is first called with the rows of all keys. The guarantee is "at least once": a key that was added
-    after the restored checkpoint, and in the restarted run is added and taken back within one batch, is not reported,
-    so the row of the run that failed stays.
+    After a restore it is first called with the rows of all keys. The guarantee is "at least once": the run that failed
+    may have shown a key for a while which the restarted run does not show, because changes arrive in other batches or
+    in another order. Such a key is not reported as gone, so its row stays. To be safe, let the first call after a
+    restore replace all rows.
 
     Args:
         function: as in ``write_batches``; with ``keys`` called with ``rows`` and ``gone``, of which one may be empty.

@@ -263,14 +263,14 @@ class ChainNode:
 
     def _held(self, watermark: int) -> int:
         held = self.operator.held(watermark)
-        if not isinstance(held, Integral):
+        if not isinstance(held, Integral) or isinstance(held, bool):
             raise ContractViolation(f"{self.where}: held({watermark}) returns microseconds as an int, got {held!r}")
         if held > watermark:
             raise ContractViolation(
                 f"{self.where}: held({watermark}) returned {held}, which is beyond the input; return at most the "
                 "watermark that it is given"
             )
-        return int(held)
+        return max(int(held), -MAX_WATERMARK)
 
     def _end(self) -> None:
         """Send the end of the output. For consumers it includes the last watermark, unless they had that earlier."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from dataflow.clock import ManualClock
 from dataflow.contracts.kept_rows import RowKeeper
 from dataflow.contracts.operator import Operator, Out, Snapshot
 from dataflow.contracts.row_errors import ERRORS
+from dataflow.errors import ContractViolation
 from dataflow.protocol.events import Barrier, Data, EndOfInput, Idle, Watermark
 from dataflow.protocol.red_log import RedLog
 from dataflow.protocol.watermarks import MAX_WATERMARK
@@ -280,3 +282,25 @@ def test_rows_of_two_colours_are_not_kept_together() -> None:
     carry(chain, Data(batch(1), 0), Data(batch(2), 1), Data(batch(3), 1), EndOfInput())
     found = [channel.take() for _ in range(len(channel))]
     assert [(e.rows["x"].to_pylist(), e.epoch) for e in found if isinstance(e, Data)] == [([1], 0), ([2, 3], 1)]
+
+
+def run(chain: Chain) -> None:
+    while chain.advance():
+        pass
+
+
+@pytest.mark.parametrize(("returned", "message"), [(True, "as an int, got True"), (11, "11, which is beyond")])
+def test_a_wrong_watermark_that_an_operator_holds_is_an_error(returned: Any, message: str) -> None:
+    chain, _ = tree()
+    chain.head.operator.held = lambda watermark: returned  # type: ignore[method-assign]
+    chain.push(0, Watermark(10))
+    with pytest.raises(ContractViolation, match=rf"held\(10\) return.*{message}"):
+        run(chain)
+
+
+def test_a_watermark_that_is_held_below_64_bits_is_the_lowest() -> None:
+    chain, _ = tree()
+    chain.head.operator.held = lambda watermark: watermark - 2**70  # type: ignore[method-assign]
+    chain.push(0, Watermark(10))
+    run(chain)
+    assert chain.head.passed == -MAX_WATERMARK
