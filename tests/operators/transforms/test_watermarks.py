@@ -152,7 +152,11 @@ def test_state_of_a_split_that_another_task_reads_is_not_kept() -> None:
     c.feed("a", 9, cut=True)
     c.feed("b", 5, cut=True)
     values = Clocks("a", close_after=100, restored=stored(c.operator.snapshot())).operator.snapshot().values
-    assert {name: list(of) for name, of in values.items()} == dict.fromkeys(["watermarks", "begun", "latest"], ["a"])  # type: ignore[call-overload]
+    assert {name: list(splits) for name, splits in values.items()} == {  # type: ignore[call-overload]
+        "watermarks": ["a"],
+        "begun": ["a"],
+        "latest": ["a"],
+    }
 
 
 def test_rows_go_on_before_the_watermark_they_cause() -> None:
