@@ -101,6 +101,36 @@ def test_without_lateness_a_row_that_meets_a_session_that_came_out_splits_it() -
     assert w.counts() == (0, 1)
 
 
+def test_each_session_that_is_split_counts_and_its_rows_come_out() -> None:
+    w = Sessioned(10)
+    w.feed(("a", 1, 0), ("b", 1, 0))
+    w.advance(11)
+    w.feed(("a", 1, 5), ("b", 1, 6))
+    assert w.counts() == (0, 2)
+    assert edges_of(sorted(w.advance(END))) == [("a", 5, 15, 1), ("b", 6, 16, 1)]
+
+
+def test_a_session_of_rows_that_split_another_can_be_split() -> None:
+    """Its cell is in the place of the other one, which is removed first."""
+    w = Sessioned(10)
+    w.feed(("a", 1, 0))
+    w.advance(11)
+    w.feed(("a", 1, 5))
+    w.advance(16)
+    w.advance(21)
+    w.feed(("a", 1, 12))
+    assert w.counts() == (0, 2)
+
+
+@pytest.mark.parametrize("emit", [Emit.FINAL, Emit.CHANGES])
+def test_a_session_that_came_out_is_removed_once_no_row_can_meet_it(emit: Emit) -> None:
+    w = Sessioned(10, emit=emit, lateness=15 if emit is Emit.CHANGES else 0)
+    w.feed(("a", 1, 0))
+    over = 36 if emit is Emit.CHANGES else 21
+    cells = [len(w.operator._cells) for watermark in (11, over - 1, over) if w.advance(watermark) is not None]
+    assert cells == [1, 1, 0]
+
+
 def test_with_lateness_a_final_session_comes_out_once_no_row_can_merge() -> None:
     w = Sessioned(10, lateness=5)
     w.feed(("a", 1, 0))
