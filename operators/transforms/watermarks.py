@@ -139,7 +139,8 @@ class WatermarkOperator(Operator):
         begun = parsed(dict[str, tuple[bool, Time]], values["begun"], what)
         if self._close_after is not None:  # older state has only the watermarks
             known = {split: time + self._delay for split, time in times.items() if time not in (None, MAX_WATERMARK)}
-            self._latest = {**known, **parsed(dict[str, Time], values.get("latest", {}), what)}
+            latest = {**known, **parsed(dict[str, Time], values.get("latest", {}), what)}
+            self._latest = {split: time for split, time in latest.items() if split in self._numbers}
         restored = [times.get(split) for split in self._numbers]
         if restored:
             self._merger.restore(restored)

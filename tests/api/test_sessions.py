@@ -130,6 +130,16 @@ def test_with_final_results_nothing_is_late_in_windows_behind_sessions() -> None
     assert set(result.table("same")["keys"].to_pylist()) == {2}
 
 
+def test_the_result_of_a_window_is_in_a_session_right_before_the_end_of_its_window() -> None:
+    times = pa.array([1, 6, 11], pa.timestamp("s")).cast(pa.timestamp("us"))
+    table = pa.table({"k": ["a"] * 3, "at": times})
+    rows = flow.Pipeline().source(op.from_arrow(table)).with_watermark("at").key_by("k")
+    counts = rows.window(op.tumbling("5s")).agg(n=op.count())
+    (session,) = counts.key_by("k").window(op.session("5s")).agg(n=col("n").sum()).collect().to_pylist()
+    edges = [session[edge].strftime("%S.%f") for edge in ("window_start", "window_end")]
+    assert (edges, session["n"]) == (["04.999999", "19.999999"], 3)
+
+
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_every_unit_of_time_gives_the_same_sessions(unit: str) -> None:
     times = TABLE["at"].cast(pa.timestamp("ns")).cast(pa.timestamp(unit, "UTC"))

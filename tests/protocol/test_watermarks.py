@@ -120,6 +120,19 @@ def test_a_channel_back_from_idleness_does_not_turn_time_back() -> None:
     assert (moves, merger.merged, merger.advance(0, 11)) == ([None, None, 9, None, None], 9, 10)
 
 
+def test_an_idle_channel_that_moves_does_not_pass_a_channel_that_counts() -> None:
+    merger = WatermarkMerger(2)
+    moves = [merger.advance(0, 3), merger.advance(1, 9), merger.idle(1), merger.move_idle(1, 20), merger.idle(0)]
+    assert (moves, merger.move_idle(1, 21)) == ([None, 3, None, None, None], 21)
+
+
+def test_an_idle_channel_does_not_move_back() -> None:
+    merger = WatermarkMerger(2)
+    moves = [merger.advance(0, 5), merger.advance(1, 9), merger.idle(1), merger.move_idle(1, 7)]
+    merger.resume(1)
+    assert (moves, merger.advance(0, 12)) == ([None, 5, None, None], 9)
+
+
 def test_an_ended_channel_beside_idle_ones_does_not_move_time() -> None:
     merger = WatermarkMerger(2)
     moves = [merger.advance(0, 3), merger.advance(1, 9), merger.idle(1), merger.end(0)]

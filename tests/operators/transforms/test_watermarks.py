@@ -81,6 +81,17 @@ def test_a_split_that_ends_while_the_others_rest_is_noticed_in_time() -> None:
     assert c.ring() == [30]
 
 
+def test_the_last_watermark_is_left_to_the_engine() -> None:
+    c = Clocks("a", idle_after=1_000)
+    c.splits.ended.add("a")
+    assert [c.feed("a", 5), c.ring()] == [[], []]
+
+
+@pytest.mark.parametrize("limits", [{"idle_after": 1_000}, {"close_after": 1_000, "idle_after": 5_000}])
+def test_splits_are_looked_at_twice_in_the_shortest_time_that_counts(limits: dict[str, int]) -> None:
+    assert Clocks("a", **limits).due == [500]  # type: ignore[arg-type]
+
+
 def test_a_silent_split_is_left_out_until_its_next_row() -> None:
     c = Clocks("a", "b", idle_after=1_000)
     c.feed("a", 50)
@@ -134,6 +145,18 @@ def test_a_batch_that_was_cut_by_a_restore_ends_where_it_would_have(ended: bool)
     again = Clocks("a", restored=stored(c.operator.snapshot()))
     assert again.feed("a", 12, cut=True) == ([9] if ended else [])
     assert again.feed("a", 3) == [12]
+
+
+def test_state_of_a_split_that_another_task_reads_is_not_kept() -> None:
+    c = Clocks("a", "b", close_after=100)
+    c.feed("a", 9, cut=True)
+    c.feed("b", 5, cut=True)
+    values = Clocks("a", close_after=100, restored=stored(c.operator.snapshot())).operator.snapshot().values
+    assert {name: list(splits) for name, splits in values.items()} == {  # type: ignore[call-overload]
+        "watermarks": ["a"],
+        "begun": ["a"],
+        "latest": ["a"],
+    }
 
 
 def test_rows_go_on_before_the_watermark_they_cause() -> None:
@@ -260,3 +283,16 @@ def test_a_restored_split_is_closed_from_where_it_was() -> None:
 def test_state_without_latest_times_is_restored() -> None:
     older = Snapshot({"watermarks": {"a": 47}, "begun": {}})
     assert silent(Clocks("a", delay=3, close_after=100, restored=older), a=100) == [147]
+
+
+def test_of_several_idle_splits_that_move_the_furthest_counts() -> None:
+    c = Clocks("a", "b", idle_after=10, close_after=100)
+    c.feed("a", 850)
+    c.feed("b", 900)
+    assert silent(c, a=100, b=100) == [900, "idle", 1_000, "idle"]
+
+
+def test_state_without_latest_times_of_a_split_that_ended_can_be_stored_again() -> None:
+    older = Snapshot({"watermarks": {"a": 47, "b": MAX_WATERMARK}, "begun": {}})
+    again = stored(Clocks("a", "b", delay=3, close_after=100, restored=older).operator.snapshot())
+    assert silent(Clocks("a", delay=3, close_after=100, restored=again), a=100) == [147]

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import operators as op
 from dataflow.expressions import Aggregation, col
 from dataflow.planning.specs import Emit
 from operators.steps.quantile import Quantiles
@@ -115,6 +116,38 @@ def test_records_are_dropped_with_their_sessions() -> None:
         assert folded_sessions(w) <= 2
     w.advance(END)
     assert not folded_sessions(w)
+
+
+def test_a_new_session_takes_nothing_of_one_that_is_gone() -> None:
+    """Its cell has the place of an old one, while another session has a record."""
+    w = changing(FREE[2], lateness=20)
+    w.feed(("a", 1, 0))
+    w.advance(15)
+    w.feed(("a", 2, 5), ("b", 1, 30))
+    w.advance(45)
+    w.feed(("b", 2, 35))
+    assert w.advance(46) == [("b", 30, 45, 2, 1)]  # and the session of "a" is gone
+    w.feed(("c", 7, 50), ("d", 8, 50))
+    assert sorted(w.advance(61)) == [("c", 50, 60, 1, 1), ("d", 50, 60, 1, 1)]
+    assert w.feed(("d", 9, 51)) == [("d", 50, 60, 1, -1)]
+    assert w.advance(62) == [("d", 50, 61, 2, 1)]
+
+
+def test_sessions_with_a_record_and_others_come_out_together() -> None:
+    w = changing(FREE[0])
+    w.feed(("a", 1, 0), ("b", 7, 0))
+    w.advance(11)
+    w.feed(("b", 7, 8))  # has a record from now on
+    w.feed(("c", 1, 5))
+    assert w.advance(30) == [("c", 5, 15, 1.0, 1), ("b", 0, 18, 7.0, 1)]
+
+
+def test_functions_of_python_get_the_rows_of_a_session_in_the_order_of_arrival() -> None:
+    add = {"add": lambda text, x: f"{text}{x}", "merge": lambda text, later: text + later}
+    w = changing(op.aggregate_python("x", zero="", **add, state=pa.string()).alias("values"))
+    w.feed(("a", 1, 5), ("a", 2, 0))
+    assert w.advance(40) == [("a", 0, 15, "12", 1)]
+    assert w.feed(("a", 3, 3)) == [("a", 0, 15, "12", -1), ("a", 0, 15, "123", 1)]
 
 
 def test_columns_of_rows_are_kept_only_for_aggregates_that_cannot_be_merged() -> None:

@@ -41,11 +41,16 @@ def spread_over_panes(aggregations: Sequence[Aggregation], emit: Emit) -> Window
     return w
 
 
-def sizes(w: Windowed, *rows: Row) -> list[int]:
-    """Feed rows; return the rows of each batch that comes out."""
+def batches_of(w: Windowed, *rows: Row) -> list[pa.RecordBatch]:
+    """Feed rows; return the batches that come out."""
     batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
     drained(w.operator.process(0, batch, w.out))
-    return [batch.num_rows for batch in w.out.batches.pop(None)]
+    return w.out.batches.pop(None)
+
+
+def sizes(w: Windowed, *rows: Row) -> list[int]:
+    """Feed rows; return the rows of each batch that comes out."""
+    return [batch.num_rows for batch in batches_of(w, *rows)]
 
 
 @pytest.mark.parametrize("aggregations", [MERGED, UNMERGED], ids=["merged", "not merged"])
@@ -93,13 +98,44 @@ def test_many_hopping_windows_with_few_keys_are_read_together(monkeypatch: pytes
     assert calls == {"read_rows": 1}
 
 
-@pytest.mark.parametrize(("sizes", "expected"), [([3, 4], [7]), ([8, 15], [8, 15]), ([10, 3], [10, 3]), ([], [])])
+def test_many_windows_are_merged_in_passes_of_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = []
+    for sizes in ({}, {"_WINDOWS": 4, "_MERGES": 1}, {"_WINDOWS": 4, "_MERGES": 5}, {"_MOST": 0}):
+        for name, size in sizes.items():
+            monkeypatch.setattr(sparse_results, name, size)
+        w = Windowed(Hopping(20, 10))
+        w.feed(*in_any_order(1, 30))
+        results.append(sorted(w.advance(END)))
+    assert len(results[0]) > 30
+    assert all(result == results[0] for result in results)
+
+
+def test_a_sum_of_a_window_that_overflows_names_its_key() -> None:
+    w = Windowed(Hopping(20, 10), aggregations=MERGED[1:2])
+    w.feed(("a", 1, 0), ("b", END, 0), ("b", 1, 10))
+    with pytest.raises(OverflowError, match=r"op: the sum 'sum' of key \{'k': 'b'\}"):
+        w.advance(END)
+
+
+def test_parts_are_taken_one_by_one_and_few_are_joined() -> None:
+    """The engine waits while parts are joined."""
+    taken: list[int] = []
+    parts = (taken.append(n) or part_of(1) for n in range(1000))  # type: ignore[func-returns-value]
+    assert len(next(emission.joined(parts)).ends) == len(taken) <= 64
+
+
+def part_of(rows: int) -> Part:
+    return Part([], np.zeros(rows, np.int64), np.zeros(rows, np.int64), [pa.array(range(rows))])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [([3, 4], [7]), ([8, 15, 3, 4], [8, 15, 7]), ([10, 3], [10, 3]), ([], [])]
+)
 def test_parts_are_joined_up_to_the_largest_size(
     sizes: list[int], expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(emission, "CHUNK", 20)
-    parts = [Part([], np.zeros(n, np.int64), np.zeros(n, np.int64), [pa.array(range(n))]) for n in sizes]
-    joined = list(emission.joined(iter(parts)))
+    joined = list(emission.joined(map(part_of, sizes)))
     assert [len(part.ends) for part in joined] == expected
     assert [x for part in joined for x in part.values[0].to_pylist()] == [x for n in sizes for x in range(n)]
 
@@ -116,4 +152,20 @@ def test_batches_have_a_largest_size(window: Any, emit: Emit, monkeypatch: pytes
         batches = sizes(w, *in_any_order(2, 99))
         assert max(batches) <= most
         results.append((sorted(rows), sum(batches), sorted(w.feed(*in_any_order(3, 99)))))
+    assert results[0] == results[1]
+
+
+def test_changes_of_a_window_with_many_keys_come_out_in_batches_of_a_largest_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    results = []
+    for most in (1 << 16, 4):
+        monkeypatch.setattr(emission, "CHUNK", most)
+        w = Windowed(Hopping(20, 10), lateness=100, emit=Emit.CHANGES)
+        w.feed(*[(key, 1, 5) for key in "bdegh"])
+        w.advance(50)
+        batches = batches_of(w, *[(key, 2, 6) for key in "abcdefgh"])
+        assert max(batch.num_rows for batch in batches) <= most
+        results.append(pa.Table.from_batches(batches).to_pylist())
+    assert len(results[0]) == 2 * (5 * 2 + 3)
     assert results[0] == results[1]

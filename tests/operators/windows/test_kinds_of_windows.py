@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.window_kinds import Cumulate, Hopping, Tumbling
 from dataflow.contracts.windows import Sliced, Window
 from dataflow.state.hashing import key_group_range
@@ -111,6 +112,24 @@ def test_a_row_is_partly_late_if_some_of_its_windows_are_over() -> None:
     w.feed(("a", 1, 7), ("a", 1, 4), ("a", 1, 12))
     assert (w.context.tally.late, w.context.tally.partly_late) == (1, 1)
     assert [row[1:4] for row in w.advance(END)] == [(5, 15, 2), (10, 20, 1)]
+
+
+def test_a_late_record_counts_as_the_rows_it_holds() -> None:
+    w = Windowed(Tumbling(10), fold_first=True)
+    w.advance(30)
+    w.feed(("a", 1, 1), ("a", 1, 2), ("b", 1, 13), ("a", 1, 3))
+    lateness = w.context.tally.lateness
+    assert (w.context.tally.late, lateness.rows, lateness.most, lateness.quantile(0.5)) == (4, 4, 20, 20)
+
+
+@pytest.mark.parametrize("aggregations", [MERGED, UNMERGED], ids=["by slice", "by window"])
+def test_how_late_a_row_is_goes_by_the_end_of_its_last_window(aggregations: Any) -> None:
+    w = Windowed(Hopping(10, 5), aggregations=aggregations)
+    w.advance(10)
+    w.feed(("a", 1, 7), ("a", 2, -4), ("a", 3, 12))
+    tally = w.context.tally
+    assert [row[1] for row in w.out.take(LATE)] == [2]
+    assert (tally.late, tally.partly_late, tally.lateness.most) == (1, 1, 5)
 
 
 @pytest.mark.usefixtures("merging")

@@ -9,10 +9,13 @@ import pyarrow as pa
 import pytest
 
 from dataflow.contracts.operator import Snapshot
+from dataflow.contracts.row_errors import LATE
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.planning.specs import Emit
 from dataflow.state.hashing import hash_rows, key_group_range, key_groups
+from operators.windows import sessions
 from operators.windows.sessions import SessionAggregateOperator
+from tests.operators.operating import drained
 from tests.operators.windows.sessioned import Sessioned, SessionModel, drawn_rows
 from tests.operators.windows.windowed import END, MERGED, SCHEMA, UNMERGED, plain
 from tests.seeds import seeds
@@ -68,6 +71,16 @@ def test_a_session_is_complete_above_its_end_and_a_row_is_late_below_the_waterma
     assert w.counts() == (1, 0)
 
 
+def test_late_rows_alone_are_in_the_side_output_with_how_late_they_are() -> None:
+    w = Sessioned(10, lateness=5)
+    w.advance(40)
+    rows = [{"k": "a", "x": x, "t": time} for x, time in enumerate([24, 25, 20])]
+    w.operator.process(0, pa.RecordBatch.from_pylist(rows, SCHEMA), w.out)
+    assert [row[1] for row in w.out.take(LATE)] == [0, 2]
+    lateness = w.context.tally.lateness
+    assert (lateness.checked, lateness.most) == (3, 5)
+
+
 def test_a_row_that_is_late_by_itself_is_late_though_it_would_merge() -> None:
     w = Sessioned(10, emit=Emit.CHANGES)
     w.feed(("a", 1, 0), ("a", 1, 10), ("a", 1, 20))
@@ -86,6 +99,36 @@ def test_without_lateness_a_row_that_meets_a_session_that_came_out_splits_it() -
     w.feed(("a", 1, 27))  # too far from it
     assert edges_of(w.advance(END)) == [("a", 27, 37, 1)]
     assert w.counts() == (0, 1)
+
+
+def test_each_session_that_is_split_counts_and_its_rows_come_out() -> None:
+    w = Sessioned(10)
+    w.feed(("a", 1, 0), ("b", 1, 0))
+    w.advance(11)
+    w.feed(("a", 1, 5), ("b", 1, 6))
+    assert w.counts() == (0, 2)
+    assert edges_of(sorted(w.advance(END))) == [("a", 5, 15, 1), ("b", 6, 16, 1)]
+
+
+def test_a_session_of_rows_that_split_another_can_be_split() -> None:
+    """Its cell is in the place of the other one, which is removed first."""
+    w = Sessioned(10)
+    w.feed(("a", 1, 0))
+    w.advance(11)
+    w.feed(("a", 1, 5))
+    w.advance(16)
+    w.advance(21)
+    w.feed(("a", 1, 12))
+    assert w.counts() == (0, 2)
+
+
+@pytest.mark.parametrize("emit", [Emit.FINAL, Emit.CHANGES])
+def test_a_session_that_came_out_is_removed_once_no_row_can_meet_it(emit: Emit) -> None:
+    w = Sessioned(10, emit=emit, lateness=15 if emit is Emit.CHANGES else 0)
+    w.feed(("a", 1, 0))
+    over = 36 if emit is Emit.CHANGES else 21
+    cells = [len(w.operator._cells) for watermark in (11, over - 1, over) if w.advance(watermark) is not None]
+    assert cells == [1, 1, 0]
 
 
 def test_with_lateness_a_final_session_comes_out_once_no_row_can_merge() -> None:
@@ -175,10 +218,10 @@ def owned_by(part: Sessioned) -> list[int]:
     return [i for i, group in enumerate(groups.tolist()) if group in part.groups]
 
 
-@pytest.mark.parametrize("time", [2**63 - 5, -(2**63)])
-def test_times_at_the_ends_of_64_bits_are_an_error_that_names_operator_and_column(time: int) -> None:
+@pytest.mark.parametrize(("time", "lateness"), [(2**63 - 5, 0), (-(2**63), 0), (2**63 - 80, 100)])
+def test_times_at_the_ends_of_64_bits_are_an_error_that_names_operator_and_column(time: int, lateness: int) -> None:
     with pytest.raises(OverflowError, match=r"op: event times in 't' are out of range .*session\(10us\).*filter"):
-        Sessioned(10).feed(("a", 1, time))
+        Sessioned(10, lateness=lateness).feed(("a", 1, time))
 
 
 def test_null_times_are_an_error_that_says_what_to_do() -> None:
@@ -208,11 +251,12 @@ def test_the_state_is_shown_as_sessions(aggregations: Any, emit: Emit, kept: Any
     assert sorted(row[:4] for row in rows) == [*kept, ("a", 40, 50, 1), ("b", 9, 19, 1)]
 
 
-def test_the_state_of_another_gap_is_refused() -> None:
+@pytest.mark.parametrize(("gap", "aggregations"), [(20, MERGED), (10, MERGED[1:] + MERGED[:1])], ids=["gap", "order"])
+def test_the_state_of_another_gap_or_of_other_aggregates_is_refused(gap: int, aggregations: Any) -> None:
     w = Sessioned(10)
     w.feed(("a", 1, 5))
     with pytest.raises(CheckpointMismatch, match=r"the checkpoint holds \['session\(10us\)'"):
-        Sessioned(20, restored=w.checkpoint())
+        Sessioned(gap, aggregations=aggregations, restored=w.checkpoint())
 
 
 def test_after_a_restore_a_session_that_came_out_can_be_met_and_is_dropped() -> None:
@@ -223,3 +267,33 @@ def test_after_a_restore_a_session_that_came_out_can_be_met_and_is_dropped() -> 
     w.feed(("a", 1, 5))
     w.advance(21)
     assert (w.counts(), len(w.operator._cells)) == ((0, 1), 1)
+
+
+MOST = 2**63 - 1
+OVERFLOWS = {
+    "a cell": ([("a", 1, 0), ("b", MOST, 0), ("b", 1, 1)], 0),
+    "a session": ([("a", 1, 5), ("a", 1, 12), ("b", MOST, 5), ("b", 1, 13)], END),
+    "cells that take no more rows": ([("a", 1, 0), ("a", 1, 10), ("b", MOST, 0), ("b", 1, 10)], 15),
+}
+
+
+@pytest.mark.parametrize("case", OVERFLOWS)
+def test_a_sum_that_overflows_names_its_key(case: str) -> None:
+    def run(rows: Any, watermark: int) -> None:
+        w = Sessioned(10, aggregations=MERGED[1:2])
+        w.feed(*rows)
+        w.advance(watermark)
+
+    with pytest.raises(OverflowError, match=r"op: the sum 'sum' of key \{'k': 'b'\}"):
+        run(*OVERFLOWS[case])
+
+
+@pytest.mark.parametrize("emit", [Emit.FINAL, Emit.CHANGES])
+def test_sessions_that_come_out_together_are_in_batches_of_a_largest_size(
+    emit: Emit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "CHUNK", 2)
+    w = Sessioned(10, emit=emit)
+    w.feed(*[(key, 1, 0) for key in "abcde"])
+    drained(w.operator.advance(11, w.out))
+    assert [batch.num_rows for batch in w.out.batches[None]] == [2, 2, 1]

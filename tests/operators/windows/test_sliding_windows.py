@@ -11,6 +11,8 @@ import pytest
 
 from dataflow.errors import CheckpointMismatch
 from dataflow.expressions import col, count
+from operators.windows import late_results
+from tests.operators.operating import drained
 from tests.operators.windows.sliding import AGGREGATES, END, SCHEMA, Sliding, SlidingWindows, random_steps
 from tests.seeds import seeds
 
@@ -72,6 +74,41 @@ def test_a_result_that_a_late_row_leaves_as_it_is_is_not_emitted_again() -> None
         ("a", 7, "s", 10, 7, -1),
         ("a", 7, "s", 10, 8, 1),
     ]
+
+
+def test_changes_of_rows_of_equal_times_are_in_the_order_of_arrival() -> None:
+    windows = Sliding(aggregations=[count().alias("n")], lateness=20)
+    windows.feed(("b", 1, "s", 10), ("a", 1, "s", 10))
+    windows.advance(13)
+    changes = windows.feed(("b", 1, "s", 9), ("a", 1, "s", 9), ("b", 1, "s", 8))
+    assert [(row[0], *row[3:]) for row in changes if row[-1] == 1] == [
+        ("b", 8, 1, 1),
+        ("b", 9, 2, 1),
+        ("a", 9, 1, 1),
+        ("b", 10, 3, 1),
+        ("a", 10, 2, 1),
+    ]
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_changes_come_out_in_batches_of_a_largest_size(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_results, "_AT_ONCE", at_once)
+    windows = SlidingWindows(25)
+    for step in random_steps(Random(1), steps=15):
+        windows.step(step)
+
+
+def test_late_rows_at_the_end_of_64_bits_change_those_after_them() -> None:
+    windows, last = Sliding(aggregations=[count().alias("n")], lateness=20), 2**63 - 2
+    for time in (last - 1, last - 3):
+        rows = pa.table(
+            [pa.array([value], type_) for value, type_ in zip(("a", 1, "s", time), SCHEMA.types, strict=True)],
+            schema=SCHEMA,
+        )
+        drained(windows.operator.process(0, rows.to_batches()[0], windows.out))
+        drained(windows.operator.advance(last, windows.out))
+    results = [batch.select(["n", "change"]).to_pylist() for batch in windows.out.batches[None]]
+    assert [tuple(row.values()) for rows in results for row in rows] == [(1, 1), (1, 1), (1, -1), (2, 1)]
 
 
 def test_sums_of_floats_are_taken_back_bit_by_bit() -> None:
@@ -145,3 +182,11 @@ def test_a_sum_that_overflows_names_its_key() -> None:
     windows.feed(("a", 2**62, "s", 0), ("b", 2**62, "s", 0), ("b", 2**62, "s", 5), ("a", 2**62, "s", 50))
     with pytest.raises(OverflowError, match=r"'sum' of key .*'b'"):
         windows.advance(END)
+
+
+def test_a_sum_that_overflows_because_of_a_late_row_names_its_key() -> None:
+    windows = Sliding(aggregations=[col("x").sum().alias("sum")], lateness=20)
+    windows.feed(("a", 1, "s", 0), ("b", 2**62, "s", 0))
+    windows.advance(9)
+    with pytest.raises(OverflowError, match=r"'sum' of key .*'b'"):
+        windows.feed(("a", 1, "s", 1), ("b", 2**62, "s", 1))
