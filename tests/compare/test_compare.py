@@ -104,10 +104,11 @@ def test_the_fields_of_the_json_report_are_these(compared: Compared) -> None:
         ]
 
 
+@pytest.mark.soak  # test_killing has the moment of each point, and test_verdict a start from the beginning
 @pytest.mark.usefixtures("at_home")
 @pytest.mark.parametrize(
     ("point", "restored"),
-    [pytest.param(KillPoint.AFTER_CHECKPOINT, int, marks=pytest.mark.soak), (KillPoint.BEFORE_CHECKPOINT, type(None))],
+    [(KillPoint.AFTER_CHECKPOINT, int), (KillPoint.BEFORE_CHECKPOINT, type(None))],
 )
 def test_a_kill_may_strike_after_or_before_a_checkpoint(point: KillPoint, restored: type, tmp_path: Path) -> None:
     options = Options([Mode.ALIGNED], slow={"counts": "100us"}, every="50ms", kill=point)
