@@ -44,17 +44,21 @@ STEPS = st.lists(
 )
 
 
-@pytest.fixture(params=["at once", "one by one"])
+MERGING = {"at once": sparse_results._MOST, "one by one": 0, "one by one, too": 0}
+"""Windows with few keys are merged together, or each by itself, as those with many keys are."""
+
+
+@pytest.fixture(params=list(MERGING)[:2])
 def merging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows with few keys are merged together, or each by itself, as those with many keys are."""
-    if request.param == "one by one":
-        monkeypatch.setattr(sparse_results, "_MOST", 0)
+    monkeypatch.setattr(sparse_results, "_MOST", MERGING[request.param])
 
 
-@pytest.mark.usefixtures("merging")
-@pytest.mark.parametrize(("window", "lateness"), each_once(KINDS, [40, 0]))
-def test_a_long_walk_gives_what_the_model_says(window: Window, lateness: int) -> None:
+@pytest.mark.parametrize(("window", "lateness", "merging"), each_once(KINDS, [40, 0], list(MERGING)))
+def test_a_long_walk_gives_what_the_model_says(
+    window: Window, lateness: int, merging: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Many keys, of which few rows at a time are late, and the watermark in small steps."""
+    monkeypatch.setattr(sparse_results, "_MOST", MERGING[merging])
     draw = Random(f"{window} {lateness}")
     w, model = Windowed(window, lateness=lateness), Model(window, lateness)
     for step in range(40):
