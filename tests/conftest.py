@@ -24,8 +24,7 @@ from tests.tiers import Plugin, keep_files_in_memory
 check_every_job()
 
 
-settings.register_profile("inner loop", max_examples=20, deadline=None)
-settings.register_profile("quick", max_examples=50, deadline=None)
+settings.register_profile("quick", max_examples=25, deadline=None)
 settings.register_profile("thorough", max_examples=5_000, deadline=None)
 
 
@@ -34,8 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     keep_files_in_memory(config)
     if not hasattr(config, "workerinput"):
         compile_kernels()
-    usual = "inner loop" if config.option.markexpr == "quick" else "quick"
-    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", usual))
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 def compile_kernels() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import product
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-__all__ = ["each_once", "each_once_with_seeds", "in_soak", "part_of_the_examples", "seeds"]
+__all__ = ["each_once", "each_once_with_seeds", "in_soak", "part_of_the_examples", "seeds", "some_by_default"]
 
 
 def seeds(some: int, soak: int) -> list[Any]:
@@ -51,6 +51,20 @@ def each_once_with_seeds(soak: int, *values: Sequence[Any]) -> list[Any]:
     ]
 
 
+def some_by_default(chosen: Collection[tuple[Any, ...]], *values: Sequence[Any]) -> list[Any]:
+    """Return all combinations of one of each ``values``. The default run has the ``chosen`` ones, ``-m soak`` the rest.
+
+    For a rule that does not depend on the values, of which each has tests of its own in the default run.
+
+    >>> [parameter.values for parameter in some_by_default([(1, "b")], range(2), "ab") if not parameter.marks]
+    [(1, 'b')]
+    """
+    every = list(product(*values))
+    unknown = [one for one in chosen if one not in every]
+    assert not unknown, f"{unknown} are no combinations of {values}"
+    return [_parameter(one, soak=one not in chosen) for one in every]
+
+
 def _diagonal(values: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
     """Return positions in ``values`` such that each value is at one of them."""
     return [tuple(n % len(some) for some in values) for n in range(max(map(len, values)))]
@@ -62,5 +76,8 @@ def _parameter(values: Sequence[Any], *, soak: bool) -> Any:
 
 
 def part_of_the_examples(divisor: int) -> settings:
-    """One in ``divisor`` of the examples of the Hypothesis profile: for a property of which one takes long."""
-    return settings(max_examples=max(1, settings.default.max_examples // divisor))
+    """One in ``divisor`` of the examples of the Hypothesis profile, but three: for a property of which one takes long.
+
+    The first example is the simplest one, which often has no rows.
+    """
+    return settings(max_examples=max(3, settings.default.max_examples // divisor))

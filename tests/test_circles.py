@@ -100,12 +100,24 @@ def _imported(node: ast.AST, *, early: bool = True) -> Iterator[tuple[str, bool]
 
 def circles_of(imports: Imports) -> list[set[str]]:
     """The sets of modules each of which imports all others, directly or not."""
+    imports = _without_ends(imports)
     reached = {name: _reached(imports, name) for name in imports}
     circles: list[set[str]] = []
     for name, others in reached.items():
         if name in others and not any(name in circle for circle in circles):
             circles.append({other for other in others if name in reached.get(other, ())})
     return circles
+
+
+def _without_ends(imports: Imports) -> Imports:
+    """Leave out modules that import nothing, or that nothing imports, until there are none: few are left."""
+    while True:
+        imported = {name for found in imports.values() for name in found}
+        left = {name: found for name, found in imports.items() if name in imported and found}
+        left = {name: {n: e for n, e in found.items() if n in left} for name, found in left.items()}
+        if left == imports:
+            return left
+        imports = left
 
 
 def _reached(imports: Imports, start: str) -> set[str]:

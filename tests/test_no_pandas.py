@@ -9,6 +9,7 @@ from pathlib import Path
 
 JOBS = '''
 import sys
+import threading
 from datetime import datetime
 
 import dataflow as flow
@@ -71,8 +72,9 @@ def stopped():
     with flow.Pipeline("job") as p:
         windows(p)
     job = p.start(checkpoint=flow.Checkpointing("ckpt", every="20ms"), parallelism=2)
+    waiting = threading.Event()
     while job.progress().rows_in < 5_000:
-        pass
+        waiting.wait(0.01)
     result = job.stop()
     check("windows")
     return result

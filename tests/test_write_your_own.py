@@ -22,6 +22,7 @@ from dataflow.errors import DirectoryInUse, InputChanged, OutputExists, SchemaMi
 from dataflow.runners.faults import Faults
 from dataflow.runtime.task.crash_points import Point
 from tests.documents import ROOT, blocks
+from tests.seeds import in_soak
 
 GUIDE = ROOT / "docs/write-your-own.md"
 ROWS = 3_000
@@ -107,9 +108,10 @@ def test_a_file_that_changed_is_refused(logs: Path, content: str | None, said: s
 
 
 @pytest.mark.parametrize("point", [point for point in Point if point is not Point.BETWEEN_COMMITS])  # it has one sink
-def test_every_row_is_there_once_wherever_the_job_dies(tmp_path: Path, point: Point) -> None:
+@pytest.mark.parametrize("seeds", [2, *in_soak(5)])
+def test_every_row_is_there_once_wherever_the_job_dies(tmp_path: Path, point: Point, seeds: int) -> None:
     crashes: set[str | None] = set()
-    for seed in range(5):
+    for seed in range(seeds):
         path = str(tmp_path / f"{seed}.db")
         runner = flow.SimulatedRunner(seed=seed, faults=Faults(crashes=3, crash_at=[point, Point.DURABLE]))
         store = flow.Checkpointing(flow.MemoryStore(), every="1ms")

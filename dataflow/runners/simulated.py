@@ -387,7 +387,7 @@ class SimulatedJob(JobHandle):
         if draw.random() < self._faults.stall:
             self._stalled[draw.choice(list(job.tasks))] = self._turn + draw.randrange(10, 300)
         running = [name for name, task in job.tasks.items() if task.state is not Progress.DONE]
-        actors = ["job", *(name for name in running if not self._pauses(name))]
+        actors = ["job", *self._ready(running)]
         queues = [queue for queue, jobs in self._queues.items() if jobs[0][0] <= self._turn]
         chosen = draw.choice(range(len(actors) + len(queues)))
         actor = actors[chosen] if chosen < len(actors) else ""
@@ -410,12 +410,12 @@ class SimulatedJob(JobHandle):
             stillness.moved()
         check_age(job, now)
 
-    def _pauses(self, task: str) -> bool:
-        """Return whether a task is not stepped in this turn, because it is stalled or slow."""
-        if self._stalled and self._stalled.get(task, 0) > self._turn:
-            return True
-        slowness = self._slowness[task]
-        return slowness != 0.0 and self._random.random() < slowness
+    def _ready(self, tasks: Sequence[str]) -> Sequence[str]:
+        """Return those of ``tasks`` that may be stepped in this turn: neither stalled nor, by a draw each, slow."""
+        if self._stalled:
+            tasks = [task for task in tasks if self._stalled.get(task, 0) <= self._turn]
+        slowness, draw = self._slowness, self._random.random
+        return [task for task in tasks if slowness[task] == 0.0 or draw() >= slowness[task]]
 
     def _step(self, task: Task) -> Progress:
         """Step a task. A worker would have slept instead if it rests, so the step must do nothing then."""

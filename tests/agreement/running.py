@@ -16,7 +16,18 @@ from dataflow import col
 from dataflow.expressions import Aggregation
 from tests.agreement.data import SUMMED
 
-__all__ = ["ALL", "FEW", "MERGEABLE", "Asked", "aggregated", "grouped", "queried", "quoted", "summed"]
+__all__ = [
+    "ALL",
+    "FEW",
+    "MERGEABLE",
+    "Asked",
+    "aggregated",
+    "aggregated_by_each",
+    "grouped",
+    "queried",
+    "quoted",
+    "summed",
+]
 
 
 def quoted(name: object) -> str:
@@ -112,6 +123,17 @@ def grouped(files: Sequence[str], keys: Sequence[str], asked: dict[str, Asked], 
     names = ", ".join(quoted(key) for key in keys)
     aggregates = ", ".join(f"{one.sql} as {quoted(name)}" for name, one in asked.items())
     return queried(files, f"{names}, {aggregates}", f"{rest} group by {names}")
+
+
+def aggregated_by_each(source: Any, keys: Sequence[Sequence[str]], asked: dict[str, Asked]) -> list[pa.Table]:
+    """Our groups over ``source`` by each of ``keys``, in one job of two subtasks."""
+    with flow.Pipeline("groups by each") as p:
+        rows, aggregations = p.source(source, name="rows"), {name: one.aggregation for name, one in asked.items()}
+        for n, names in enumerate(keys):
+            groups = rows.key_by(*names).agg(**aggregations, name=f"groups {n}")
+            groups.sink(op.collect(), name=f"out {n}")
+    result = p.run(parallelism=2, timeout="60s")
+    return [result.table(f"out {n}") for n in range(len(keys))]
 
 
 def aggregated(

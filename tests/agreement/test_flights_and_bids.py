@@ -32,6 +32,7 @@ def local(scene: Scene) -> flow.RunResult:
     return result
 
 
+@pytest.mark.soak
 def test_a_seeded_schedule_gives_the_same_late_rows(scene: Scene, local: flow.RunResult) -> None:
     agree_in_all(scene.pipeline.run(flow.SimulatedRunner(seed=4), parallelism=1), local, scene)
 

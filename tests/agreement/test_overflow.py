@@ -16,7 +16,7 @@ import operators as op
 from dataflow import col
 from dataflow.runners.faults import Faults
 from tests.agreement.data import cells, typed
-from tests.seeds import seeds
+from tests.seeds import each_once, each_once_with_seeds
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 _DIGITS = 10**38 - 1
@@ -39,7 +39,8 @@ JUST = {
     "unsigned": (pa.uint64(), [2**64 - 4, 1, 2]),
     "decimal": (pa.decimal128(38, 0), [_DIGITS - 3, 1, 2]),
 }
-RUNNERS = {
+CUTS = ["per key", "per window"]
+RUNNERS: dict[str, Any] = {
     "in one task": {"parallelism": 1},
     "behind a shuffle": {"parallelism": 2},
     "through crashes": {"parallelism": 2, "crashes": 2},
@@ -79,28 +80,23 @@ def summed(table: pa.Table, cut: str, crashes: int = 0, parallelism: int = 1) ->
 
 
 @pytest.mark.usefixtures("folded")
-@pytest.mark.parametrize("cut", ["per key", "per window"])
-@pytest.mark.parametrize("options", RUNNERS.values(), ids=RUNNERS)
-@pytest.mark.parametrize("case", OVER)
-def test_a_sum_that_does_not_fit_raises_and_says_which(case: str, options: Any, cut: str) -> None:
+@pytest.mark.parametrize(("case", "runner", "cut"), each_once(list(OVER), list(RUNNERS), CUTS))
+def test_a_sum_that_does_not_fit_raises_and_says_which(case: str, runner: str, cut: str) -> None:
     type_, values = OVER[case]
     with pytest.raises(OverflowError, match=r"sums.*: the sum 'total' of key \{'k': 'big'\} does not fit into"):
-        summed(rows(values, type_), cut, **options)
+        summed(rows(values, type_), cut, **RUNNERS[runner])
 
 
 @pytest.mark.usefixtures("folded")
-@pytest.mark.parametrize("cut", ["per key", "per window"])
-@pytest.mark.parametrize("options", RUNNERS.values(), ids=RUNNERS)
-@pytest.mark.parametrize("case", JUST)
-def test_a_sum_that_just_fits_is_exact(case: str, options: Any, cut: str) -> None:
+@pytest.mark.parametrize(("case", "runner", "cut"), each_once(list(JUST), list(RUNNERS), CUTS))
+def test_a_sum_that_just_fits_is_exact(case: str, runner: str, cut: str) -> None:
     type_, values = JUST[case]
     expected = Counter({("big", sum(values)): 1, ("small", len(values)): 1, (None, 0): 1})
-    assert summed(rows(values, type_), cut, **options) == expected
+    assert summed(rows(values, type_), cut, **RUNNERS[runner]) == expected
 
 
 @pytest.mark.usefixtures("folded")
-@pytest.mark.parametrize("type_", [pa.int64(), pa.uint64()], ids=str)
-@pytest.mark.parametrize("seed", seeds(3, 12))
+@pytest.mark.parametrize(("seed", "type_"), each_once_with_seeds(12, [pa.int64(), pa.uint64()]))
 def test_a_sum_near_the_edge_is_exact_or_raises(seed: int, type_: pa.DataType) -> None:
     draw = random.Random(seed)
     low, high = (_LEAST, _GREATEST) if type_ == pa.int64() else (0, 2**64 - 1)

@@ -15,8 +15,15 @@ from tests.agreement.data import by_key, near, rows_of
 from tests.agreement.running import ALL, FEW, Asked, grouped, queried
 from tests.seeds import in_soak
 
-RUNS = [(1, 1, "aligned"), (3, 2, "aligned-timeout"), (6, 4, "unaligned-persisted")]
-MORE = [(2, 2, "unaligned-persisted"), (4, 4, "aligned"), (5, 2, "aligned")]
+RUN = (3, 2, "unaligned-persisted")
+MORE = [
+    (1, 1, "aligned"),
+    (3, 2, "aligned-timeout"),
+    (6, 4, "unaligned-persisted"),
+    (2, 2, "unaligned-persisted"),
+    (4, 4, "aligned"),
+    (5, 2, "aligned"),
+]
 ASKED = FEW | {name: ALL[name] for name in ("texts", "least text", "most", "first text")}
 IN_SQL = "where price > -400 or price is null"
 CHOSEN = (col("price") > -400) | col("price").is_null()
@@ -42,7 +49,7 @@ KEYS = ["dictionary<values=string, indices=int32, ordered=0>", "float"]
 
 
 @pytest.mark.usefixtures("folded")
-@pytest.mark.parametrize("run", [*RUNS, *in_soak(*MORE)], ids=str)
+@pytest.mark.parametrize("run", [RUN, *in_soak(*MORE)], ids=str)
 def test_tables_through_crashes_are_those_of_duckdb(
     run: tuple[int, int, str], files: list[str], tmp_path: Path
 ) -> None:

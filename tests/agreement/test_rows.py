@@ -98,7 +98,7 @@ def read_by_duckdb(function: str, pattern: str, types: pa.Table, options: str = 
         return db.sql(f"select * from {function}('{pattern}', columns={kinds}{options})").to_arrow_table()
 
 
-@pytest.mark.parametrize("run", [(1, 7), (4, 65_536), *in_soak((2, 1))], ids=str)
+@pytest.mark.parametrize("run", [(4, 65_536), *in_soak((1, 7), (2, 1))], ids=str)
 def test_rows_of_every_type_come_through_every_format(run: tuple[int, int], files: list[str], tmp_path: Path) -> None:
     parallelism, batch_rows = run
     written(op.read_parquet(files, batch_rows=batch_rows), tmp_path, parallelism)

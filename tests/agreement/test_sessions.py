@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from itertools import product
 from typing import Any
 
 import duckdb
@@ -16,18 +15,10 @@ from dataflow import col
 from dataflow.contracts.checkpointing import Mode
 from dataflow.runners.faults import Faults
 from dataflow.runners.spark.runner import SparkRunner
-from tests.seeds import in_soak
+from tests.seeds import each_once, in_soak, some_by_default
 
 EXACT = [mode.value for mode in Mode if mode is not Mode.UNALIGNED]
 EMITS = ["final", "changes", "panes"]
-CRASHES = [
-    ("aligned", "final", 0),
-    ("unaligned-persisted", "changes", 0),
-    ("aligned-timeout", "changes", 0),
-    ("aligned", "panes", 0),
-    ("unaligned-persisted", "panes", 0),
-    ("aligned-timeout", "panes", 0),
-]
 DISORDER = 6
 """Seconds by which rows are out of order, several times the gap."""
 
@@ -114,32 +105,30 @@ def added_up(panes: pa.Table, sessions: list[Any]) -> list[dict[str, Any]]:
     return sums
 
 
-@pytest.mark.parametrize("emit", ["once", "final", "changes", "panes"])
-def test_sessions_agree_with_duckdb(emit: str) -> None:
-    for parallelism in (1, 3):
-        check(visits(emit).run(parallelism=parallelism, timeout="60s"))
+@pytest.mark.parametrize(("parallelism", "emit"), each_once([3, 1], ["once", "final", "changes", "panes"]))
+def test_sessions_agree_with_duckdb(parallelism: int, emit: str) -> None:
+    check(visits(emit).run(parallelism=parallelism, timeout="60s"))
 
 
 @pytest.mark.parametrize(
-    "case", [*CRASHES[::2], *in_soak(*CRASHES[1::2], *product(EXACT, EMITS, range(1, 30)))], ids=str
+    ("mode", "emit", "seed"),
+    some_by_default([("aligned-timeout", "changes", 0), ("unaligned-persisted", "panes", 0)], EXACT, EMITS, range(30)),
 )
-def test_crashes_change_nothing(case: tuple[str, str, int]) -> None:
-    mode, emit, seed = case
+def test_crashes_change_nothing(mode: str, emit: str, seed: int) -> None:
     faults = Faults(crashes=3, crash_after=(0, 1, 2), skew=0.2, stall=0.05, slices=0.2)
     settings = flow.Checkpointing(flow.MemoryStore(), every="2ms", mode=mode)
     runner = flow.SimulatedRunner(seed, faults, max_turns=200_000)
     check(runner.start(visits(emit), parallelism=2, checkpoint=settings).wait())
 
 
-@pytest.mark.parametrize("case", [("changes", 0), ("panes", 0), *in_soak(*product(EMITS, range(1, 15)))], ids=str)
-def test_in_mode_unaligned_nothing_is_late_in_any_schedule(case: tuple[str, int]) -> None:
-    emit, seed = case
+@pytest.mark.parametrize(("emit", "seed"), some_by_default([("changes", 0)], EMITS, range(15)))
+def test_in_mode_unaligned_nothing_is_late_in_any_schedule(emit: str, seed: int) -> None:
     settings = flow.Checkpointing(flow.MemoryStore(), every="2ms", mode="unaligned")
     runner = flow.SimulatedRunner(seed, Faults(skew=0.2, stall=0.05, slices=0.2), max_turns=200_000)
     check(runner.start(visits(emit), parallelism=2, checkpoint=settings).wait())
 
 
-@pytest.mark.parametrize("emit", ["changes", "panes", *in_soak("final")])
+@pytest.mark.parametrize("emit", ["changes", *in_soak("final", "panes")])
 def test_sessions_are_restored_from_every_checkpoint(emit: str) -> None:
     store = flow.MemoryStore()
     settings = flow.Checkpointing(store, every="8ms", keep=100)

@@ -97,6 +97,7 @@ def test_keys_that_come_back_begin_anew_on_threads(parallelism: int) -> None:
         check(updates(result, ttl_from))
 
 
+@pytest.mark.soak
 def test_spark_gives_the_same_updates_of_keys_that_come_back(spark: Any) -> None:
     local = running().run(parallelism=1, timeout="60s")
     runner = SparkRunner(spark, rows_per_trigger=ROWS_PER_TRIGGER)

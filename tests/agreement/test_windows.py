@@ -12,6 +12,7 @@ import dataflow as flow
 import operators as op
 from tests.agreement.data import by_key, generated, near, write_files
 from tests.agreement.running import ALL, MERGEABLE, Asked, queried, quoted
+from tests.seeds import some_by_default
 
 TIMES = [pa.timestamp(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "UTC", "America/New_York")]
 EACH = [
@@ -92,7 +93,7 @@ def test_windows_of_any_length_and_offset_agree(cut: str, timed: list[str]) -> N
     assert by_key(found, keys) == expected(timed, time, ["int8", "bool"], FEW, *nanoseconds)
 
 
-@pytest.mark.parametrize(("parallelism", "batch_rows"), [(1, 7), (2, 65_536), (4, 1)])
+@pytest.mark.parametrize(("parallelism", "batch_rows"), some_by_default([(2, 65_536)], [1, 2, 4], [1, 7, 65_536]))
 def test_all_aggregates_of_windows_agree(parallelism: int, batch_rows: int, timed: list[str]) -> None:
     time, keys = "at timestamp[ms, tz=UTC]", ["string", "window_start", "window_end"]
     found = windows(

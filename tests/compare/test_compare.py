@@ -104,10 +104,11 @@ def test_the_fields_of_the_json_report_are_these(compared: Compared) -> None:
         ]
 
 
+@pytest.mark.soak  # test_killing has the moment of each point, and test_verdict a start from the beginning
 @pytest.mark.usefixtures("at_home")
 @pytest.mark.parametrize(
     ("point", "restored"),
-    [pytest.param(KillPoint.AFTER_CHECKPOINT, int, marks=pytest.mark.soak), (KillPoint.BEFORE_CHECKPOINT, type(None))],
+    [(KillPoint.AFTER_CHECKPOINT, int), (KillPoint.BEFORE_CHECKPOINT, type(None))],
 )
 def test_a_kill_may_strike_after_or_before_a_checkpoint(point: KillPoint, restored: type, tmp_path: Path) -> None:
     options = Options([Mode.ALIGNED], slow={"counts": "100us"}, every="50ms", kill=point)
@@ -117,6 +118,7 @@ def test_a_kill_may_strike_after_or_before_a_checkpoint(point: KillPoint, restor
     assert mode["result"] == "equals the run without a kill"
 
 
+@pytest.mark.soak  # a pipeline that cannot be judged is run without a kill below; test_report has the table
 def test_without_a_kill_the_table_has_only_the_cost(home: Path) -> None:
     done = barrierflow("compare", "mine:pipeline", "--mode", "aligned", "--kill", "none", "--every", "20ms", cwd=home)
     assert done.returncode == 0, done.stderr
@@ -126,6 +128,7 @@ def test_without_a_kill_the_table_has_only_the_cost(home: Path) -> None:
     assert "are deleted; use --keep to keep them" in done.stdout
 
 
+@pytest.mark.soak  # test_killing and test_verdict have jobs that end before their kill
 @pytest.mark.usefixtures("at_home")
 def test_a_run_too_short_for_its_kill_is_a_failure_that_says_what_to_do(tmp_path: Path) -> None:
     options = Options([Mode.ALIGNED], every="1h", attempts=2)

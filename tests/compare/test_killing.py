@@ -70,6 +70,7 @@ def test_a_missed_moment_is_told_with_its_reason(
     assert missed.reason.startswith(reason)
 
 
+@pytest.mark.soak  # test_compare kills a process of each mode in a checkpoint
 def test_a_killed_process_leaves_the_scene_that_was_seen(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from dataflow.expressions import Expr, col
@@ -112,7 +112,6 @@ def test_true_division_is_ieee_division_of_float64(dtype: pa.DataType, data: st.
 @pytest.mark.parametrize("function", COMPARISONS)
 @pytest.mark.parametrize("dtype", [pa.int64(), pa.float64()])
 @given(data=st.data())
-@settings(max_examples=30)
 def test_comparisons_are_pythons_and_null_beside_null(
     function: Callable[[Any, Any], Any], dtype: pa.DataType, data: st.DataObject
 ) -> None:

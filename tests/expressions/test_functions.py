@@ -121,7 +121,6 @@ def shown(moment: datetime, zone: str | None) -> datetime:
 
 @pytest.mark.parametrize("zone", ZONES)
 @given(unit=st.sampled_from(list(UNITS)), drawn=st.lists(moments, max_size=8))
-@settings(max_examples=30)
 def test_parts_of_timestamps_are_those_of_the_zones_clock(zone: str | None, unit: str, drawn: list[Any]) -> None:
     values = each(lambda moment: moment.replace(microsecond=moment.microsecond // UNITS[unit] * UNITS[unit]), drawn)
     column = pa.array([None, *values], pa.timestamp(unit)).cast(pa.timestamp(unit, zone)).slice(1)
@@ -272,7 +271,6 @@ CODES = "%Y %y %m %d %j %H %I %M %S %f %u %w %G %V %U %W %% é %a %A %b %B %p %c
 
 @pytest.mark.parametrize("zone", [None, "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata"])
 @given(unit=st.sampled_from(list(UNITS)), drawn=st.lists(moments, max_size=8))
-@settings(max_examples=30)
 def test_times_are_written_as_python_writes_them(zone: str | None, unit: str, drawn: list[Any]) -> None:
     values = each(lambda moment: moment.replace(microsecond=moment.microsecond // UNITS[unit] * UNITS[unit]), drawn)
     column = pa.array([None, *values], pa.timestamp(unit)).cast(pa.timestamp(unit, zone)).slice(1)

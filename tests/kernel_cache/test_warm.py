@@ -97,6 +97,7 @@ def test_missing_loops_are_compiled_into_the_cache(partial: Path) -> None:
     assert all([(partial / file_name(module, loop)).exists() for module in SMALL for loop in loops(module)])
 
 
+@pytest.mark.soak  # a damaged file of a generated loop, which is read by the same code, is in test_cache
 def test_damaged_loops_are_compiled_again(partial: Path) -> None:
     damaged = [partial / file_name(module, loop) for module in SMALL for loop in loops(module)]
     for path in damaged:

@@ -15,7 +15,7 @@ from dataflow import col
 from dataflow.runners.simulated import Faults
 from dataflow.runtime.task.crash_points import Point
 from dataflow.state.dictionaries import widened
-from tests.seeds import seeds
+from tests.seeds import some_by_default
 
 WIDE = pa.dictionary(pa.int32(), pa.string())
 OVER = [(pa.int8(), 90, 3), (pa.uint8(), 200, 3), (pa.int16(), 20_000, 4)]  # together past 128, 256 and 32,768 values
@@ -72,8 +72,7 @@ def test_more_values_than_one_batch_can_number(
     assert result.table("rows").combine_chunks().to_pandas().shape == (count * parts, 2)
 
 
-@pytest.mark.parametrize("seed", seeds(1, 3))
-@pytest.mark.parametrize("source", [in_files, in_memory])
+@pytest.mark.parametrize(("seed", "source"), some_by_default([(0, in_files)], range(3), [in_files, in_memory]))
 @pytest.mark.parametrize(("index", "count", "parts"), OVER, ids=IDS)
 def test_a_restore_in_between_goes_on_numbering(
     tmp_path: Path, source: Any, index: pa.DataType, count: int, parts: int, seed: int

@@ -18,7 +18,7 @@ from dataflow.errors import CheckpointMismatch, ConfigurationError, GraphError, 
 from dataflow.planning.prune_columns import prune_columns
 from dataflow.runners.faults import Faults
 from tests.planning.toy_family import Ordinals, OrdinalsOperator, SplitOdd, ordinals
-from tests.seeds import seeds
+from tests.seeds import each_once_with_seeds
 
 TABLE = pa.table({"k": ["abcdefg"[i * i % 7] for i in range(300)], "x": range(300), "unused": [None] * 300})
 LEFT = Counter((k, n) for k, total in Counter(TABLE["k"].to_pylist()).items() for n in range(total))
@@ -42,8 +42,7 @@ def test_it_runs_on_threads(parallelism: int) -> None:
     check(pipeline().run(parallelism=parallelism, checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms")))
 
 
-@pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted"])
-@pytest.mark.parametrize("seed", seeds(3, 60))
+@pytest.mark.parametrize(("seed", "mode"), each_once_with_seeds(60, ["aligned", "unaligned-persisted"]))
 def test_it_restores_its_state_after_crashes_in_any_schedule(seed: int, mode: str) -> None:
     runner = flow.SimulatedRunner(seed, Faults(crashes=2, crash_after=(1, 2), skew=0.2))
     check(

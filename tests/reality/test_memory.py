@@ -20,7 +20,7 @@ from tests.reality.harness import spawn
 SCRIPT = Path(__file__).with_name("weigh.py")
 
 
-@pytest.mark.parametrize(("shape", "pace"), [("rows", "slow"), ("totals", "fast")])
+@pytest.mark.parametrize(("shape", "pace"), [("rows", "slow"), pytest.param("totals", "fast", marks=pytest.mark.soak)])
 def test_four_times_the_rows_need_no_more_memory(tmp_path: Path, shape: str, pace: str) -> None:
     check({times: peak(tmp_path, times, 100_000, shape, pace) for times in (1, 4)})
 

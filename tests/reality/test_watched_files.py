@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 import operators as op
 from tests.operators.sources.watched import bring
 from tests.reality import watcher
@@ -21,6 +23,7 @@ def put(folder: Path, first: int, last: int, at: int) -> None:
         path.rename(folder / f"{number}.csv")
 
 
+@pytest.mark.soak  # test_watch_jobs has crashes on seeded schedules, and test_kills a killed process
 def test_a_killed_process_reads_files_of_any_age_once(tmp_path: Path) -> None:
     put(tmp_path / "inbox", 0, 2, at=100)
     put(tmp_path / "old", 2, 4, at=9)

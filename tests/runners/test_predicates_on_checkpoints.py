@@ -84,7 +84,7 @@ def campaign(mode: str, seeds: range) -> tuple[int, int]:
     return asked, moving
 
 
-@pytest.mark.parametrize("mode", ["aligned", OVERTAKING[0], *in_soak(*OVERTAKING[1:])])
+@pytest.mark.parametrize("mode", [OVERTAKING[0], *in_soak("aligned", *OVERTAKING[1:])])
 def test_the_money_is_constant_on_any_schedule_and_across_crashes(mode: str) -> None:
     asked, moving = campaign(mode, range(3))
     assert asked > 18
@@ -99,7 +99,7 @@ def test_the_money_is_constant_on_many_schedules(mode: str) -> None:
     assert moving > 150 if mode in OVERTAKING else moving == 0
 
 
-@pytest.mark.parametrize("mode", OVERTAKING)
+@pytest.mark.parametrize("mode", [OVERTAKING[0], *in_soak(*OVERTAKING[1:])])
 def test_a_protocol_that_forgets_channels_is_found_out(mode: str) -> None:
     job = simulated(1, checkpoints(mode, ForgetsChannels(["south[1]"])))
     answers = job.on_checkpoint(conserved)

@@ -16,7 +16,7 @@ from dataflow.errors import CheckpointDamaged
 from dataflow.runners.faults import Faults
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.manifest import LOG, PartHandle
-from tests.seeds import seeds
+from tests.seeds import in_soak, seeds
 
 ROWS, KEYS = 60_000, 5_000
 
@@ -75,11 +75,12 @@ def test_a_checkpoint_writes_what_changed_and_refers_to_the_rest(whole: Path) ->
         store.verify(n)
 
 
-def test_every_checkpoint_of_a_chain_leads_to_the_same_answer(whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [48, *in_soak(16, 8, 1)])
+def test_every_checkpoint_of_a_chain_leads_to_the_same_answer(every: int, whole: Path, tmp_path: Path) -> None:
     import shutil
 
     expected = answer(run(tmp_path / "undisturbed"))
-    for n in DirectoryStore(whole / "ckpt").checkpoints()[::16]:
+    for n in DirectoryStore(whole / "ckpt").checkpoints()[::every]:
         copy, path = tmp_path / f"from-{n}", tmp_path / f"other-{n}" / "old" / f"chk-{n:08d}"
         shutil.copytree(whole, copy)
         shutil.copytree(whole / "ckpt", path.parent)

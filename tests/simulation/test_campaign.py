@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.seeds import in_soak
 from tests.simulation.campaign import Campaign, corpus, run
 
 
@@ -11,8 +12,11 @@ def test_the_seeds_that_once_failed_meet_their_oracles() -> None:
     assert [run(seed).seed for seed in corpus()] == corpus()
 
 
-def test_crashes_anywhere_lose_and_repeat_nothing_but_what_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    campaign = Campaign(least=1).add(range(24))  # each workload in each mode
+@pytest.mark.parametrize("times", [1, *in_soak(2)])
+def test_crashes_anywhere_lose_and_repeat_nothing_but_what_is_reported(
+    times: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    campaign = Campaign(least=times).add(range(24 * times))  # each workload in each mode so many times
     with capsys.disabled():
         print(f"\n{campaign}")
     assert not campaign.shortfalls(), campaign

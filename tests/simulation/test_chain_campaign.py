@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from tests.seeds import in_soak
 from tests.simulation.chains import KINDS, Chains, run
 
 IN_FEW_RUNS = tuple(kind for kind in KINDS if kind != "failed job")
 BLOCK = 500
 
 
-def test_chains_on_failing_disks_lose_repeat_and_leave_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    chains = Chains().add(range(30))
+@pytest.mark.parametrize("seeds", [16, *in_soak(30)])
+def test_chains_on_failing_disks_lose_repeat_and_leave_nothing(seeds: int, capsys: pytest.CaptureFixture[str]) -> None:
+    chains = Chains().add(range(seeds))
     with capsys.disabled():
         print(f"\n{chains}")
     assert not set(chains.missing()) & set(IN_FEW_RUNS), chains

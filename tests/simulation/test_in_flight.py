@@ -15,6 +15,7 @@ from dataflow.contracts.operator import Out
 from dataflow.errors import CheckpointMismatch
 from dataflow.runners.faults import Attempt, Faults
 from dataflow.testing import Ledger, ledger_sink
+from tests.seeds import in_soak
 from tests.simulation.jobs import simulate, singles
 from tests.simulation.workloads import Dawdler
 
@@ -47,9 +48,10 @@ def _edge(channel: str) -> str:
     return " -> ".join(end.partition("[")[0] for end in channel.split(" -> "))
 
 
-def test_rows_are_in_flight_on_edges_that_deal_them_out_and_on_no_others() -> None:
+@pytest.mark.parametrize("seeds", [5, *in_soak(12)])
+def test_rows_are_in_flight_on_edges_that_deal_them_out_and_on_no_others(seeds: int) -> None:
     found: set[str] = set()
-    for seed in range(5):
+    for seed in range(seeds):
         world = Ledger()
         found |= in_flight(simulate(edges(world), flow.MemoryStore(), seed, CRASH, "unaligned-persisted"))
         once = [*range(ROWS), *range(1_000, 1_000 + ROWS), *range(5_000, 5_000 + ROWS), *range(5_000, 5_000 + ROWS)]

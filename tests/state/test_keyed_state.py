@@ -20,7 +20,7 @@ import pytest
 
 from dataflow.state.keyed_state import KeyedState, Ttl
 from dataflow.state.timers import TimeDomain
-from tests.seeds import each_once_with_seeds, seeds
+from tests.seeds import each_once_with_seeds
 
 NAN = float("nan")
 KEYS: dict[str, list[tuple[pa.DataType, list[Any]]]] = {
@@ -475,9 +475,7 @@ def test_random_operations_agree_with_the_model(seed: int, kind: str, ttl: int |
     run(kind, ttl, seed, 120)
 
 
-@pytest.mark.parametrize("ttl", [None, 30])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", seeds(1, 4))
+@pytest.mark.parametrize(("seed", "shape", "ttl"), each_once_with_seeds(4, list(SHAPES), [None, 30]))
 def test_values_that_go_before_their_timers_agree_with_the_model(seed: int, shape: str, ttl: int | None) -> None:
     run("float", ttl, seed, 150, shape, CalmRun)
 

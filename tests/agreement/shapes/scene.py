@@ -36,11 +36,12 @@ class Rows:
 
 @dataclass
 class Scene:
-    """Where a shape puts its sources and sinks; ``folder`` is for its files."""
+    """Where a shape puts its sources and sinks; ``folder`` is for its files, ``clicks`` the rows of a timed source."""
 
     pipeline: flow.Pipeline
     folder: Path
     label: str = ""
+    clicks: int = 600
     sinks: dict[str, Rows] = field(default_factory=dict)
     streams: dict[str, flow.Stream] = field(default_factory=dict)
 
@@ -67,10 +68,10 @@ class Scene:
 Shape = Callable[[Scene], None]
 
 
-def pictured(name: str, shapes: Iterable[Shape], folder: Path) -> Scene:
+def pictured(name: str, shapes: Iterable[Shape], folder: Path, clicks: int = 600) -> Scene:
     """All shapes in one pipeline."""
     with flow.Pipeline(name) as p:
-        scene = Scene(p, folder)
+        scene = Scene(p, folder, clicks=clicks)
         for shape in shapes:
             scene.label = shape.__name__
             shape(scene)

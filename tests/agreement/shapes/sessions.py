@@ -29,10 +29,10 @@ KEPT: dict[str, Any] = {
 
 def sessions(scene: Scene) -> None:
     """Sessions of times of two units, nobody late."""
-    table = clicks()
+    table = clicks(rows=scene.clicks)
     gaps = {TIMES[0]: "2s", TIMES[2]: "1500ms"}
     for type_ in gaps:
-        table = table.append_column(str(type_), clicks(type_=type_)["ts"])
+        table = table.append_column(str(type_), clicks(rows=scene.clicks, type_=type_)["ts"])
     source = scene.read(op.from_arrow(table, batch_rows=40, splits=2))
     for type_, gap in gaps.items():
         rows = source.with_watermark(str(type_), delay="60s")

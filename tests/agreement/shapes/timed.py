@@ -34,15 +34,15 @@ def clicks(seed: int = 7, rows: int = 600, disorder: int = 6, type_: pa.DataType
 
 
 def timed(scene: Scene, delay: str = "6s", splits: int = 1) -> flow.Stream:
-    source = op.from_arrow(clicks(), batch_rows=40, splits=splits)
+    source = op.from_arrow(clicks(rows=scene.clicks), batch_rows=40, splits=splits)
     return scene.shared(source, f"clicks in {splits}").with_watermark("ts", delay=delay)
 
 
 def windows(scene: Scene) -> None:
     """Windows of times of every unit and zone, nobody late."""
-    table = clicks()
+    table = clicks(rows=scene.clicks)
     for type_ in TIMES:
-        table = table.append_column(str(type_), clicks(type_=type_)["ts"])
+        table = table.append_column(str(type_), clicks(rows=scene.clicks, type_=type_)["ts"])
     source = scene.read(op.from_arrow(table, batch_rows=40, splits=2))
     for type_ in TIMES:
         cut = source.with_watermark(str(type_), delay="60s").key_by("user").window(op.tumbling("7s", offset="3s"))
@@ -127,7 +127,7 @@ def chained_late(scene: Scene) -> None:
 
 def renamed(scene: Scene) -> None:
     """Event time through functions, other names, filters before and behind."""
-    source = scene.shared(op.from_arrow(clicks(), batch_rows=40, splits=2), "clicks in 2")
+    source = scene.shared(op.from_arrow(clicks(rows=scene.clicks), batch_rows=40, splits=2), "clicks in 2")
     rows = source.filter(col("value").is_not_null())
     at = rows.with_columns(at=col("ts").cast("timestamp[us]")).with_watermark("at", delay="10s", name="at")
     kept = at.select("user", "row", moment=col("at")).filter(col("row") % 7 != 0)

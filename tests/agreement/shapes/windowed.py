@@ -39,10 +39,10 @@ class EachAndAll(flow.Window):
 
 def hopping(scene: Scene) -> None:
     """Windows that overlap, over times of two units, nobody late."""
-    table = clicks()
+    table = clicks(rows=scene.clicks)
     hops = {TIMES[0]: "3s", TIMES[2]: "1500ms"}
     for type_ in hops:
-        table = table.append_column(str(type_), clicks(type_=type_)["ts"])
+        table = table.append_column(str(type_), clicks(rows=scene.clicks, type_=type_)["ts"])
     source = scene.read(op.from_arrow(table, batch_rows=40, splits=2))
     for type_, every in hops.items():
         rows = source.with_watermark(str(type_), delay="60s")
@@ -130,9 +130,9 @@ def own_kind(scene: Scene) -> None:
 
 def sliding(scene: Scene) -> None:
     """A result for each row: times of all units, nobody late, also over all rows and behind other windows."""
-    table = clicks()
+    table = clicks(rows=scene.clicks)
     for type_ in TIMES:
-        table = table.append_column(str(type_), clicks(type_=type_)["ts"])
+        table = table.append_column(str(type_), clicks(rows=scene.clicks, type_=type_)["ts"])
     source = scene.read(op.from_arrow(table, batch_rows=40, splits=2)).select("row", "user", "value", *map(str, TIMES))
     for type_ in TIMES:
         cut = source.with_watermark(str(type_), delay="60s").key_by("user").window(op.sliding("4s"))

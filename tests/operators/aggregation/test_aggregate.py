@@ -12,7 +12,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dataflow.clock import ManualClock
@@ -146,7 +146,6 @@ ROWS = st.tuples(
 )
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(ROWS, max_size=30), st.lists(ROWS, max_size=30), st.sampled_from(Emit), st.integers(0, 2))
 def test_it_agrees_with_brute_force_through_a_restore(
     before: list[Any], after: list[Any], emit: Emit, restores: int

@@ -21,7 +21,7 @@ from dataflow.planning.specs import Emit
 from dataflow.state import parts
 from operators.aggregation.aggregate import AggregateOperator
 from tests.operators.operating import frozen, read_stored, rows_of
-from tests.seeds import part_of_the_examples
+from tests.seeds import in_soak, part_of_the_examples
 
 TEXT = col("v").cast("string")
 AGGREGATIONS = [
@@ -136,13 +136,16 @@ def test_a_snapshot_read_late_is_the_state_at_the_barrier(keys: str, chunk: int,
             assert same(read(snapshot), expected)
 
 
-@pytest.mark.parametrize("keys", ["number", "several"])
-def test_snapshots_are_written_by_a_thread_while_rows_come(keys: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("turns", [40, *in_soak(60)])
+@pytest.mark.parametrize("keys", ["several", *in_soak("number")])
+def test_snapshots_are_written_by_a_thread_while_rows_come(
+    keys: str, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(parts, "CHUNK", 5_000)
     rng = np.random.default_rng(5)
     twins, writers, found = Twins(KEYS[keys]), list[threading.Thread](), dict[int, pa.Table]()
     expected = {}
-    for turn in range(40):
+    for turn in range(turns):
         twins.process(rng.integers(0, 100 + 1_500 * turn, 4_000))
         if turn % 10 == 5:
             snapshot, expected[turn] = twins.snapshot()

@@ -22,7 +22,7 @@ from operators.aggregation.combine import CombineOperator
 from operators.aggregation.partials import is_partial
 from operators.aggregation.records import is_mergeable
 from tests.operators.operating import Emitted, context_of
-from tests.seeds import seeds
+from tests.seeds import each_once_with_seeds
 from tests.simulation.jobs import simulate
 
 SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
@@ -132,8 +132,7 @@ LISTS: dict[str, Callable[[], list[Aggregation]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", LISTS)
-@pytest.mark.parametrize("seed", seeds(2, 300))
+@pytest.mark.parametrize(("seed", "kind"), each_once_with_seeds(300, list(LISTS)))
 def test_any_choice_gives_the_results_of_an_aggregate_without_folding(kind: str, seed: int) -> None:
     """Also of aggregates that depend on the order of a key's rows."""
     draw = np.random.default_rng(seed)
@@ -173,13 +172,12 @@ def test_any_choice_gives_the_results_of_an_aggregate_without_folding(kind: str,
 LARGE = [0, 1, -1, 2**40, 2**62, -(2**62), 2**63 - 1, -(2**63)]
 
 
-@pytest.mark.parametrize("keep", [KeepNone(), KeepMany()])
-@pytest.mark.parametrize("seed", seeds(4, 300))
-def test_folding_raises_no_overflow_that_adding_row_by_row_would_not(keep: Keep, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "keeping"), each_once_with_seeds(300, [KeepNone, KeepMany]))
+def test_folding_raises_no_overflow_that_adding_row_by_row_would_not(seed: int, keeping: type[Keep]) -> None:
     draw = np.random.default_rng(seed)
     aggregates = [col("x").sum().alias("sum"), (col("x") // 2).sum().alias("half")]
     output = pa.schema([SCHEMA.field("k"), ("sum", pa.int64()), ("half", pa.int64())])
-    fold = combine(keep, aggregates)
+    fold = combine(keeping(), aggregates)
     after = AggregateOperator(context_of(SCHEMA, output), ["k"], aggregates, Emit.FINAL)
     totals, halves, folded = dict.fromkeys(range(3), 0), dict.fromkeys(range(3), 0), 0
     for number in range(12):
@@ -246,8 +244,9 @@ def repr_of_key(row: tuple[object, ...]) -> str:
     return repr(row[0])
 
 
-@pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted", "aligned-timeout"])
-@pytest.mark.parametrize("seed", seeds(2, 300))
+@pytest.mark.parametrize(
+    ("seed", "mode"), each_once_with_seeds(300, ["aligned", "unaligned-persisted", "aligned-timeout"])
+)
 def test_no_row_is_lost_or_counted_twice_however_long_rows_are_kept(mode: str, seed: int) -> None:
     """With crashes at every place, behind a shuffle, so that rows of two colours meet where rows are kept."""
     world = Ledger()

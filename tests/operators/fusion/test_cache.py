@@ -17,6 +17,7 @@ from dataflow.errors import UnsafeCacheWarning
 from dataflow.kernel_cache.folders import forget_folders
 from operators.fusion import cache
 from operators.fusion.kernel import Kernel
+from tests.seeds import in_soak
 
 TEXT = """from numba import int64
 
@@ -62,8 +63,10 @@ def test_a_second_process_compiles_nothing(folder: Path) -> None:
     assert said(child()) == "8 False True"
 
 
-def test_processes_that_begin_together_do_not_disturb_each_other(folder: Path) -> None:
-    assert {said(process)[:2] for process in [child(), child(), child()]} == {"8 "}
+@pytest.mark.parametrize("processes", [2, *in_soak(3)])
+def test_processes_that_begin_together_do_not_disturb_each_other(processes: int, folder: Path) -> None:
+    begun = [child() for _ in range(processes)]
+    assert {said(process)[:2] for process in begun} == {"8 "}
     assert said(child()) == "8 False True"
     assert not list(folder.glob("*.tmp"))
 
@@ -76,7 +79,7 @@ def test_an_unsafe_cache_is_warned_of_where_a_kernel_is_made_not_where_it_is_loa
     assert not kernel.waits
 
 
-@pytest.mark.parametrize("damage", [b"", b"cut short", b"\x80\x05K\x01."])
+@pytest.mark.parametrize("damage", [b"cut short", *in_soak(b"", b"\x80\x05K\x01.")])
 def test_a_damaged_file_is_written_again(folder: Path, damage: bytes) -> None:
     (name,) = cache.file_names(TEXT)
     cache.load(TEXT)

@@ -150,7 +150,7 @@ SAMPLED = {
 
 
 @pytest.fixture(
-    params=["some of parquet", "some in folders", *in_soak("parquet", "in folders", "csv.gz", "json", "ipc")]
+    params=["some in folders", *in_soak("some of parquet", "parquet", "in folders", "csv.gz", "json", "ipc")]
 )
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kind:
     """A kind of sink; the rules are the same for all."""

@@ -19,6 +19,7 @@ from operators.windows import emission, slot_results, sparse_results
 from operators.windows.emission import Part
 from tests.operators.operating import drained
 from tests.operators.windows.windowed import END, MERGED, SCHEMA, UNMERGED, Row, Windowed
+from tests.seeds import each_once
 
 WINDOWS = 600
 
@@ -140,8 +141,7 @@ def test_parts_are_joined_up_to_the_largest_size(
     assert [x for part in joined for x in part.values[0].to_pylist()] == [x for n in sizes for x in range(n)]
 
 
-@pytest.mark.parametrize("window", [Tumbling(10), Hopping(20, 10)], ids=str)
-@pytest.mark.parametrize("emit", [Emit.UPDATES, Emit.CHANGES])
+@pytest.mark.parametrize(("window", "emit"), each_once([Tumbling(10), Hopping(20, 10)], [Emit.UPDATES, Emit.CHANGES]))
 def test_batches_have_a_largest_size(window: Any, emit: Emit, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = [Windowed(window, lateness=10**9, emit=emit) for _ in range(2)]
     results = []

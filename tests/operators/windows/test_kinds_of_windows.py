@@ -45,19 +45,27 @@ STEPS = st.lists(
 )
 
 
-@pytest.fixture(params=["at once", "one by one", "in two stacks"])
+MERGING = {"one by one": (0, emission.FEW), "at once": (sparse_results._MOST, emission.FEW), "in two stacks": (0, 0)}
+"""Windows are merged each by itself, as those with many keys are, or together; of few slices, or of any number."""
+
+
+def set_merging(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    most, few = MERGING[name]
+    monkeypatch.setattr(sparse_results, "_MOST", most)
+    monkeypatch.setattr(emission, "FEW", few)
+
+
+@pytest.fixture(params=list(MERGING))
 def merging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows with few keys are merged together, or each by itself, as those with many keys are, of any slices."""
-    if request.param != "at once":
-        monkeypatch.setattr(sparse_results, "_MOST", 0)
-    if request.param == "in two stacks":
-        monkeypatch.setattr(emission, "FEW", 0)
+    set_merging(request.param, monkeypatch)
 
 
-@pytest.mark.usefixtures("merging")
-@pytest.mark.parametrize(("window", "lateness"), each_once(KINDS, [40, 0]))
-def test_a_long_walk_gives_what_the_model_says(window: Window, lateness: int) -> None:
+@pytest.mark.parametrize(("window", "lateness", "merging"), each_once(KINDS, [40, 0], list(MERGING)))
+def test_a_long_walk_gives_what_the_model_says(
+    window: Window, lateness: int, merging: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Many keys, of which few rows at a time are late, and the watermark in small steps."""
+    set_merging(merging, monkeypatch)
     draw = Random(f"{window} {lateness}")
     w, model = Windowed(window, lateness=lateness), Model(window, lateness)
     for step in range(40):

@@ -16,7 +16,7 @@ from operators.windows.triggered_sessions import TriggeredSessionOperator
 from tests.operators.windows.session_panes import MERGED, UNMERGED, PanedSessions, SessionPanel
 from tests.operators.windows.sessioned import drawn_rows
 from tests.operators.windows.windowed import END, SCHEMA, plain
-from tests.seeds import seeds
+from tests.seeds import each_once_with_seeds
 
 TRIGGERS: list[tuple[Trigger | None, Trigger | None]] = [
     (None, None),
@@ -30,11 +30,9 @@ TRIGGERS: list[tuple[Trigger | None, Trigger | None]] = [
 ]
 
 
-@pytest.mark.parametrize("aggregations", [MERGED, UNMERGED], ids=["merged", "rows"])
-@pytest.mark.parametrize("triggers", TRIGGERS, ids=str)
-@pytest.mark.parametrize("seed", seeds(1, 60))
-def test_a_long_walk_gives_the_panes_of_the_model(seed: int, triggers: tuple[Any, Any], aggregations: Any) -> None:
-    draw = Random(f"{seed} {triggers}")
+@pytest.mark.parametrize(("seed", "triggers", "kept"), each_once_with_seeds(60, TRIGGERS, ["records", "rows"]))
+def test_a_long_walk_gives_the_panes_of_the_model(seed: int, triggers: tuple[Any, Any], kept: str) -> None:
+    draw, aggregations = Random(f"{seed} {triggers}"), MERGED if kept == "records" else UNMERGED
     gap, keyed, lateness = draw.choice([1, 4, 10, 10, 50]), draw.random() < 0.8, draw.choice([0, 15, 15, 70])
     w = PanedSessions(gap, *triggers, lateness=lateness, keyed=keyed, aggregations=aggregations)
     model = SessionPanel(gap, *triggers, lateness, keyed, aggregations is UNMERGED)

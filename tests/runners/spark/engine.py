@@ -33,6 +33,7 @@ def session(directory: Path) -> Any:
         "spark.driver.extraJavaOptions": QUICK_START,
         "spark.driver.host": "127.0.0.1",
         "spark.executorEnv.PYTHONPATH": str(ROOT),
+        "spark.python.daemon.module": "tests.runners.spark.warm_daemon",
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
         "spark.sql.codegen.wholeStage": "false",

@@ -17,6 +17,7 @@ from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.placement import plan_for_spark
 from dataflow.runners.spark.source_tasks import Assignment, initial_states, read, splits_of
 from dataflow.testing import ScriptedSource
+from tests.seeds import seeds
 
 Batches = tuple[int, int]
 """So many rows, a batch each, so many seconds apart."""
@@ -72,7 +73,7 @@ def lead(assignment: Assignment, round_: int) -> int:
     return max(times) - min(times) if times else 0
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1, 3))
 def test_source_tasks_keep_together_and_come_to_their_end(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     tasks = [(40, 1), *[(random.choice([0, 1, 20, 60]), random.randrange(1, 5)) for _ in range(2)]]

@@ -92,13 +92,13 @@ def ordered(table: pa.Table) -> list[str]:
 
 SHAPED_ALIKE = [
     pytest.param(build, parallelism, marks=pytest.mark.soak, id=build.__name__)
-    for build, parallelism in [(late, 1), (unread, 1), (chained, 2), (joined, 2), (failing, 2)]
+    for build, parallelism in [(totals, 2), (late, 1), (unread, 1), (chained, 2), (joined, 2), (failing, 2)]
 ]
-"""The pipelines of every shape, which are tried as one, hold such as these, too."""
+"""The default run has such as these in one query, in ``test_operators``."""
 
 
 @pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
-@pytest.mark.parametrize(("build", "parallelism"), [pytest.param(totals, 2, id="totals"), *SHAPED_ALIKE])
+@pytest.mark.parametrize(("build", "parallelism"), SHAPED_ALIKE)
 def test_tables_and_counters_are_those_of_the_local_engine(
     spark: Any, build: Callable[[flow.Pipeline], None], parallelism: int
 ) -> None:
@@ -115,6 +115,7 @@ def test_tables_and_counters_are_those_of_the_local_engine(
     assert bool(there.warnings) is (build is unread)
 
 
+@pytest.mark.soak  # test_partitioned_files does so with a failure in between
 def test_files_are_committed_once_a_micro_batch_and_read_as_if_the_local_engine_had_written_them(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ def test_files_are_committed_once_a_micro_batch_and_read_as_if_the_local_engine_
     assert len(list((tmp_path / "rows" / "_commits").glob("*.json"))) >= 2
 
 
+@pytest.mark.soak  # test_user_errors has an exit and an error that cannot be pickled
 def test_an_error_of_a_users_function_is_raised_as_it_was_with_the_operators_name(spark: Any) -> None:
     def wrong(batch: pa.RecordBatch) -> pa.RecordBatch:
         raise LookupError("no such thing")

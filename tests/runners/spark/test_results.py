@@ -66,11 +66,14 @@ def test_no_micro_batch_is_missing_from_the_times_and_progress_is_true_meanwhile
     assert (over.state, over.rows_in, over.done) == (result.state, 400, 1.0)
 
 
-def test_the_tuning_of_a_run_on_spark_has_what_its_sources_know(spark: Any, tmp_path: Path) -> None:
+def test_a_run_on_spark_prunes_the_same_rows_and_says_how(spark: Any, tmp_path: Path) -> None:
     pq.write_table(NUMBERS, tmp_path / "x.parquet", row_group_size=100)
     with flow.Pipeline("numbers") as p:
         rows = p.source(op.read_parquet(tmp_path / "x.parquet"), name="numbers").filter(flow.col("x") >= 200)
         rows.sink(op.collect(), name="out")
-    tuning = p.run(SparkRunner(spark)).tuning
+    local, result = p.run(), p.run(SparkRunner(spark), parallelism=1)
+    assert result.table("out") == local.table("out")
+    assert result.rows_pruned == local.rows_pruned == {"numbers": 200}
+    tuning = result.tuning
     assert {choice.kind for choice in tuning} == {"batch", "splits", "pruning"}
     assert tuning.of("splits", "numbers")[0].values["row_groups"] == 4

@@ -21,6 +21,7 @@ from dataflow.runners.simulated import SimulatedRunner
 from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.task.messages import Declined
+from tests.seeds import in_soak
 
 
 def test_a_sample_keeps_few_rows_and_counts_them_all() -> None:
@@ -96,7 +97,8 @@ class Either(flow.Operator):
         out.emit(pa.record_batch({"port": [port] * batch.num_rows}))
 
 
-def test_the_report_shows_rows_of_inputs_with_different_columns() -> None:
+@pytest.mark.parametrize("seeds", [12, *in_soak(60)])
+def test_the_report_shows_rows_of_inputs_with_different_columns(seeds: int) -> None:
     with flow.Pipeline("either") as p:
         a = p.source(op.from_arrow(pa.table({"a": range(60)}), batch_rows=3), name="a")
         b = p.source(op.from_arrow(pa.table({"b": range(60)}), batch_rows=3), name="b")
@@ -106,6 +108,6 @@ def test_the_report_shows_rows_of_inputs_with_different_columns() -> None:
         settings = flow.Checkpointing(flow.MemoryStore(), every="1ms", mode="unaligned", duplicates="rows")
         return p.run(SimulatedRunner(seed, Faults(crashes=1)), checkpoint=settings).restore_report
 
-    found = [r for r in map(report, range(12)) if r and len({d.channel for d in r.duplicates}) > 1]
+    found = [r for r in map(report, range(seeds)) if r and len({d.channel for d in r.duplicates}) > 1]
     assert found, "no seed had duplicates on both inputs"
     assert all(r.rows("either").num_rows == r.duplicated("either") for r in found)
