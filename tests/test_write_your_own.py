@@ -108,7 +108,7 @@ def test_a_file_that_changed_is_refused(logs: Path, content: str | None, said: s
 
 
 @pytest.mark.parametrize("point", [point for point in Point if point is not Point.BETWEEN_COMMITS])  # it has one sink
-@pytest.mark.parametrize("seeds", [2, *in_soak(5)])
+@pytest.mark.parametrize("seeds", [3, *in_soak(5)])
 def test_every_row_is_there_once_wherever_the_job_dies(tmp_path: Path, point: Point, seeds: int) -> None:
     crashes: set[str | None] = set()
     for seed in range(seeds):
