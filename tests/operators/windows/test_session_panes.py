@@ -168,6 +168,18 @@ def test_state_can_be_divided_by_key(aggregations: Any) -> None:
     assert in_order([row for part in parts for row in part.advance(END)]) == in_order(whole.advance(END))
 
 
+@pytest.mark.parametrize("aggregations", [MERGED, UNMERGED], ids=["merged", "rows"])
+@pytest.mark.parametrize("early", [AfterRows(1), AfterRows(9)], ids=str)
+def test_a_checkpoint_has_the_panes_of_its_moment_when_it_is_written_later(early: Trigger, aggregations: Any) -> None:
+    w = PanedSessions(10, early, aggregations=aggregations)
+    w.feed(("a", 1, 0), ("a", 2, 10))
+    write = w.begin_checkpoint()
+    results = w.advance(21)
+    assert len(results) == 1
+    again = PanedSessions(10, early, aggregations=aggregations, restored=write())
+    assert again.advance(21) == results
+
+
 def test_cells_with_fewer_than_no_rows_are_refused() -> None:
     w = PanedSessions(10, AfterRows(9))
     w.feed(("a", 1, 5))
