@@ -180,12 +180,13 @@ def test_a_checkpoint_has_the_panes_of_its_moment_when_it_is_written_later(early
     assert again.advance(21) == results
 
 
-def test_cells_with_fewer_than_no_rows_are_refused() -> None:
+@pytest.mark.parametrize("word", ["new rows", "panes"])
+def test_cells_with_fewer_than_no_rows_or_panes_are_refused(word: str) -> None:
     w = PanedSessions(10, AfterRows(9))
     w.feed(("a", 1, 5))
     good = w.checkpoint()
     (part,) = good.logs["state"]
-    (name,) = [name for name in part["keys"].column_names if "new rows" in name]
+    (name,) = [name for name in part["keys"].column_names if word in name]
     table = part["keys"].set_column(part["keys"].column_names.index(name), name, pa.array([-1]))
     with pytest.raises(CheckpointDamaged, match=r"op: .*fewer than no rows or panes"):
         PanedSessions(10, AfterRows(9), restored=Snapshot(good.values, {}, {"state": [{"keys": table}]}))
