@@ -24,7 +24,11 @@ class GlobalWindow:
 
 @dataclass(frozen=True, slots=True)
 class CountWindow:
-    """Windows of ``rows`` rows of a key by arrival; one ends after every ``every`` rows. Use `op.count_window`."""
+    """Windows of ``rows`` rows of a key by arrival; one ends after every ``every`` rows. Use `op.count_window`.
+
+    >>> str(CountWindow(4, 2))
+    'count_window(4, every=2)'
+    """
 
     rows: int
     every: int

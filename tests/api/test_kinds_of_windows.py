@@ -38,6 +38,10 @@ LENGTHS: dict[str, tuple[Callable[[], Any], str]] = {
     "no growth": (lambda: op.cumulate("1h", every="0s"), r"cumulate\(every=\) must be above 0"),
     "steps that do not divide": (lambda: op.cumulate("10s", every="3s"), r"must divide the period.*op.hopping takes"),
     "a negative offset": (lambda: op.hopping("10s", every="3s", offset="-1s"), r"hopping\(offset=\)"),
+    "no rows": (lambda: op.after_rows(0), r"after_rows\(n\) must be a whole number above 0, got 0"),
+    "a truth value": (lambda: op.after_rows(n=True), r"after_rows\(n\) must be a whole number above 0, got True"),
+    "no time of the clock": (lambda: op.after_time("0s"), r"after_time\(length\) must be above zero"),
+    "no event time": (lambda: op.at_times("0s"), r"at_times\(every\) must be above zero"),
     "a bare number": (lambda: op.hopping(10, every="3s"), r"hopping\(period\) must be a timedelta or text"),  # type: ignore[arg-type]
 }
 
@@ -105,6 +109,16 @@ GRAPHS: dict[str, tuple[Callable[[], Any], str]] = {
     "no time": (lambda: timed().select("x").window(op.tumbling("1s")), r"the stream has no event time"),
     "windows that merge": (lambda: timed().window(Merging()), r"Merging\(\) merges windows"),
     "rows of no window": (lambda: timed().window(op.same_window()), r"rows that came out of a window.*'at'"),
+    "edges of two types": (
+        lambda: (
+            timed(TABLE.drop_columns(["window_start"]))
+            .window(op.tumbling("1s"))
+            .agg(n=op.count())
+            .with_columns(window_start=col("window_start").cast(pa.timestamp("ms")))
+            .window(op.same_window())
+        ),
+        r"rows that came out of a window and still have its columns",
+    ),
     "many tasks": (
         lambda: timed().window(op.tumbling("1s")).agg(n=op.count(), parallelism=2),
         r"must be 1 without keys, got 2.*key_by",

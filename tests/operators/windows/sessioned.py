@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -80,13 +80,23 @@ class Sessioned:
 
     def checkpoint(self) -> Snapshot:
         """Return what a restore finds: the parts of all logs since the last base."""
+        return self.begin_checkpoint()()
+
+    def begin_checkpoint(self) -> Callable[[], Snapshot]:
+        """Take a checkpoint of this moment; return the function that writes it, which may be called later."""
         snapshot = self.operator.snapshot()
         since, self._checkpoint = self._checkpoint or None, self._checkpoint + 1
-        for name, log in snapshot.logs.items():
-            part = {table: reader.read_all() for table, reader in log.freeze(self._checkpoint, since).items()}
-            self._parts.setdefault(name, []).append(part)
-            log.durable(self._checkpoint)
-        return Snapshot(snapshot.values, {}, {name: list(parts) for name, parts in self._parts.items()})
+        checkpoint = self._checkpoint
+        readers = {name: log.freeze(checkpoint, since) for name, log in snapshot.logs.items()}
+
+        def write() -> Snapshot:
+            for name, tables in readers.items():
+                part = {table: reader.read_all() for table, reader in tables.items()}
+                self._parts.setdefault(name, []).append(part)
+                snapshot.logs[name].durable(checkpoint)
+            return Snapshot(snapshot.values, {}, {name: list(parts) for name, parts in self._parts.items()})
+
+        return write
 
     def restore(self) -> None:
         """Begin again from a checkpoint of this moment."""

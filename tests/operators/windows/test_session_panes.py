@@ -166,12 +166,25 @@ def test_state_can_be_divided_by_key(aggregations: Any) -> None:
     assert in_order([row for part in parts for row in part.advance(END)]) == in_order(whole.advance(END))
 
 
-def test_cells_with_fewer_than_no_rows_are_refused() -> None:
+@pytest.mark.parametrize("aggregations", [MERGED, UNMERGED], ids=["merged", "rows"])
+@pytest.mark.parametrize("early", [AfterRows(1), AfterRows(9)], ids=str)
+def test_a_checkpoint_has_the_panes_of_its_moment_when_it_is_written_later(early: Trigger, aggregations: Any) -> None:
+    w = PanedSessions(10, early, aggregations=aggregations)
+    w.feed(("a", 1, 0), ("a", 2, 10))
+    write = w.begin_checkpoint()
+    results = w.advance(21)
+    assert len(results) == 1
+    again = PanedSessions(10, early, aggregations=aggregations, restored=write())
+    assert again.advance(21) == results
+
+
+@pytest.mark.parametrize("word", ["new rows", "panes"])
+def test_cells_with_fewer_than_no_rows_or_panes_are_refused(word: str) -> None:
     w = PanedSessions(10, AfterRows(9))
     w.feed(("a", 1, 5))
     good = w.checkpoint()
     (part,) = good.logs["state"]
-    (name,) = [name for name in part["keys"].column_names if "new rows" in name]
+    (name,) = [name for name in part["keys"].column_names if word in name]
     table = part["keys"].set_column(part["keys"].column_names.index(name), name, pa.array([-1]))
     with pytest.raises(CheckpointDamaged, match=r"op: .*fewer than no rows or panes"):
         PanedSessions(10, AfterRows(9), restored=Snapshot(good.values, {}, {"state": [{"keys": table}]}))

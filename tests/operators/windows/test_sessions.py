@@ -259,6 +259,17 @@ def test_the_state_of_another_gap_or_of_other_aggregates_is_refused(gap: int, ag
         Sessioned(gap, aggregations=aggregations, restored=w.checkpoint())
 
 
+@pytest.mark.parametrize("emit", [Emit.FINAL, Emit.CHANGES])
+def test_a_checkpoint_has_the_sessions_of_its_moment_when_it_is_written_later(emit: Emit) -> None:
+    w = Sessioned(10, emit=emit)
+    w.feed(("a", 1, 0), ("a", 1, 10))
+    write = w.begin_checkpoint()
+    results = w.advance(21)
+    assert len(results) == 1
+    again = Sessioned(10, emit=emit, restored=write())
+    assert again.advance(21) == results
+
+
 def test_after_a_restore_a_session_that_came_out_can_be_met_and_is_dropped() -> None:
     w = Sessioned(10)
     w.feed(("a", 1, 0), ("b", 1, 0))

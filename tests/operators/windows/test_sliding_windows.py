@@ -13,7 +13,7 @@ from dataflow.errors import CheckpointMismatch
 from dataflow.expressions import col, count
 from operators.windows import late_results
 from tests.operators.operating import drained
-from tests.operators.windows.sliding import AGGREGATES, END, SCHEMA, Sliding, SlidingWindows, random_steps
+from tests.operators.windows.sliding import AGGREGATES, END, PERIOD, SCHEMA, Sliding, SlidingWindows, random_steps
 from tests.seeds import seeds
 
 LATENESS = [None, 0, 4, 25]
@@ -158,12 +158,13 @@ def test_state_divides_by_key_group(seed: int) -> None:
     assert sorted(rest, key=repr) == sorted(windows.model.shown()[before:], key=repr)
 
 
-def test_the_state_of_other_aggregates_is_refused() -> None:
+@pytest.mark.parametrize("other", [{"aggregations": AGGREGATES[:1]}, {"period": PERIOD + 1}], ids=str)
+def test_the_state_of_other_aggregates_or_periods_is_refused(other: dict[str, Any]) -> None:
     windows = Sliding()
     windows.feed(("a", 1, "s", 5))
     windows.advance(4)
     with pytest.raises(CheckpointMismatch, match="op: the checkpoint holds"):
-        Sliding(aggregations=AGGREGATES[:1], restored=windows.snapshot())
+        Sliding(**other, restored=windows.snapshot())
 
 
 @pytest.mark.parametrize("time", [-(2**63) + 5, 2**63 - 1])

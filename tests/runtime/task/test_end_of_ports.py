@@ -90,6 +90,12 @@ def test_a_held_watermark_is_repeated_after_idleness_which_it_ends() -> None:
     assert Line(Logged(w5=3, w7=2, w9=3)).passes(Watermark(5), Idle(), Watermark(7), Watermark(9)) == [3, "idle", 3]
 
 
+def test_an_operator_is_not_given_a_watermark_again_that_is_repeated_after_idleness() -> None:
+    operator = Logged()
+    assert Line(operator).passes(Watermark(5), Idle(), Watermark(5)) == [5, "idle", 5]
+    assert operator.log.count("W5") == 1
+
+
 def test_a_restored_operator_passes_on_nothing_lower_and_nothing_twice() -> None:
     before = Line(Logged(w5=3))
     before.passes(Watermark(5))

@@ -116,6 +116,19 @@ def test_an_idle_channel_holds_nothing_back_until_its_next_row() -> None:
     assert rig.feed((0, Watermark(9))).elements() == [None]
 
 
+def test_a_channel_that_is_left_out_holds_nothing_back_from_the_start() -> None:
+    rig = Rig(2)
+    rig.gate.leave_out([1])
+    assert rig.feed((0, Watermark(5))).elements() == [Watermark(5)]
+
+
+def test_channels_are_not_left_out_if_there_are_no_others() -> None:
+    rig = Rig(2)
+    rig.gate.leave_out([0, 1])
+    assert rig.feed((0, EndOfInput())).elements() == [EndOfInput()]
+    assert rig.feed((1, EndOfInput())).elements() == [PortEnded(0), Watermark(MAX_WATERMARK), EndOfInput()]
+
+
 def test_the_gate_falls_idle_once_when_all_its_channels_are() -> None:
     rig = Rig(2).feed((0, Idle()), (1, Idle()))
     assert rig.elements() == [None, Idle()]
