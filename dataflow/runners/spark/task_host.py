@@ -148,6 +148,7 @@ class TaskHost:
         self._task_input: ChannelInput | SourceInput = splits or self._gate(spark_plan, vertex, subtask, state)
         self._clock = SystemClock()
         self._started = self._clock.now()
+        self._freezes = 0  # how often the state was taken
         self._state = state
         clock = self._clock if wall is None else _MicroBatchClock(wall)
         place = SubtaskSetup(spark_plan.plan, vertex, subtask, clock, run_id, state, splits)
@@ -271,8 +272,9 @@ class TaskHost:
         The state includes timers, in wall-clock time. For operators every micro-batch is a restart, so otherwise no
         timer could outlast a micro-batch.
         """
+        self._freezes += 1  # a state may be taken twice in a micro-batch, the second time after the end of the input
         with self._serialized_errors():
-            operators, _ = LogChain().freeze(self.chain.snapshot(round_), round_, since=0)
+            operators, _ = LogChain().freeze(self.chain.snapshot(round_), self._freezes, since=0)
         wall = int(self._clock.wall() * 1_000_000) - self._clock.now()
         timers: dict[str, Json] = {node.name: node.timers[0] + wall for node in self.chain.nodes if node.timers}
         inlet = {**self._task_input.snapshot(), "timers": timers}
