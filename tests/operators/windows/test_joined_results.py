@@ -169,3 +169,12 @@ def test_changes_of_a_window_with_many_keys_come_out_in_batches_of_a_largest_siz
         results.append(pa.Table.from_batches(batches).to_pylist())
     assert len(results[0]) == 2 * (5 * 2 + 3)
     assert results[0] == results[1]
+
+
+def test_a_window_with_many_keys_comes_out_in_batches_of_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emission, "CHUNK", 3)
+    monkeypatch.setattr(sparse_results, "_MOST", 0)
+    w = Windowed(Hopping(20, 10))
+    w.feed(*[(key, 1, 5) for key in "abcdefgh"])
+    drained(w.operator.advance(10, w.out))
+    assert [batch.num_rows for batch in w.out.batches[None]] == [3, 3, 2]
