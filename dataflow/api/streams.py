@@ -243,7 +243,7 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
             panes: likewise.
 
         Returns: a stream whose aggregates have no key columns, and are computed in one subtask. Operators and sinks
-            after it with more subtasks get its rows by turns, so their order across subtasks is lost, for discarding
+            after it with more subtasks get its rows round-robin, so their order across subtasks is lost, for discarding
             panes too. Where the order counts, give them ``parallelism=1``. (Updates of a window go to one
             subtask, in order.)
 

@@ -66,6 +66,23 @@ def test_no_micro_batch_is_missing_from_the_times_and_progress_is_true_meanwhile
     assert (over.state, over.rows_in, over.done) == (result.state, 400, 1.0)
 
 
+def test_the_net_rows_of_keys_reach_a_function_on_spark(spark: Any, tmp_path: Path) -> None:
+    shown: dict[int, int] = {}
+
+    def show(rows: pa.RecordBatch, gone: pa.RecordBatch) -> None:
+        shown.update(zip(rows["k"].to_pylist(), rows["n"].to_pylist(), strict=True))
+        for key in gone["k"].to_pylist():
+            del shown[key]
+
+    table = pa.table({"k": [x % 7 for x in range(60)]})
+    with flow.Pipeline("net") as p:
+        rows = p.source(op.from_arrow(table, batch_rows=10), name="rows")
+        counts = rows.key_by("k").agg(n=op.count(), emit="changes")
+        counts.filter(flow.col("n") < 9).sink(op.upsert_batches(show, keys="k"), name="shown")
+    p.run(SparkRunner(spark, rows_per_trigger=30), parallelism=1, checkpoint=flow.Checkpointing(tmp_path))
+    assert shown == {4: 8, 5: 8, 6: 8}
+
+
 def test_a_run_on_spark_prunes_the_same_rows_and_says_how(spark: Any, tmp_path: Path) -> None:
     pq.write_table(NUMBERS, tmp_path / "x.parquet", row_group_size=100)
     with flow.Pipeline("numbers") as p:
