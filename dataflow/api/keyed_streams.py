@@ -118,10 +118,6 @@ class KeyedStream(Stream):
                 'key_by, as in .with_watermark("ts", delay="2s"), and keep that column'
             )
         _check_class(window)
-        if window.merges and not isinstance(window, Session):
-            raise GraphError(
-                f"window: {window} merges windows, and the only kind whose windows .agg(...) merges is op.session(gap)"
-            )
         window.check(self.schema, self._time)
         return SameWindow(inclusive=not self._time.exclusive) if isinstance(window, SameWindow) else window
 

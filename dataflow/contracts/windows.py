@@ -3,9 +3,9 @@
 A kind is a subclass of `Window`. It says three things:
 
 - **assign**: which windows a row belongs to, as pairs of a start and an end. A row may have several, or none.
-- **merge**: whether windows of one key that overlap or touch become one (`Window.merges`). Windows that merge need
-  state that can be merged, so they have an operator of their own; the operator of ``WindowAggregate`` takes the others.
-  The only kind that ``.agg(...)`` merges is ``op.session`` (``operators.windows.sessions``).
+- **merge**: whether windows of one key that overlap or touch become one (`Window.merges`). Windows that merge have
+  operators of their own: ``op.session`` (``operators.windows.sessions``), and all other kinds, whose results come out
+  once (``operators.windows.merging``). The operator of ``WindowAggregate`` takes windows that do not merge.
 - **complete**: the greatest end that a watermark completes. If the end is exclusive, no row at it belongs to the
   window, so a window is complete when the watermark W reaches it: W >= end, and ``complete(W)`` is W. If the end is
   inclusive, as for sessions, rows at time W may still come, so W must be above it: W > end, and ``complete(W)`` is
@@ -92,7 +92,8 @@ class Window(ABC):
     """The base class of kinds of windows of event time; a frozen dataclass whose text names it in checkpoints.
 
     Attributes:
-        merges: whether windows of one key that overlap or touch become one. Such kinds need operators of their own.
+        merges: whether windows of one key that overlap or touch become one. Their results come out once: there is no
+            ``emit="changes"``, ``early=``, ``late=`` or ``panes=``.
         overlaps: whether a row may belong to several windows.
         ends_follow: whether windows with the same start have the same end.
         columns: the columns that ``assign`` reads beside the event time.

@@ -34,6 +34,7 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     triggered_specs.CountAggregate: "operators.windows.count_windows:CountWindowOperator",
     specs.SlidingAggregate: "operators.windows.sliding:SlidingAggregateOperator",
     specs.SessionAggregate: "operators.windows.sessions:SessionAggregateOperator",
+    specs.MergingAggregate: "operators.windows.merging:MergingWindowOperator",
     specs.Combine: "operators.aggregation.combine:CombineOperator",
     specs.Union: "operators.transforms.union:UnionOperator",
     specs.Apply: "operators.transforms.custom:applied",

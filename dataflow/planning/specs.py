@@ -567,6 +567,19 @@ class SessionAggregate(WindowAggregate):
 
 
 @dataclass(frozen=True, slots=True)
+class MergingAggregate(WindowAggregate):
+    """Computes final aggregates per key and window of a kind whose windows merge."""
+
+    @property
+    def takes_records(self) -> bool:
+        """False: windows are of rows, and a record has several."""
+        return False
+
+    def arguments(self) -> tuple[Any, ...]:
+        return self.keys, self.time, self.window, self.lateness, self.aggregations
+
+
+@dataclass(frozen=True, slots=True)
 class Combine(Spec):
     """Folds the rows of a batch per key, for the aggregate ``target`` after a shuffle; the planner adds it."""
 

@@ -20,7 +20,7 @@ from dataflow.contracts.windows import EventTime, Window, greatest_complete
 from dataflow.errors import GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation
 from dataflow.planning.checks import check_distinct, choose_session_emit, choose_sliding_emit, edge_type
-from dataflow.planning.specs import Emit, Grouped, SessionAggregate, SlidingAggregate, WindowAggregate
+from dataflow.planning.specs import Emit, Grouped, MergingAggregate, SessionAggregate, SlidingAggregate, WindowAggregate
 from dataflow.planning.triggered_specs import (
     CountAggregate,
     GlobalAggregate,
@@ -91,13 +91,31 @@ def plan_windows(window: Window | Untimed, windowed: Windowed) -> WindowPlan:
     """
     import pyarrow as pa
 
-    emit, because = windowed.options.emit(windowed.emit)
+    merges = isinstance(window, Window) and window.merges
+    if merges:
+        _check_merging(window, windowed)
+    emit, because = (Emit.FINAL, "") if merges else windowed.options.emit(windowed.emit)
     labels = _labels(window, windowed, emit)
     change = [pa.field(CHANGE, pa.int8())] if emit is Emit.CHANGES else []
     schema = pa.schema([*windowed.keys, *labels, *windowed.results, *change])
     check_distinct(schema.names, "agg", "rename the column that is not of the window, before or with .alias(...)")
     time = EventTime("window_end", exclusive=_is_exclusive(window)) if isinstance(window, Window) else None
     return WindowPlan(_spec(window, windowed, emit, because), schema, time)
+
+
+def _check_merging(window: Window | Untimed, windowed: Windowed) -> None:
+    """Raise GraphError for what windows that merge do not take: results that change, because two become one."""
+    options = windowed.options
+    if options.has_triggers:
+        raise GraphError(
+            f"window: {window} merges windows, whose results come out once, so it takes no early=, late= or panes=; "
+            "leave them out"
+        )
+    if windowed.emit not in (None, Emit.FINAL, Emit.FINAL.value):
+        raise GraphError(
+            f"agg(emit={windowed.emit!r}) cannot be used with {window}, which merges windows: their results come out "
+            "once; leave emit= out, or use op.session, which takes results back"
+        )
 
 
 def _is_exclusive(window: Window) -> bool:
@@ -129,6 +147,8 @@ def _spec(window: Window | Untimed, windowed: Windowed, emit: Emit, because: str
         case GlobalWindow():
             return GlobalAggregate(keys, computed, emit, because, options.early, options.panes)
     timed = (keys, windowed.timed, window, options.lateness, computed, emit, because)
+    if window.merges:
+        return MergingAggregate(*timed)
     if options.has_triggers:
         return TriggeredAggregate(*timed, options.early, options.late, options.panes)
     return WindowAggregate(*timed)

@@ -23,7 +23,7 @@ from dataflow.state.arrays import is_key
 from dataflow.state.dictionaries import decoded, decoded_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
-from operators.sinks.nested_columns import NestedColumns, can_be_kept
+from operators.nested_columns import NestedColumns, can_be_kept
 from operators.sinks.net import equal_rows
 from operators.sinks.receivers import ReceiverWriter, checked_receiver
 

@@ -87,16 +87,6 @@ def test_nulls_in_the_edges_of_the_same_window_are_named() -> None:
 
 
 @dataclass(frozen=True)
-class Merging(flow.Window):
-    """Windows that no operator merges."""
-
-    merges = True
-
-    def assign(self, times: Any, batch: Any) -> flow.Assigned:
-        return flow.Assigned(times, times + 1)
-
-
-@dataclass(frozen=True)
 class Backwards(flow.Window):
     """Windows that end before they begin."""
 
@@ -107,7 +97,6 @@ class Backwards(flow.Window):
 GRAPHS: dict[str, tuple[Callable[[], Any], str]] = {
     "no window": (lambda: timed().window("10s"), r"expected windows such as op.tumbling"),  # type: ignore[arg-type]
     "no time": (lambda: timed().select("x").window(op.tumbling("1s")), r"the stream has no event time"),
-    "windows that merge": (lambda: timed().window(Merging()), r"Merging\(\) merges windows"),
     "rows of no window": (lambda: timed().window(op.same_window()), r"rows that came out of a window.*'at'"),
     "edges of two types": (
         lambda: (
