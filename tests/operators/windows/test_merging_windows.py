@@ -174,10 +174,10 @@ def test_rows_of_dictionaries_and_nested_columns_are_kept() -> None:
 def test_windows_wait_for_rows_within_the_lateness_and_are_not_late_downstream() -> None:
     stream = visits(drawn(7), batch_rows=1, delay="0s", lateness="50us")
     stream.sink(op.collect(), name="out")
-    stream.window(op.tumbling("1us")).agg(n=op.count(), name="again").sink(op.collect(), name="again")
+    stream.window(op.tumbling("1us")).agg(n=op.count(), name="again").sink(op.collect(), name="counts")
     result = stream._pipeline.run()
     assert results(result.table("out")) == model(drawn(7))
-    assert sum(result.table("again")["n"].to_pylist()) == len(model(drawn(7)))
+    assert sum(result.table("counts")["n"].to_pylist()) == len(model(drawn(7)))
     assert result.late == 0
 
 
