@@ -95,7 +95,8 @@ def edges(starts: npt.NDArray[np.int64], dtype: pa.DataType) -> pa.Array:
     kind = pa.timestamp("us", dtype.tz)
     try:
         if len(starts) > 1 and (starts == starts[0]).all():
-            return pa.repeat(pa.scalar(int(starts[0]), kind).cast(dtype), len(starts))
+            (edge,) = words(to_array(starts[:1], kind).cast(dtype))
+            return to_array(np.full(len(starts), edge), dtype)
         return to_array(starts, kind).cast(dtype)
     except pa.ArrowInvalid as error:
         raise OverflowError(
