@@ -31,6 +31,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     # Without inventories, which would be fetched, classes of other packages have no target.
     (r"py:.*", r"(collections|contextlib|datetime|decimal|numpy|os|pathlib|threading|pa|pyarrow|pyspark|rich)\..*"),
+    (r"py:class", "Microseconds"),  # another name for arrays of numpy
 ]
 show_warning_types = True
 
