@@ -16,7 +16,7 @@ from typing import Protocol
 from dataflow.errors import ConfigurationError
 
 __all__ = ["LONGEST", "Clock", "Duration", "ManualClock", "SystemClock"]
-__all__ += ["duration_text", "exact_duration_text", "microseconds"]
+__all__ += ["duration_text", "exact_duration_text", "microseconds", "signed_microseconds"]
 
 Duration = timedelta | str
 """A length of time: a ``timedelta``, or text such as ``"250ms"`` or ``"10s"``; never a bare number."""
@@ -62,6 +62,19 @@ def microseconds(duration: Duration, what: str = "a duration") -> int:
     if length > LONGEST:
         raise ConfigurationError(f"{what} must be at most 100,000 days, got {duration!r}")
     return round(length)
+
+
+def signed_microseconds(duration: Duration, what: str) -> int:
+    """Return ``duration`` in whole microseconds, as `microseconds` does; it may be negative, also as text.
+
+    >>> signed_microseconds("-4s", "within"), signed_microseconds(timedelta(days=-1), "within")
+    (-4000000, -86400000000)
+    """
+    if isinstance(duration, str) and duration.lstrip().startswith("-"):
+        return -microseconds(duration.lstrip()[1:], what)
+    if isinstance(duration, timedelta) and duration < timedelta(0):
+        return -microseconds(-duration, what)
+    return microseconds(duration, what)
 
 
 def duration_text(length: int) -> str:

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.updates import CHANGE, Changes, Meaning, Signed, meaning_error, word_of
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import GraphError
-from dataflow.planning.graph import Edge, Node
-from dataflow.planning.specs import SlidingAggregate, WindowAggregate
+from dataflow.planning.graph import Edge, Node, Partitioning
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,9 +110,8 @@ class StreamBase:
         """The event time of the rows, or None if they have none."""
         if self._edge.tag is None:
             return self._node.time
-        windows = isinstance(self._node.spec, WindowAggregate | SlidingAggregate)
-        late = self._edge.tag == LATE and windows  # rows as the window took them
-        return self._pipeline.graph.nodes[self._node.inputs[0].source].time if late else None
+        port = self._node.spec.late_outputs.get(self._edge.tag)
+        return None if port is None else self._pipeline.graph.nodes[self._node.inputs[port].source].time
 
     def _time_in(self, schema: pa.Schema) -> EventTime | None:
         """Return the event time if ``schema`` has its column with the same type, else None."""
@@ -162,6 +159,10 @@ class StreamBase:
             method=method,
         )
         return Stream(self._pipeline, node)
+
+    def _spread(self, partitioning: Partitioning, keys: tuple[str, ...] = ()) -> Edge:
+        """Return this stream's edge with another partitioning."""
+        return replace(self._edge, partitioning=partitioning, keys=keys)
 
     def _same_pipeline(self, others: Iterable[StreamBase], where: str) -> None:
         """Raise GraphError unless all of ``others`` are streams of this pipeline."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dataflow.api.columns import ColumnMethods
 from dataflow.api.custom_operators import OperatorMethods
 from dataflow.api.functions import FunctionMethods
+from dataflow.api.joins import JoinMethods
 from dataflow.clock import Duration
 from dataflow.contracts.panes import Panes, Trigger
 from dataflow.contracts.sink import Sink
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Stream"]
 
 
-class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
+class Stream(ColumnMethods, FunctionMethods, OperatorMethods, JoinMethods):
     """The rows that an operator emits. Every method returns a new stream; using one stream twice branches it.
 
     ``schema`` and ``changes`` are known, and checked, while the graph is built.
@@ -74,10 +75,6 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         if self._is_signed and CHANGE in names:
             raise GraphError(f"key_by: {CHANGE!r} says how a row counts, so it is no key; leave it out")
         return KeyedStream(self._pipeline, self._node, self._spread(Partitioning.HASH, names))
-
-    def _spread(self, partitioning: Partitioning, keys: tuple[str, ...] = ()) -> Edge:
-        """Return this stream's edge with another partitioning."""
-        return replace(self._edge, partitioning=partitioning, keys=keys)
 
     def rebalance(self) -> Stream:
         """Return the same rows, spread evenly over the subtasks of the next operator.

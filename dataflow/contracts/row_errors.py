@@ -29,12 +29,14 @@ from dataflow.errors import ConfigurationError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ERRORS", "LATE", "SAMPLES", "OnError", "RowError", "RowErrors", "RowTally", "errors_schema"]
+__all__ = ["ERRORS", "LATE", "LATE_RIGHT", "SAMPLES", "OnError", "RowError", "RowErrors", "RowTally", "errors_schema"]
 
 ERRORS: Final = "errors"
 """The side output of rows that were set aside; its schema is ``errors_schema()``."""
 LATE: Final = "late"
 """The side output of rows that were too late for their window, with the columns of the window's input."""
+LATE_RIGHT: Final = "late_right"
+"""The side output of right rows that were too late for a join; those of the left side are in ``LATE``."""
 SAMPLES: Final = 5
 """Number of errors that a tally keeps as samples."""
 _TEXT: Final = 500

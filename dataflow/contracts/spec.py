@@ -23,8 +23,9 @@ Specs are pickled for Spark's workers, which import the module that defines the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dataflow.contracts.source import Json
@@ -56,6 +57,7 @@ class Spec:
         is_users: whether a user wrote the operator: its batches are compared with the declared schema, and its errors
             over restored state are passed on unchanged.
         is_helper: whether the planner added the operator, so that its state and rows are not shown to users.
+        late_outputs: the side outputs of rows that leave as they came in, with the number of the input.
         kernels: the names of modules with kernels that must be loaded before the operator is built.
         declared_in: the call in which the schemas of its outputs are declared, for messages.
         row_wise_advice: how to declare that the operator is ``row_wise``, for messages.
@@ -81,6 +83,7 @@ class Spec:
     keeps_batches: bool = True
     is_users: bool = True
     is_helper: bool = False
+    late_outputs: Mapping[str, int] = MappingProxyType({})
     kernels: Sequence[str] = ()
     declared_in: str = "then(...)"
     row_wise_advice: str = "set row_wise = True in its Spec"

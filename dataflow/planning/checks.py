@@ -97,12 +97,18 @@ def side_schemas(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
 
 
 def choose_emit(
-    emit: str | Emit | None, every: Duration | None, ttl: Duration | None, upstream: Graph, meaning: Meaning | None
+    emit: str | Emit | None,
+    every: Duration | None,
+    ttl: Duration | None,
+    upstream: Graph,
+    meaning: Meaning | None,
+    method: str = "agg",
 ) -> tuple[Emit, str]:
     """Return what an aggregate emits, and the reason if that is not final by default.
 
     ``upstream`` has every operator that the aggregate depends on. The default is final if all its sources have an end,
-    else changes if its input has signed changes, else updates. ``meaning`` is that of the input.
+    else changes if its input has signed changes, else updates. ``meaning`` is that of the input. ``method`` is the one
+    that was called, for messages.
 
     Raises: ConfigurationError if ``emit`` is unknown, or final with an ``every``; GraphError if it is final with a
         ``ttl``, or if signed changes are to become updates or to expire.
@@ -110,24 +116,24 @@ def choose_emit(
     signed = isinstance(meaning, Signed)
     if signed and ttl is not None:
         raise GraphError(
-            "agg(ttl=) cannot be used on signed changes: a row could be taken back after its group has expired. Give "
-            "the ttl to an aggregate of rows, or leave it out"
+            f"{method}(ttl=) cannot be used on signed changes: a row could be taken back after its group has expired. "
+            "Give the ttl to an aggregate of rows, or leave it out"
         )
     if emit is not None:
-        chosen = _emit(emit)
+        chosen = _emit(emit, method)
         if chosen is Emit.UPDATES and signed:
             raise GraphError(
-                "agg(emit='updates') cannot be computed from signed changes, because an update cannot say that a group "
-                "has no rows any more; use emit='changes', or emit='final'"
+                f"{method}(emit='updates') cannot be computed from signed changes, because an update cannot say that a "
+                "group has no rows any more; use emit='changes', or emit='final'"
             )
         if chosen is Emit.FINAL and every is not None:
             raise ConfigurationError(
-                "agg(every=) needs emit='updates' or 'changes', got emit='final'; leave one of them out"
+                f"{method}(every=) needs emit='updates' or 'changes', got emit='final'; leave one of them out"
             )
         if chosen is Emit.FINAL and ttl is not None:
             raise GraphError(
-                "agg(ttl=) needs emit='updates' or 'changes', got emit='final': a group that expires has no result at "
-                "the end"
+                f"{method}(ttl=) needs emit='updates' or 'changes', got emit='final': a group that expires has no "
+                "result at the end"
             )
         return chosen, ""
     continuous = Emit.CHANGES if signed else Emit.UPDATES
@@ -187,10 +193,10 @@ def _kind(source: Source) -> str:
     return type(source).__name__ if type(source).__repr__ is object.__repr__ else repr(source)
 
 
-def _emit(emit: str | Emit) -> Emit:
+def _emit(emit: str | Emit, method: str = "agg") -> Emit:
     names = [e.value for e in Emit]
     if not isinstance(emit, Emit) and emit not in names:
-        raise ConfigurationError(f"agg(emit=) must be one of {names}, got {emit!r}")
+        raise ConfigurationError(f"{method}(emit=) must be one of {names}, got {emit!r}")
     return Emit(emit)
 
 

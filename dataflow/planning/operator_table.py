@@ -12,7 +12,7 @@ from typing import Any
 from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.contracts.spec import Spec
 from dataflow.errors import ConfigurationError
-from dataflow.planning import specs, triggered_specs
+from dataflow.planning import join_specs, specs, triggered_specs
 
 __all__ = ["make_operator", "operator_class", "register", "specs_of"]
 
@@ -35,6 +35,9 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     specs.SlidingAggregate: "operators.windows.sliding:SlidingAggregateOperator",
     specs.SessionAggregate: "operators.windows.sessions:SessionAggregateOperator",
     specs.MergingAggregate: "operators.windows.merging:MergingWindowOperator",
+    join_specs.UnboundedJoin: "operators.joins.unbounded:UnboundedJoinOperator",
+    join_specs.IntervalJoin: "operators.joins.interval:IntervalJoinOperator",
+    join_specs.WindowJoin: "operators.joins.windowed:WindowJoinOperator",
     specs.Combine: "operators.aggregation.combine:CombineOperator",
     specs.Union: "operators.transforms.union:UnionOperator",
     specs.Apply: "operators.transforms.custom:applied",

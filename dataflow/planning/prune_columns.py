@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.source import Source
 from dataflow.errors import GraphError
 from dataflow.planning.graph import Graph, Node
@@ -34,7 +33,7 @@ def prune_columns(graph: Graph) -> Graph:
         reads_all = node.id in late or (node.is_users and bool(node.sides))
         needed = [set(schema.names) for schema in inputs] if reads_all else _columns_read(node, inputs, used[node.id])
         for edge, read in zip(node.inputs, needed, strict=True):
-            if edge.tag == LATE:
+            if edge.tag in graph.nodes[edge.source].spec.late_outputs:
                 late.add(edge.source)
             used[edge.source].update(_main_columns(graph.nodes[edge.source], edge.tag, read))
     pruned = Graph()

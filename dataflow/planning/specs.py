@@ -7,11 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dataflow.clock import exact_duration_text
 from dataflow.contracts.operator import OperatorFactory
-from dataflow.contracts.row_errors import OnError
+from dataflow.contracts.row_errors import LATE, OnError
 from dataflow.contracts.sink import Sink
 from dataflow.contracts.source import Json, Source
 from dataflow.contracts.spec import Spec
@@ -46,6 +47,9 @@ __all__ = [
     "WindowAggregate",
     "Write",
 ]
+
+
+_LATE = MappingProxyType({LATE: 0})
 
 
 class Emit(Enum):
@@ -436,6 +440,7 @@ class WindowAggregate(Grouped):
     """
 
     windowed = True
+    late_outputs = _LATE
     merges_slices: ClassVar[bool] = True
     signed = False
     folds_alone = True  # finding a row's pane is cheaper before the operator
@@ -497,6 +502,7 @@ class SlidingAggregate(Spec):
 
     is_users = False
     keeps_batches = False
+    late_outputs = _LATE
 
     keys: tuple[str, ...]
     time: EventTime

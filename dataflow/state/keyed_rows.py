@@ -90,6 +90,14 @@ class KeyedRows:
         """Return the numbers of the rows of each slot with ``low <= time < high``, and their offsets."""
         return self._runs.between(slots, low, high)
 
+    def count_between(self, slots: Slots, low: Numbers, high: Numbers) -> Numbers:
+        """Return how many rows of each slot have ``low <= time < high``."""
+        return self._runs.count_between(slots, low, high)
+
+    def of_times(self, low: int, high: int) -> Slots:
+        """Return the numbers of the rows of all slots with ``low <= time < high``, in the order of time."""
+        return self._ranges.between(low, high, self.records.rows)[:, 2].astype(np.int32)
+
     def first(self, slots: Slots, times: Numbers) -> Slots:
         """Return the number of each slot's first row with a time of at least ``times``, or -1."""
         return self._runs.first(slots, times)

@@ -62,6 +62,7 @@ class KeyedState:
             those of state columns. None: there are none.
         ttl: when values expire; None: never.
         expected: the estimated number of keys; it sizes the memory and is no limit.
+        grouped_by: how many of the key columns, the first ones, decide the key group. None: all.
 
     A *slot* is the int32 number of a key; -1 is that of a key that is not there. Methods that write, and ``keys``,
     refuse -1 and slots whose key is gone. ``delete``, ``cancel_timers`` and ``drop_before`` skip them. For ``visible``,
@@ -95,8 +96,10 @@ class KeyedState:
         rows: pa.Schema | None = None,
         ttl: Ttl | None = None,
         expected: int = 0,
+        grouped_by: int | None = None,
     ) -> None:
         check_distinct(keys)
+        self._grouped_by = len(keys) if grouped_by is None else grouped_by
         self._readers = Readers()
         self._columns: RecordColumns = WordColumns(columns, words) if isinstance(columns, pa.Schema) else columns
         self._values = KeyedValues(keys, self._columns, self._readers, ttl=ttl, expected=expected)
@@ -395,6 +398,29 @@ class KeyedState:
         low, high = row_times(low, len(slots), "low"), row_times(high, len(slots), "high")
         return self._row_store.between(slots, low, high)
 
+    def count_rows(self, slots: Slots) -> npt.NDArray[np.int64]:
+        """Return the number of rows of each slot; -1 has none.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), rows=pa.schema({"x": pa.int64()}))
+        >>> slots, fresh = state.insert([pa.array([7, 7])])
+        >>> numbers = state.append(slots, np.array([2, 1]), pa.record_batch({"x": [20, 10]}))
+        >>> state.count_rows(state.find([pa.array([7, 8])])).tolist()
+        [2, 0]
+        """
+        return self._row_store.counts(self._maybe_absent(slots))
+
+    @property
+    def all_rows(self) -> Slots:
+        """The numbers of all rows, in ascending order."""
+        store = self._row_store
+        return np.flatnonzero(store.records.rows[: store.count, 0] < 0).astype(np.int32)
+
+    def count_between(self, slots: Slots, low: Times, high: Times) -> npt.NDArray[np.int64]:
+        """Return how many rows of each slot have ``low <= time < high``; the arguments are those of ``between``."""
+        slots = self._maybe_absent(slots)
+        low, high = row_times(low, len(slots), "low"), row_times(high, len(slots), "high")
+        return self._row_store.count_between(slots, low, high)
+
     def first_rows(self, slots: Slots, times: npt.NDArray[np.int64]) -> Slots:
         """Return the number of the first row of each slot with a time of at least ``times``, or -1.
 
@@ -408,6 +434,17 @@ class KeyedState:
         """
         slots = self._maybe_absent(slots)
         return self._row_store.first(slots, one_a_row(times, len(slots), "times"))
+
+    def rows_of_times(self, low: int, high: int) -> Slots:
+        """Return the numbers of the rows of all keys with ``low <= time < high``, in the order of time.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), rows=pa.schema({"x": pa.int64()}))
+        >>> slots, fresh = state.insert([pa.array([7, 8])])
+        >>> numbers = state.append(slots, np.array([2, 1]), pa.record_batch({"x": [20, 10]}))
+        >>> state.read_rows(state.rows_of_times(1, 3))["x"].to_pylist()
+        [10, 20]
+        """
+        return self._row_store.of_times(one_time(low, "low"), one_time(high, "high"))
 
     def read_rows(self, numbers: Slots, *names: str) -> pa.RecordBatch:
         """Return the columns of rows by their numbers. No names: all columns.
@@ -637,7 +674,7 @@ class KeyedState:
         if chain and not bases:
             raise CheckpointDamaged(f"keyed state has {len(chain)} parts with changes, but the base is missing")
         mine = range(max_groups) if groups is None else groups
-        count = len(self._index.schema)
+        count = self._grouped_by
         for part in chain[bases[-1] :] if bases else []:
             if "keys" in part:
                 table = owned(part["keys"], count, mine, max_groups)

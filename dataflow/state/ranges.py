@@ -129,6 +129,19 @@ class TimeRanges:
                 ranges[int(rows[stop, 0])] = entries
         return np.concatenate([*taken, np.empty((0, 3), np.int64)])
 
+    def between(self, low: int, high: int, records: Numbers) -> Numbers:
+        """Return the entries with ``low <= time < high``, in order; they stay."""
+        found, ranges = [np.empty((0, 3), np.int64)], self._ranges
+        for place in range(max(ranges.bisect_right(low) - 1, 0), len(ranges)):
+            first, entries = ranges.peekitem(place)
+            if first >= high:
+                break
+            rows = entries.sort()
+            start, stop = np.searchsorted(rows[:, 0], [low, high], side="left")
+            rows = rows[start:stop]
+            found.append(rows[_is_alive(rows, records)])
+        return np.concatenate(found)
+
     def first(self, records: Numbers) -> int | None:
         """Return the earliest time, or None if there is no entry."""
         ranges = self._ranges

@@ -37,8 +37,8 @@ class Runs:
         self._state: Numbers = np.zeros(2, np.int64)
 
     def counts(self, slots: Slots) -> Numbers:
-        """Return the number of entries of each slot."""
-        known = slots < len(self._runs)
+        """Return the number of entries of each slot; -1 has none."""
+        known = (slots >= 0) & (slots < len(self._runs))
         return np.where(known, self._runs[np.where(known, slots, 0), 2], 0)
 
     def add(self, slots: Slots, times: Numbers, numbers: Slots) -> None:
@@ -63,13 +63,24 @@ class Runs:
 
     def between(self, slots: Slots, low: Numbers, high: Numbers) -> tuple[Numbers, Slots]:
         """Return the numbers of each slot's entries with ``low <= time < high``, in order, and their offsets."""
-        from dataflow.state.kernels.runs import find_between, list_entries
+        from dataflow.state.kernels.runs import list_entries
 
-        firsts, offsets = np.empty(len(slots), np.int64), np.empty(len(slots) + 1, np.int64)
-        find_between(slots, low, high, self._runs, self._arena, firsts, offsets)
+        firsts, offsets = self._found(slots, low, high)
         numbers = np.empty(int(offsets[-1]), np.int32)
         list_entries(firsts, offsets, self._arena, numbers)
         return offsets, numbers
+
+    def count_between(self, slots: Slots, low: Numbers, high: Numbers) -> Numbers:
+        """Return the number of each slot's entries with ``low <= time < high``."""
+        return np.diff(self._found(slots, low, high)[1])
+
+    def _found(self, slots: Slots, low: Numbers, high: Numbers) -> tuple[Numbers, Numbers]:
+        """Return the place of each slot's first entry with such a time, and the offsets of their numbers."""
+        from dataflow.state.kernels.runs import find_between
+
+        firsts, offsets = np.empty(len(slots), np.int64), np.empty(len(slots) + 1, np.int64)
+        find_between(slots, low, high, self._runs, self._arena, firsts, offsets)
+        return firsts, offsets
 
     def first(self, slots: Slots, times: Numbers) -> Slots:
         """Return the number of each slot's first entry with a time of at least ``times``, or -1.

@@ -1,0 +1,277 @@
+"""The methods of streams that join two streams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, get_args
+
+from dataflow.api.stream_base import StreamBase
+from dataflow.clock import Duration, microseconds, signed_microseconds
+from dataflow.contracts.row_errors import LATE, LATE_RIGHT
+from dataflow.contracts.updates import CHANGE
+from dataflow.contracts.window_kinds import Cumulate, Hopping, Tumbling
+from dataflow.contracts.windows import EventTime, Window
+from dataflow.errors import ConfigurationError, GraphError
+from dataflow.planning.checks import check_options, choose_emit, edge_type
+from dataflow.planning.graph import Partitioning
+from dataflow.planning.join_columns import join_columns, join_keys
+from dataflow.planning.join_specs import How, IntervalJoin, UnboundedJoin, WindowJoin
+from dataflow.planning.specs import Emit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.api.streams import Stream
+    from dataflow.planning.join_columns import JoinColumns, JoinKeys
+
+__all__ = ["JoinMethods"]
+
+Keys = str | Sequence[str]
+
+
+class JoinMethods(StreamBase):
+    """The methods of `Stream` that pair its rows with those of another stream."""
+
+    def join(
+        self,
+        right: Stream,
+        *,
+        on: Keys | None = None,
+        left_on: Keys | None = None,
+        right_on: Keys | None = None,
+        how: How = "inner",
+        suffix: str = "_right",
+        window: Window | None = None,
+        within: tuple[Duration, Duration] | None = None,
+        lateness: Duration = "0s",
+        ttl: Duration | None = None,
+        emit: str | Emit | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Return the pairs of rows of this stream, the left side, and of ``right`` with equal keys.
+
+        Null equals nothing; NaN equals NaN, and -0.0 equals 0.0. Which pairs there are depends on one of:
+
+        - ``window``: both rows are in the window. The pairs of a window come out once, when the watermark has reached
+          its end plus ``lateness``.
+        - ``within=(lo, hi)``: lo <= right time - left time <= hi. A pair comes out as soon as both rows are there.
+        - neither: all rows of a key are pairs, whenever they come. So all rows are kept, or each for ``ttl``.
+
+        Args:
+            right: the other stream, of the same pipeline.
+            on: the column, or columns, that must be equal and that both sides have.
+            left_on: with ``right_on``, in the place of ``on``: the columns of this stream.
+            right_on: the columns of ``right``, in the same order and of the same types.
+            how: ``"inner"``: pairs alone; ``"left"``, ``"right"``, ``"full"``: also the rows of this side, or of both,
+                that have no counterpart, with nulls in the columns of the other side.
+            suffix: is put after the name of a right column if the result already has a column of that name.
+            window: ``op.tumbling(...)``, ``op.hopping(...)`` or ``op.cumulate(...)``.
+            within: two durations such as ``("-4s", "10s")``, which may be negative; both ends count.
+            lateness: how long after the watermark has passed them rows still count, with ``window`` or ``within``. The
+                watermark of the result is held back as long.
+            ttl: how long a row meets others, after its event time if both sides have event time, else by the clock.
+                What was shown stays. Only without ``window`` and ``within``.
+            emit: of outer joins without ``window`` and ``within``: ``"changes"``: a row without a counterpart comes out
+                at once, and is taken back (``change`` -1) when the first one comes; ``"final"``: it comes out at the
+                end of the input. Default: final for bounded input, else changes.
+            name: the operator's name in summaries and checkpoints; None: an automatic one.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
+
+        Returns: a stream of the keys, with their names on the left side; ``window_start`` and ``window_end`` if there
+            are windows; the other left columns; the other right columns. With ``window`` its event time is the last
+            moment of the window. With ``within`` it is the left one; rows of ``"right"`` and ``"full"`` joins have
+            none. Rows that came too late are in ``.side("late")`` and ``.side("late_right")``.
+
+            Signed changes are joined without ``window``, ``within`` and ``ttl``; then the result has signed changes.
+
+        Raises:
+            GraphError: wrong combinations of arguments; two columns of one name; a stream of updates, of another
+                pipeline, or without the event time that is needed.
+            SchemaMismatch: keys of different types, or of types that cannot be keys.
+            UnknownColumn: a side has no such column.
+            ConfigurationError: ``how``, ``emit`` or a duration is wrong.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> p = flow.Pipeline()
+        >>> orders = p.source(op.from_arrow(pa.table({"id": [1, 2], "item": ["tea", "jam"]})), name="orders")
+        >>> payments = p.source(op.from_arrow(pa.table({"id": [1, 1], "euros": [3, 4]})), name="payments")
+        >>> paid = orders.join(payments, on="id", how="left", name="paid")
+        >>> paid.collect().sort_by("euros").to_pylist()  # doctest: +NORMALIZE_WHITESPACE
+        [{'id': 1, 'item': 'tea', 'euros': 3}, {'id': 1, 'item': 'tea', 'euros': 4},
+         {'id': 2, 'item': 'jam', 'euros': None}]
+        """
+        arguments = _Arguments(self, right, how, window, within, lateness, ttl, emit)
+        check_options("join", self.schema, name=name, parallelism=parallelism)
+        self._same_pipeline([right], "join")
+        arguments.check()
+        keys = join_keys(self._columns, right._columns, "join", on, left_on, right_on)
+        planned = arguments.plan(keys, suffix)
+        edges = (self._spread(Partitioning.HASH, keys.left), right._spread(Partitioning.HASH, keys.right))
+        return self._then(
+            planned.spec,
+            planned.schema,
+            "join",
+            name,
+            parallelism,
+            edges,
+            sides=planned.sides,
+            time=planned.time,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    spec: UnboundedJoin | IntervalJoin | WindowJoin
+    schema: pa.Schema
+    time: EventTime | None
+    sides: dict[str, pa.Schema]
+
+
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """The arguments of `join`."""
+
+    left: StreamBase
+    right: StreamBase
+    how: How
+    window: Window | None
+    within: tuple[Duration, Duration] | None
+    lateness: Duration
+    ttl: Duration | None
+    emit: str | Emit | None
+
+    @property
+    def sides(self) -> tuple[StreamBase, StreamBase]:
+        return self.left, self.right
+
+    @property
+    def optional(self) -> tuple[bool, bool]:
+        """Whether rows without a left row, and without a right row, come out."""
+        return self.how in ("right", "full"), self.how in ("left", "full")
+
+    def check(self) -> None:
+        """Raise GraphError or ConfigurationError for arguments that do not go together."""
+        if self.how not in get_args(How):
+            raise ConfigurationError(f"join(how=) must be one of {[*get_args(How)]}, got {self.how!r}")
+        given = [word for word in ("window", "within", "ttl") if getattr(self, word) is not None]
+        if len(given) > 1:
+            raise GraphError(f"join: {given[0]}= and {given[1]}= exclude each other; leave one of them out")
+        timed = bool(given) and given[0] != "ttl"
+        if microseconds(self.lateness, "join(lateness=)") and not timed:
+            raise GraphError("join(lateness=) needs window= or within=, because no row is late without them")
+        if self.emit is not None and (timed or self.how == "inner"):
+            why = "an inner join" if not timed else f"a join with {given[0]}="
+            raise GraphError(
+                f"join(emit={self.emit!r}) cannot be used with {why}, whose rows come out once and stay; leave emit= "
+                "out"
+            )
+        if not timed and self.ttl is None:
+            return
+        for word, side in zip(("left", "right"), self.sides, strict=True):
+            if side._is_signed:
+                meaning = side._meaning
+                assert meaning is not None
+                raise GraphError(
+                    f"join({given[0]}=): the {word} side, {side.name!r}, has signed changes, and a row that is taken "
+                    f'back could come too late. Join them without {given[0]}=, or write .agg(..., emit="final") at '
+                    f"{meaning.aggregate!r}"
+                )
+            if timed and side._time is None:
+                raise GraphError(
+                    f"join({given[0]}=) needs event time, and the {word} side, {side.name!r}, has none; declare its "
+                    f'column with .with_watermark("ts")'
+                )
+
+    def plan(self, keys: JoinKeys, suffix: str) -> _Planned:
+        """Return the operator, its columns, its event time and its side outputs."""
+        if self.window is not None:
+            return self._windowed(keys, suffix, self.window)
+        return self._unbounded(keys, suffix) if self.within is None else self._interval(keys, suffix, self.within)
+
+    def _unbounded(self, keys: JoinKeys, suffix: str) -> _Planned:
+        import pyarrow as pa
+
+        from dataflow.state.ttl import Ttl
+
+        left, right = self.sides
+        signed = left._is_signed, right._is_signed
+        emit, because = self._emit()
+        columns, schema = self._columns(keys, suffix)
+        ttl = None if self.ttl is None else microseconds(self.ttl, "join(ttl=)")
+        if ttl == 0:
+            raise ConfigurationError("join(ttl=) must be above zero; leave it out to keep all rows")
+        times = (left._time, right._time) if ttl is not None and left._time and right._time else (None, None)
+        spec = UnboundedJoin(columns, self.how, times, emit, because, signed, None if ttl is None else Ttl(ttl))
+        if spec.is_signed:
+            schema = schema.append(pa.field(CHANGE, pa.int8()))
+        return _Planned(spec, schema, None, {})
+
+    def _emit(self) -> tuple[Emit, str]:
+        """Return what an outer join emits, and why if the user did not say it."""
+        graph = self.left._pipeline.graph
+        for side in self.sides:
+            upstream = graph.upstream(side._node)
+            emit, because = choose_emit(self.emit, None, self.ttl, upstream, side._meaning, "join")
+            if emit is not Emit.FINAL:
+                if emit is Emit.UPDATES and self.emit is not None:
+                    raise ConfigurationError("join(emit=) must be 'changes' or 'final', got 'updates'")
+                return Emit.CHANGES, because
+        return Emit.FINAL, ""
+
+    def _interval(self, keys: JoinKeys, suffix: str, within: tuple[Duration, Duration]) -> _Planned:
+        if not isinstance(within, tuple | list) or len(within) != 2:
+            raise ConfigurationError(f"join(within=) takes two durations, such as ('-4s', '10s'), got {within!r}")
+        low, high = (signed_microseconds(length, "join(within=)") for length in within)
+        if low > high:
+            raise ConfigurationError(
+                f"join(within=): the first duration is above the second, so no rows would meet, got {within!r}; it is "
+                "the least and the greatest value of right time - left time"
+            )
+        columns, schema = self._columns(keys, suffix)
+        times = self._times()
+        spec = IntervalJoin(columns, self.how, times, low, high, microseconds(self.lateness, "join(lateness=)"))
+        time = None if self.optional[0] else _left_time(spec.columns, times[0])
+        return _Planned(spec, schema, time, self._late())
+
+    def _windowed(self, keys: JoinKeys, suffix: str, window: Window) -> _Planned:
+        import pyarrow as pa
+
+        if not isinstance(window, Tumbling | Hopping | Cumulate):
+            raise GraphError(
+                f"join(window=) takes op.tumbling, op.hopping and op.cumulate, got {window!r}; rows that are near each "
+                "other in time are joined by within=(lo, hi)"
+            )
+        times = self._times()
+        units = [
+            edge_type(side.schema.field(time.column).type, window) for side, time in zip(self.sides, times, strict=True)
+        ]
+        order = ("s", "ms", "us", "ns")
+        kind = max(units, key=lambda unit: order.index(unit.unit))
+        edges = [pa.field("window_start", pa.timestamp(kind.unit, units[0].tz))]
+        edges.append(edges[0].with_name("window_end"))
+        columns, schema = self._columns(keys, suffix, edges)
+        spec = WindowJoin(columns, self.how, times, window, microseconds(self.lateness, "join(lateness=)"))
+        return _Planned(spec, schema, EventTime("window_end", exclusive=True), self._late())
+
+    def _times(self) -> tuple[EventTime, EventTime]:
+        left, right = self.left._time, self.right._time
+        assert left is not None
+        assert right is not None
+        return left, right
+
+    def _columns(self, keys: JoinKeys, suffix: str, edges: Sequence[pa.Field] = ()) -> tuple[JoinColumns, pa.Schema]:
+        left, right = self.sides
+        return join_columns(
+            left._columns, right._columns, keys, "join", suffix=suffix, edges=edges, optional=self.optional
+        )
+
+    def _late(self) -> dict[str, pa.Schema]:
+        return {LATE: self.left.schema, LATE_RIGHT: self.right.schema}
+
+
+def _left_time(columns: JoinColumns, time: EventTime) -> EventTime:
+    """Return the event time of a result that has the left one."""
+    names = {name: name for name in columns.keys.left} | {origin: name for name, origin in columns.left}
+    return EventTime(names[time.column], time.exclusive)

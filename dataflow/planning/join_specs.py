@@ -1,0 +1,175 @@
+"""The specs of joins. The package ``operators.joins`` implements them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from dataflow.clock import exact_duration_text
+from dataflow.contracts.row_errors import LATE, LATE_RIGHT
+from dataflow.contracts.source import Json
+from dataflow.contracts.spec import Spec
+from dataflow.contracts.updates import CHANGE, Meaning, Signed, Updates, meaning_error
+from dataflow.contracts.windows import EventTime, Sliced
+from dataflow.planning.join_columns import JoinColumns
+from dataflow.planning.specs import Emit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.state.ttl import Ttl
+
+__all__ = ["HOW", "How", "IntervalJoin", "Join", "UnboundedJoin", "WindowJoin", "refuse_updates"]
+
+_LATE = MappingProxyType({LATE: 0, LATE_RIGHT: 1})
+
+How = Literal["inner", "left", "right", "full"]
+HOW: tuple[How, ...] = ("inner", "left", "right", "full")
+
+
+def refuse_updates(meanings: Sequence[Meaning | None], word: str) -> None:
+    """Raise GraphError if an input of a join has updates."""
+    for meaning in meanings:
+        if isinstance(meaning, Updates):
+            problem = (
+                'a joined row cannot be replaced. Use emit="changes" in the place of emit="updates": joins take signed '
+                "changes"
+            )
+            raise meaning_error(word, meaning, problem)
+
+
+class Join(Spec):
+    """Pairs of left and right rows with equal keys. Input 0 is the left side.
+
+    Attributes:
+        columns: where the columns of the result come from.
+        how: the sides whose rows come out even if they have no counterpart.
+        times: the event times of the sides.
+    """
+
+    is_users = False
+    keeps_batches = False
+    sees_batches = False
+
+    columns: JoinColumns
+    how: How
+    times: tuple[EventTime | None, EventTime | None]
+
+    @property
+    def outer(self) -> tuple[bool, bool]:
+        """Whether rows without a counterpart come out, for each side."""
+        return self.how in ("left", "full"), self.how in ("right", "full")
+
+    def arguments(self) -> tuple[Any, ...]:
+        return (self,)
+
+    def detail(self) -> dict[str, Json]:
+        keys = self.columns.keys
+        return {"left_on": list(keys.left), "right_on": list(keys.right), "how": self.how}
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str]:
+        time = self.times[port]
+        return self.columns.read(port, used) | (set() if time is None else {time.column})
+
+    def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
+        return self.columns.narrowed(inputs, output)
+
+    def described(self) -> str:
+        """Return the settings that its state depends on."""
+        detail = {key: value for key, value in self.detail().items() if key not in ("left_on", "right_on")}
+        on = [f"{left} = {right}" for left, right in zip(self.columns.keys.left, self.columns.keys.right, strict=True)]
+        return ", ".join([" and ".join(on), *[f"{key}={value}" for key, value in detail.items()]])
+
+
+@dataclass(frozen=True, slots=True)
+class UnboundedJoin(Join):
+    """Joins each row with all rows of its key. A row is kept for ``ttl``, if that is not None.
+
+    ``signed_inputs``: whether the inputs have signed changes. ``emit``: whether rows without a counterpart come out at
+    the end (``Emit.FINAL``), or at once, and are taken back later (``Emit.CHANGES``).
+    """
+
+    columns: JoinColumns
+    how: How
+    times: tuple[EventTime | None, EventTime | None]
+    emit: Emit
+    because: str
+    signed_inputs: tuple[bool, bool]
+    ttl: Ttl | None
+
+    @property
+    def sees_batches(self) -> bool:  # type: ignore[override]
+        return self.is_signed or self.ttl is not None
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the result has signed changes."""
+        return any(self.signed_inputs) or (any(self.outer) and self.emit is Emit.CHANGES)
+
+    @property
+    def shows(self) -> tuple[bool, bool]:
+        """Whether rows without a counterpart come out at once, for each side."""
+        left, right = self.outer
+        at_once = self.emit is Emit.CHANGES
+        return left and at_once, right and at_once
+
+    def detail(self) -> dict[str, Json]:
+        ttl: dict[str, Json] = {} if self.ttl is None else {"ttl": exact_duration_text(self.ttl.length)}
+        emit: dict[str, Json] = {"emit": self.emit.value} if any(self.outer) else {}
+        return {**Join.detail(self), **emit, **ttl}
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str]:
+        change = {CHANGE} if self.signed_inputs[port] else set()
+        return set(Join.reads(self, port, used)) | change
+
+    def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
+        refuse_updates(inputs, word)
+        signed = next((meaning for meaning in inputs if isinstance(meaning, Signed)), None)
+        if signed is not None:
+            return signed
+        return Signed(name, self.because) if self.is_signed else None
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalJoin(Join):
+    """Joins rows with ``low <= right time - left time <= high``, all in microseconds."""
+
+    late_outputs = _LATE
+
+    columns: JoinColumns
+    how: How
+    times: tuple[EventTime, EventTime]
+    low: int
+    high: int
+    lateness: int
+
+    def detail(self) -> dict[str, Json]:
+        return {
+            **Join.detail(self),
+            "times": [time.column for time in self.times],
+            "within": [self.low, self.high],
+            "lateness": self.lateness,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WindowJoin(Join):
+    """Joins rows of one window. ``lateness`` in microseconds."""
+
+    late_outputs = _LATE
+
+    columns: JoinColumns
+    how: How
+    times: tuple[EventTime, EventTime]
+    window: Sliced
+    lateness: int
+
+    def detail(self) -> dict[str, Json]:
+        return {
+            **Join.detail(self),
+            "times": [time.column for time in self.times],
+            "window": str(self.window),
+            "lateness": self.lateness,
+        }

@@ -1,0 +1,1 @@
+"""The operators of joins: `join` with its kinds, and `join_asof`."""

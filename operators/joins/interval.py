@@ -1,0 +1,220 @@
+"""A join of rows that are near each other in time: low <= right time - left time <= high.
+
+A pair comes out when the later one of its rows comes. ``closed`` is the watermark less the lateness: rows before it are
+late. A left row l is *complete*, because no right row that meets it can come any more, if l + high < closed; a right
+row r if r - low < closed. Rows of outer sides without a counterpart come out when they are complete.
+
+Whether a row has a counterpart is not stored: it is looked up when the row is complete. Therefore an outer side makes
+the other one keep its rows for longer, until all rows that they may meet were looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array
+from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
+from dataflow.planning.join_specs import IntervalJoin
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.index import Slots
+from dataflow.untrusted import Time, parsed
+from operators.aggregation.restoring import restoring
+from operators.aggregation.window_times import Numbers
+from operators.joins.kept_rows import PlainRows
+from operators.joins.late import times_of, without_late
+from operators.joins.result import CHUNK, Mask, ResultRows, expanded, has_null, pieces
+
+__all__ = ["IntervalJoinOperator"]
+
+_LOGS = "left", "right"
+_LEAST, _GREATEST = -(2**63), 2**63 - 1
+
+
+class IntervalJoinOperator(Operator):
+    """Joins rows by time; see the module's text.
+
+    Raises: ValueError for a null event time; CheckpointMismatch for the state of another join.
+    """
+
+    def __init__(self, context: OperatorContext, spec: IntervalJoin) -> None:
+        self._context = context
+        self._spec = spec
+        self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
+        self._sides = tuple(PlainRows(self._result.keys, rows) for rows in self._result.rows)
+        self._watermark: int | None = None
+        if context.restored is not None and context.restored.logs:
+            self._restore(context.restored)
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return [module for side in self._sides for module in side.kernels]
+
+    # --- time
+
+    @property
+    def _closed(self) -> int:
+        """The time before which rows are late."""
+        if self._watermark is None:
+            return _LEAST
+        return MAX_WATERMARK if self._watermark == MAX_WATERMARK else self._watermark - self._spec.lateness
+
+    def _complete(self, port: int) -> int:
+        """Return the time before which rows of side ``port`` are complete."""
+        return _moved(self._closed, -self._spec.high if port == 0 else self._spec.low)
+
+    def _kept(self, port: int) -> int:
+        """Return the time from which on rows of side ``port`` are kept."""
+        own, other = self._complete(port), self._complete(1 - port)
+        if not self._spec.outer[1 - port]:
+            return own
+        return min(own, _moved(other, -self._spec.high if port == 0 else self._spec.low))
+
+    def _range(self, port: int, times: Numbers) -> tuple[Numbers, Numbers]:
+        """Return the first time of the other side's rows that meet rows of side ``port``, and the time after the last.
+
+        Times are within 100,000 days of what a column can hold, so sums of them are cut off at the ends of int64.
+        """
+        low, high = (self._spec.low, self._spec.high) if port == 0 else (-self._spec.high, -self._spec.low)
+        return _sums(times, low), _sums(times, high + 1)
+
+    # --- rows
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
+        if not batch.num_rows:
+            return None
+        return self._join(port, batch, out)
+
+    def _join(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
+        times = times_of(batch, self._spec.times[port], self._context)
+        batch, times = without_late(port, batch, times, self._closed, self._context, out)
+        if not batch.num_rows:
+            return
+        keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
+        slots = self._found(port, keys)
+        yield from self._pairs(port, keys, rows, slots, times, out)
+        if self._spec.outer[port]:
+            complete = np.flatnonzero(times < self._complete(port))
+            if len(complete):
+                lonely = complete[self._is_lonely(port, slots[complete], times[complete])]
+                yield from self._emit_alone(port, keys, rows, lonely, out)
+        kept = times >= self._kept(port)
+        if not self._spec.outer[port] and (null := has_null(keys)) is not None:
+            kept &= ~null
+        if not kept.all():
+            chosen = to_array(np.flatnonzero(kept))
+            keys, rows, times = [column.take(chosen) for column in keys], rows.take(chosen), times[kept]
+        if len(times):
+            self._sides[port].add(keys, rows, times)
+
+    def _found(self, port: int, keys: list[pa.Array]) -> Slots:
+        """Return the slots of keys on the other side of ``port``; null equals nothing."""
+        slots = self._sides[1 - port].find(keys).copy()
+        null = has_null(keys)
+        if null is not None:
+            slots[null] = -1
+        return slots
+
+    def _pairs(
+        self, port: int, keys: list[pa.Array], rows: pa.RecordBatch, slots: Slots, times: Numbers, out: Out
+    ) -> Iterator[None]:
+        other = self._sides[1 - port]
+        low, high = self._range(port, times)
+        found = np.flatnonzero(slots >= 0)
+        for start, stop in pieces(other.most(slots[found])):
+            some = found[start:stop]
+            offsets, numbers = other.between(slots[some], low[some], high[some])
+            at = some[expanded(offsets)]
+            for begin in range(0, len(numbers), CHUNK):
+                index = to_array(at[begin : begin + CHUNK])
+                own, theirs = rows.take(index), other.read(numbers[begin : begin + CHUNK])
+                chosen = [column.take(index) for column in keys]
+                out.emit(self._result.pairs(chosen, (own, theirs) if port == 0 else (theirs, own)))
+                yield
+
+    def _is_lonely(self, port: int, slots: Slots, times: Numbers) -> Mask:
+        """Return which rows of side ``port`` have no counterpart; ``slots`` are those of the other side."""
+        low, high = self._range(port, times)
+        lonely: Mask = self._sides[1 - port].count_between(slots, low, high) == 0
+        return lonely
+
+    def _emit_alone(
+        self, port: int, keys: list[pa.Array], rows: pa.RecordBatch, at: Numbers, out: Out
+    ) -> Iterator[None]:
+        for begin in range(0, len(at), CHUNK):
+            index = to_array(at[begin : begin + CHUNK])
+            out.emit(self._result.alone(port, [column.take(index) for column in keys], rows.take(index)))
+            yield
+
+    # --- time goes on
+
+    def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
+        """Emit the rows of outer sides that are complete now and have no counterpart, and drop what meets nothing."""
+        before = [self._complete(port) for port in (0, 1)]
+        self._watermark = watermark
+        return self._complete_rows(before, out) if any(side.state.live for side in self._sides) else None
+
+    def _complete_rows(self, before: Sequence[int], out: Out) -> Iterator[None]:
+        for port in (0, 1):
+            if self._spec.outer[port]:
+                yield from self._emit_complete(port, before[port], self._complete(port), out)
+        for port, side in enumerate(self._sides):
+            kept = self._kept(port)
+            if kept > _LEAST:
+                side.state.drop_before(kept)
+
+    def _emit_complete(self, port: int, low: int, high: int, out: Out) -> Iterator[None]:
+        side = self._sides[port]
+        numbers = side.state.rows_of_times(low, high)
+        for begin in range(0, len(numbers), CHUNK):
+            some = numbers[begin : begin + CHUNK]
+            keys = side.keys(some)
+            lonely = self._is_lonely(port, self._found(port, keys), side.times(some))
+            if lonely.any():
+                index = to_array(np.flatnonzero(lonely))
+                own = [column.take(index) for column in keys]
+                out.emit(self._result.alone(port, own, side.read(some[lonely])))
+                yield
+
+    def held(self, watermark: int) -> int:
+        """Return the watermark below which no result comes any more: the event time of a result is the left one."""
+        return watermark - max(self._spec.high, 0) - self._spec.lateness
+
+    # --- state
+
+    def snapshot(self) -> Snapshot:
+        values: dict[str, Any] = {"join": self._spec.described(), "watermark": self._watermark}
+        return Snapshot(values, logs={name: side.log for name, side in zip(_LOGS, self._sides, strict=True)})
+
+    def _restore(self, restored: Snapshot) -> None:
+        where, found, own = self._context.name, restored.values.get("join"), self._spec.described()
+        if found != own:
+            raise CheckpointMismatch(
+                f"{where}: the checkpoint holds a join {found}, the pipeline has {own}; {OTHER_PIPELINE}"
+            )
+        self._watermark = parsed(Time | None, restored.values["watermark"], f"{where}: the watermark")
+        logs: Any = restored.logs
+        for name, side in zip(_LOGS, self._sides, strict=True):
+            with restoring(where):
+                side.restore(logs.get(name, ()), self._context.key_groups, self._context.max_key_groups)
+
+
+def _moved(time: int, by: int) -> int:
+    """Return ``time`` + ``by`` within 64 bits; the ends of time stay there."""
+    if time in (_LEAST, _GREATEST):
+        return time
+    return max(_LEAST, min(_GREATEST, time + by))
+
+
+def _sums(times: Numbers, by: int) -> Numbers:
+    """Return ``times`` + ``by``, cut off at the ends of int64."""
+    sums = times + np.int64(by)
+    if by > 0:
+        sums[sums < times] = _GREATEST
+    elif by < 0:
+        sums[sums > times] = _LEAST
+    return sums

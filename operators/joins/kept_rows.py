@@ -1,0 +1,209 @@
+"""The rows of one side of a join, by key, for as long as rows of the other side may meet them.
+
+``PlainRows`` keeps rows that are never taken back, by time. ``SignedRows`` keeps signed changes: each distinct row
+once, with the sum of its changes, and none whose sum is zero.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array
+from dataflow.contracts.incremental import Incremental
+from dataflow.state.index import Slots
+from dataflow.state.keyed_rows import TIME
+from dataflow.state.keyed_state import KeyedState, Ttl
+from dataflow.state.ranges import SLOT
+from operators.aggregation.window_times import Numbers
+from operators.joins.members import Members
+from operators.joins.result import CHUNK
+from operators.nested_columns import NestedColumns
+
+__all__ = ["KeptRows", "PlainRows", "SignedRows"]
+
+_LEAST, _GREATEST = -(2**63), 2**63 - 1
+
+
+class KeptRows(ABC):
+    """Rows by key. A *slot* is the number of a key, -1 that of a key without rows; a *number* is that of a row."""
+
+    state: KeyedState
+    """The state that is in checkpoints."""
+
+    @property
+    def log(self) -> Incremental:
+        """The state for `Snapshot.logs`."""
+        return self.state
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        """The modules with the kernels that are called."""
+        return self.state.kernels
+
+    @abstractmethod
+    def find(self, keys: Sequence[pa.Array]) -> Slots:
+        """Return the slot of the key of each row."""
+
+    @abstractmethod
+    def most(self, slots: Slots) -> Numbers:
+        """Return the number of rows of each slot, or more."""
+
+    @abstractmethod
+    def net(self, slots: Slots) -> Numbers:
+        """Return how many rows are left of each slot when those that are taken back are subtracted."""
+
+    @abstractmethod
+    def rows(self, slots: Slots) -> tuple[Numbers, Slots]:
+        """Return the numbers of the rows of each slot, and their offsets."""
+
+    @abstractmethod
+    def read(self, numbers: Slots) -> pa.RecordBatch:
+        """Return rows by their numbers."""
+
+    @abstractmethod
+    def weights(self, numbers: Slots) -> Numbers:
+        """Return the sum of the changes of rows."""
+
+    @property
+    @abstractmethod
+    def slots(self) -> Slots:
+        """The slots of all keys with rows."""
+
+    @abstractmethod
+    def keys_of(self, slots: Slots) -> list[pa.Array]:
+        """Return the key columns of slots."""
+
+    @abstractmethod
+    def keys(self, numbers: Slots) -> list[pa.Array]:
+        """Return the key columns of rows by their numbers."""
+
+    @abstractmethod
+    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
+        """Restore what was in a checkpoint."""
+
+
+class PlainRows(KeptRows):
+    """Rows that are never taken back, in the order of their times. ``words``: those of each key's record.
+
+    With ``words``, keys stay without rows until they are deleted or their ``ttl`` is over.
+    """
+
+    def __init__(self, keys: pa.Schema, rows: pa.Schema, *, words: int = 0, ttl: Ttl | None = None) -> None:
+        self._columns = NestedColumns(rows)
+        self.state = KeyedState(keys, pa.schema([]), words=words, rows=self._columns.kept, ttl=ttl)
+
+    def add(self, keys: Sequence[pa.Array], rows: pa.RecordBatch, times: Numbers, now: Numbers | int = 0) -> None:
+        """Add rows. ``times`` are in microseconds; ``now`` is the greater of them and the watermark, for a ttl."""
+        slots, _ = self.state.insert(list(keys), now, times)
+        self.state.append(slots.copy(), times, self._columns.encode(rows))
+
+    def find(self, keys: Sequence[pa.Array]) -> Slots:
+        return self.state.find(list(keys), _LEAST)
+
+    def most(self, slots: Slots) -> Numbers:
+        return self.state.count_rows(slots)
+
+    def net(self, slots: Slots) -> Numbers:
+        return self.state.count_rows(slots)
+
+    def rows(self, slots: Slots) -> tuple[Numbers, Slots]:
+        return self.state.rows_between(slots, _LEAST, _GREATEST)
+
+    def between(self, slots: Slots, low: Numbers | int, high: Numbers | int) -> tuple[Numbers, Slots]:
+        """Return the numbers of the rows of each slot with ``low <= time < high``, and their offsets."""
+        return self.state.rows_between(slots, low, high)
+
+    def count_between(self, slots: Slots, low: Numbers | int, high: Numbers | int) -> Numbers:
+        """Return how many rows of each slot have ``low <= time < high``."""
+        return self.state.count_between(slots, low, high)
+
+    def times(self, numbers: Slots) -> Numbers:
+        """Return the times of rows by their numbers."""
+        return np.asarray(self.state.row_records[numbers, TIME])
+
+    def read(self, numbers: Slots) -> pa.RecordBatch:
+        return self._columns.decode(self.state.read_rows(numbers))
+
+    def weights(self, numbers: Slots) -> Numbers:
+        return np.ones(len(numbers), np.int64)
+
+    @property
+    def slots(self) -> Slots:
+        return self.state.slots
+
+    def keys_of(self, slots: Slots) -> list[pa.Array]:
+        return self.state.keys(slots)
+
+    def keys(self, numbers: Slots) -> list[pa.Array]:
+        return self.state.keys(self.state.row_records[numbers, SLOT].astype(np.int32))
+
+    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
+        self.state.restore(parts, groups, max_groups)
+        numbers = self.state.all_rows
+        for begin in range(0, len(numbers), CHUNK):
+            self._columns.check(self.state.read_rows(numbers[begin : begin + CHUNK]), "rows of a join")
+
+
+class SignedRows(KeptRows):
+    """Distinct rows, each with the sum of its changes. The number of a row is its slot in ``state``."""
+
+    def __init__(self, keys: pa.Schema, rows: pa.Schema) -> None:
+        self._rows = rows
+        self.state = KeyedState(pa.schema([*keys, *rows]), pa.schema([]), words=1, grouped_by=len(keys))
+        self._members = Members(keys)
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return (*self.state.kernels, *self._members.kernels)
+
+    def add(self, keys: Sequence[pa.Array], rows: pa.RecordBatch, weights: Numbers) -> None:
+        """Add the changes of rows, ``weights``."""
+        slots = self.state.insert([*keys, *rows.columns])[0].copy()
+        touched, first, inverse = np.unique(slots, return_index=True, return_inverse=True)
+        sums = np.zeros(len(touched), np.int64)
+        np.add.at(sums, inverse, weights)
+        records = self.state.records
+        was = records[touched, 1]
+        records[touched, 1] += sums
+        left = records[touched, 1]
+        changes = (left != 0).astype(np.int64) - (was != 0)
+        self._members.change([column.take(to_array(first)) for column in keys], touched, changes, sums)
+        self.state.delete(touched[left == 0])
+
+    def find(self, keys: Sequence[pa.Array]) -> Slots:
+        return self._members.find(keys)
+
+    def most(self, slots: Slots) -> Numbers:
+        return self._members.sizes(slots)
+
+    def net(self, slots: Slots) -> Numbers:
+        return self._members.sums(slots)
+
+    def rows(self, slots: Slots) -> tuple[Numbers, Slots]:
+        return self._members.rows(slots)
+
+    def read(self, numbers: Slots) -> pa.RecordBatch:
+        columns = self.state.keys(numbers)[-len(self._rows) :] if len(self._rows) else []
+        return pa.RecordBatch.from_arrays(columns, schema=self._rows)
+
+    def weights(self, numbers: Slots) -> Numbers:
+        return np.asarray(self.state.records[numbers, 1])
+
+    @property
+    def slots(self) -> Slots:
+        return self._members.slots
+
+    def keys_of(self, slots: Slots) -> list[pa.Array]:
+        return self._members.keys_of(slots)
+
+    def keys(self, numbers: Slots) -> list[pa.Array]:
+        return self.state.keys(numbers)[: len(self._members.keys)]
+
+    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
+        self.state.restore(parts, groups, max_groups)
+        slots = self.state.slots
+        self._members.change(self.keys(slots), slots, np.ones(len(slots), np.int64), self.weights(slots))

@@ -1,0 +1,49 @@
+"""The event times of a join's rows, and its late rows: those before a time."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array
+from dataflow.contracts.operator import OperatorContext, Out
+from dataflow.contracts.row_errors import LATE, LATE_RIGHT
+from dataflow.contracts.windows import EventTime
+from operators.aggregation.window_times import Numbers, row_times
+
+__all__ = ["TAGS", "times_of", "without_late"]
+
+TAGS = LATE, LATE_RIGHT
+"""The side outputs of late rows, by input."""
+
+
+def times_of(batch: pa.RecordBatch, time: EventTime, context: OperatorContext) -> Numbers:
+    """Return the event time of each row in microseconds, and count the rows.
+
+    Raises: ValueError for a null event time; OverflowError for one that does not fit.
+    """
+    times = batch.column(time.column)
+    if times.null_count:
+        raise ValueError(
+            f"{context.name}: {times.null_count} event times are null in {time.column!r}; filter such rows out, or "
+            "give on_error= to with_watermark"
+        )
+    context.tally.lateness.checked += batch.num_rows
+    try:
+        return row_times(times, time.back)
+    except OverflowError as error:
+        raise OverflowError(
+            f"{context.name}: event times in {time.column!r} are out of range: {error}; filter such rows out"
+        ) from error
+
+
+def without_late(
+    port: int, batch: pa.RecordBatch, times: Numbers, closed: int, context: OperatorContext, out: Out
+) -> tuple[pa.RecordBatch, Numbers]:
+    """Remove rows before ``closed``; count them and emit them as the late rows of input ``port``."""
+    late = times < closed
+    if not late.any():
+        return batch, times
+    context.tally.late += int(late.sum())
+    context.tally.lateness.add(closed - times[late])
+    out.emit(batch.filter(to_array(late)), TAGS[port])
+    return batch.filter(to_array(~late)), times[~late]

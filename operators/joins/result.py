@@ -1,0 +1,144 @@
+"""The rows of a join's result, made of left and right rows, and how many of them are made at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataflow.arrow_values import to_array, to_numbers
+from dataflow.planning.join_columns import JoinColumns
+from dataflow.state.dictionaries import decoded, decoded_schema
+from operators.aggregation.window_times import Numbers
+
+__all__ = ["CHUNK", "Mask", "ResultRows", "expanded", "has_null", "pieces"]
+
+CHUNK = 65_536
+"""The most rows of a batch of the result."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+class ResultRows:
+    """Makes rows of the result. ``keys`` are the key columns, with the names of the left side.
+
+    Args:
+        columns: the columns of the join.
+        inputs: the columns of the left rows and of the right rows, perhaps without some that nobody reads.
+        output: the columns of the result.
+    """
+
+    def __init__(self, columns: JoinColumns, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
+        self._names = columns.keys.left, columns.keys.right
+        self._pairs = [columns.of(port, output) for port in (0, 1)]
+        self._output = output
+        left = inputs[0]
+        self.keys = _plain(pa.schema([left.field(name) for name in columns.keys.left]))
+        self.rows = tuple(
+            _plain(pa.schema([schema.field(origin).with_name(name) for name, origin in pairs]))
+            for schema, pairs in zip(inputs, self._pairs, strict=True)
+        )
+        """The columns of each side that the result has, apart from the keys, with their names there."""
+
+    def keys_of(self, port: int, batch: pa.RecordBatch) -> list[pa.Array]:
+        """Return the key columns of rows of input ``port``."""
+        columns = [decoded(batch.column(name)) for name in self._names[port]]
+        return [_one_zero(_typed(column, field)) for column, field in zip(columns, self.keys, strict=True)]
+
+    def rows_of(self, port: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns ``rows`` of rows of input ``port``."""
+        schema = self.rows[port]
+        if not len(schema):  # a batch without columns does not know how many rows it has
+            return batch.select([])
+        origins = [origin for _, origin in self._pairs[port]]
+        columns = [_typed(decoded(batch.column(name)), field) for name, field in zip(origins, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def pairs(
+        self,
+        keys: Sequence[pa.Array],
+        sides: tuple[pa.RecordBatch | None, pa.RecordBatch | None],
+        *,
+        edges: Sequence[pa.Array] = (),
+        weights: npt.NDArray[np.int8] | None = None,
+    ) -> pa.RecordBatch:
+        """Return rows of the result: row i is of row i of each side.
+
+        Args:
+            keys: their key columns.
+            sides: the columns ``rows`` of left and right rows; None: there is no such row, its columns are null.
+            edges: the columns after the keys.
+            weights: +1 or -1 for each row; None: the result has no column ``change``.
+        """
+        count = len(keys[0])
+        columns = [*keys, *edges]
+        for schema, side in zip(self.rows, sides, strict=True):
+            columns += [pa.nulls(count, type_) for type_ in schema.types] if side is None else side.columns
+        if weights is not None:
+            columns.append(to_array(weights))
+        return pa.RecordBatch.from_arrays(columns, schema=self._output)
+
+    def alone(
+        self,
+        port: int,
+        keys: Sequence[pa.Array],
+        rows: pa.RecordBatch,
+        *,
+        edges: Sequence[pa.Array] = (),
+        weights: npt.NDArray[np.int8] | None = None,
+    ) -> pa.RecordBatch:
+        """Return the rows of the result for rows of side ``port`` that have no counterpart."""
+        return self.pairs(keys, (rows, None) if port == 0 else (None, rows), edges=edges, weights=weights)
+
+
+def has_null(keys: Sequence[pa.Array]) -> Mask | None:
+    """Return which rows have a null key; None: none."""
+    found: Mask | None = None
+    for column in keys:
+        if column.null_count:
+            null = to_numbers(column.is_null())
+            found = null if found is None else found | null
+    return found
+
+
+def pieces(counts: Numbers) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows with at most ``CHUNK`` counterparts together, or of one row. ``counts``: those of each row.
+
+    >>> list(pieces(np.array([1, CHUNK, 5, 7])))
+    [(0, 1), (1, 2), (2, 4)]
+    """
+    before = np.cumsum(counts)
+    start, done = 0, 0
+    while start < len(counts):
+        stop = max(start + 1, int(np.searchsorted(before, done + CHUNK, side="right")))
+        yield start, stop
+        start, done = stop, int(before[stop - 1])
+
+
+def expanded(offsets: Numbers) -> Numbers:
+    """Return the number of the row that each counterpart belongs to: row i has those from ``offsets[i]`` on.
+
+    >>> expanded(np.array([0, 2, 2, 3])).tolist()
+    [0, 0, 2]
+    """
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Return ``schema`` with the values of dictionaries, and large text in the place of views."""
+    from dataflow.expressions.coercion import value_type
+
+    schema = decoded_schema(schema, [field.name for field in schema if pa.types.is_dictionary(field.type)])
+    return pa.schema([field.with_type(value_type(field.type)).with_nullable(nullable=True) for field in schema])
+
+
+def _typed(column: pa.Array, field: pa.Field) -> pa.Array:
+    return column if column.type == field.type else column.cast(field.type)
+
+
+def _one_zero(column: pa.Array) -> pa.Array:
+    """Return a key column in which -0.0 is 0.0, so that the result does not depend on which row came first."""
+    return pc.add(column, 0.0).cast(column.type) if pa.types.is_floating(column.type) else column

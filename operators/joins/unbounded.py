@@ -1,0 +1,228 @@
+"""A join without windows: each row meets all rows of the other side with its key, those that came and those to come.
+
+A pair comes out when the later one of its rows comes. With ``emit`` "changes" a row of an outer side that has no
+counterpart comes out at once, and is taken back when the first one comes; with "final" it comes out at the end.
+
+If an input has signed changes, so has the result: a pair counts as the product of the changes of its rows, so its net
+is the join of the nets. A row has a counterpart as long as the changes of the other side's rows of its key add up to
+more than zero.
+
+With a time to live, a row meets the rows that come less than that after it. Nothing is taken back when a row's time is
+over. So a row that has had a counterpart is not shown without one later, and ``MATCHED``, a word of its key, and the
+column ``ARRIVAL`` of each row say which rows are shown without one: those that arrived after ``MATCHED``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array, to_numbers
+from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.updates import CHANGE
+from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
+from dataflow.planning.join_specs import UnboundedJoin
+from dataflow.planning.specs import Emit
+from dataflow.state.index import Slots
+from operators.aggregation.restoring import restoring
+from operators.aggregation.window_times import Numbers
+from operators.joins.kept_rows import KeptRows, PlainRows, SignedRows
+from operators.joins.result import CHUNK, ResultRows, expanded, has_null, pieces
+
+__all__ = ["UnboundedJoinOperator"]
+
+_LOGS = "left", "right"
+_ONE = np.int8(1)
+
+
+class UnboundedJoinOperator(Operator):
+    """Joins without windows and without a time to live; see the module's text."""
+
+    def __init__(self, context: OperatorContext, spec: UnboundedJoin) -> None:
+        self._context = context
+        self._spec = spec
+        self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
+        self._begin()
+        if context.restored is not None and context.restored.logs:
+            self._restore(context.restored)
+
+    def _begin(self) -> None:
+        """Begin with empty state."""
+        self._sides: tuple[KeptRows, KeptRows] = (self._new_side(0), self._new_side(1))
+
+    def _new_side(self, port: int) -> KeptRows:
+        kind = SignedRows if self._spec.signed_inputs[port] else PlainRows
+        return kind(self._result.keys, self._result.rows[port])
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return [module for side in self._sides for module in side.kernels]
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
+        if not batch.num_rows:
+            return None
+        return self._join(port, batch, out)
+
+    def _join(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
+        weights = to_numbers(batch.column(CHANGE)) if self._spec.signed_inputs[port] else None
+        keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
+        null = has_null(keys)
+        if null is not None:  # a null key meets nothing
+            if self._spec.outer[port]:
+                yield from self._alone(port, keys, rows, np.flatnonzero(null), weights, out)
+            valid = np.flatnonzero(~null)
+            keys, rows = [column.take(to_array(valid)) for column in keys], rows.take(to_array(valid))
+            weights = None if weights is None else weights[valid]
+        if not len(keys[0]):
+            return
+        other = self._sides[1 - port]
+        slots = other.find(keys).copy()
+        if self._spec.shows[port]:
+            lonely = np.flatnonzero(other.net(slots) <= 0)
+            yield from self._alone(port, keys, rows, lonely, weights, out)
+        if self._spec.shows[1 - port]:
+            yield from self._change_others(port, keys, slots, weights, out)
+        yield from self._pairs(port, keys, rows, slots, weights, out)
+        self._keep(port, keys, rows, weights)
+
+    def _keep(self, port: int, keys: list[pa.Array], rows: pa.RecordBatch, weights: Numbers | None) -> None:
+        side = self._sides[port]
+        match side:
+            case SignedRows():
+                assert weights is not None, "signed changes have a weight"
+                side.add(keys, rows, weights)
+            case PlainRows():
+                side.add(keys, rows, np.zeros(len(keys[0]), np.int64))
+
+    # --- pairs
+
+    def _pairs(
+        self,
+        port: int,
+        keys: list[pa.Array],
+        rows: pa.RecordBatch,
+        slots: Slots,
+        weights: Numbers | None,
+        out: Out,
+    ) -> Iterator[None]:
+        """Emit the pairs of rows with the other side's rows of their keys, ``slots``."""
+        other = self._sides[1 - port]
+        found = np.flatnonzero(slots >= 0)
+        for start, stop in pieces(other.most(slots[found])):
+            some = found[start:stop]
+            offsets, numbers = self._counterparts(other, slots[some], some)
+            at = some[expanded(offsets)]
+            for begin in range(0, len(numbers), CHUNK):
+                here, mine = numbers[begin : begin + CHUNK], at[begin : begin + CHUNK]
+                changes = self._product(other, here, None if weights is None else weights[mine])
+                if changes is not None and not ((changes == 1) | (changes == -1)).all():
+                    copies = np.abs(changes)
+                    here, mine = np.repeat(here, copies), np.repeat(mine, copies)
+                    changes = np.repeat(np.sign(changes), copies)
+                index = to_array(mine)
+                own, theirs = rows.take(index), other.read(here)
+                out.emit(
+                    self._result.pairs(
+                        [column.take(index) for column in keys],
+                        (own, theirs) if port == 0 else (theirs, own),
+                        weights=None if changes is None else changes.astype(np.int8),
+                    )
+                )
+                yield
+
+    def _counterparts(self, other: KeptRows, slots: Slots, rows: Numbers) -> tuple[Numbers, Slots]:
+        """Return the numbers of the other side's rows that meet each of ``rows``, whose slots there are given."""
+        return other.rows(slots)
+
+    def _product(self, other: KeptRows, numbers: Slots, weights: Numbers | None) -> Numbers | None:
+        if not self._spec.is_signed:
+            return None
+        theirs = other.weights(numbers)
+        return theirs if weights is None else theirs * weights
+
+    # --- rows without a counterpart
+
+    def _alone(
+        self, port: int, keys: list[pa.Array], rows: pa.RecordBatch, at: Numbers, weights: Numbers | None, out: Out
+    ) -> Iterator[None]:
+        """Emit the rows ``at`` as rows without a counterpart."""
+        for begin in range(0, len(at), CHUNK):
+            chosen = at[begin : begin + CHUNK]
+            index = to_array(chosen)
+            own = [column.take(index) for column in keys]
+            changes = None
+            if self._spec.is_signed:
+                changes = np.full(len(chosen), _ONE) if weights is None else weights[chosen].astype(np.int8)
+            out.emit(self._result.alone(port, own, rows.take(index), weights=changes))
+            yield
+
+    def _change_others(
+        self, port: int, keys: list[pa.Array], slots: Slots, weights: Numbers | None, out: Out
+    ) -> Iterator[None]:
+        """Show or take back the other side's rows whose first counterpart comes, or whose last one goes, with these."""
+        mine, theirs = self._sides[port], self._sides[1 - port]
+        found = np.flatnonzero(slots >= 0)
+        touched, first, inverse = np.unique(slots[found], return_index=True, return_inverse=True)
+        index = to_array(found[first])
+        before = mine.net(mine.find([column.take(index) for column in keys]))
+        added = np.zeros(len(touched), np.int64)
+        np.add.at(added, inverse, 1 if weights is None else weights[found])
+        was, is_ = before > 0, before + added > 0
+        yield from self._show(1 - port, theirs, touched[was & ~is_], 1, out)
+        yield from self._show(1 - port, theirs, touched[~was & is_], -1, out)
+
+    def _show(self, port: int, side: KeptRows, slots: Slots, change: int, out: Out) -> Iterator[None]:
+        """Emit all rows of ``slots`` without a counterpart; ``change``: +1 they are shown, -1 they are taken back."""
+        for start, stop in pieces(side.most(slots)):
+            _, numbers = side.rows(slots[start:stop])
+            yield from self._emit_kept(port, side, numbers, change, out)
+
+    def _emit_kept(self, port: int, side: KeptRows, numbers: Slots, change: int, out: Out) -> Iterator[None]:
+        """Emit kept rows of side ``port`` without a counterpart, each as often as it is left there."""
+        if self._spec.signed_inputs[port]:
+            weights = side.weights(numbers)
+            numbers = np.repeat(numbers, np.abs(weights))
+            signs = np.repeat(np.sign(weights), np.abs(weights)) * change
+        else:
+            signs = np.full(len(numbers), change)
+        for begin in range(0, len(numbers), CHUNK):
+            chosen = numbers[begin : begin + CHUNK]
+            changes = signs[begin : begin + CHUNK].astype(np.int8) if self._spec.is_signed else None
+            out.emit(self._result.alone(port, side.keys(chosen), side.read(chosen), weights=changes))
+            yield
+
+    def finish(self, out: Out) -> Iterator[None] | None:
+        return self._emit_lonely(out) if self._spec.emit is Emit.FINAL and any(self._spec.outer) else None
+
+    def _emit_lonely(self, out: Out) -> Iterator[None]:
+        """Emit the rows of outer sides that had no counterpart up to the end."""
+        for port, side in enumerate(self._sides):
+            if not self._spec.outer[port]:
+                continue
+            other = self._sides[1 - port]
+            slots = side.slots
+            for begin in range(0, len(slots), CHUNK):
+                some = slots[begin : begin + CHUNK]
+                lonely = other.net(other.find(side.keys_of(some))) <= 0
+                yield from self._show(port, side, some[lonely], 1, out)
+        self._begin()
+
+    # --- state
+
+    def snapshot(self) -> Snapshot:
+        logs = {name: side.log for name, side in zip(_LOGS, self._sides, strict=True)}
+        return Snapshot({"join": self._spec.described()}, logs=logs)
+
+    def _restore(self, restored: Snapshot) -> None:
+        found, own = restored.values.get("join"), self._spec.described()
+        if found != own:
+            raise CheckpointMismatch(
+                f"{self._context.name}: the checkpoint holds a join {found}, the pipeline has {own}; {OTHER_PIPELINE}"
+            )
+        logs: Any = restored.logs
+        for name, side in zip(_LOGS, self._sides, strict=True):
+            with restoring(self._context.name):
+                side.restore(logs.get(name, ()), self._context.key_groups, self._context.max_key_groups)
