@@ -16,7 +16,13 @@ __all__ = ["without_late"]
 
 
 def without_late(
-    batch: pa.RecordBatch, entries: Numbered, numbering: Numbering, closed: int, tally: RowTally, out: Out
+    batch: pa.RecordBatch,
+    entries: Numbered,
+    numbering: Numbering,
+    closed: int,
+    tally: RowTally,
+    out: Out,
+    tag: str = LATE,
 ) -> tuple[pa.RecordBatch, Numbered | None]:
     """Remove late rows, count them with how late they are, and emit them unless they are records.
 
@@ -26,6 +32,7 @@ def without_late(
         closed: the watermark less the allowed lateness: the windows that it completes are over.
         tally: counts late and partly late rows.
         out: takes the late rows.
+        tag: the side output of the late rows.
 
     Returns: the batch and its entries in windows that are not over; None if there are none. The batch is shorter only
     if each row has one entry.
@@ -47,7 +54,7 @@ def without_late(
         tally.late += int(np.sum(weights[late]))
         tally.lateness.add(closed - ends, weights[late])
         if not is_partial(batch.schema):
-            out.emit(batch.filter(to_array(late)), LATE)
+            out.emit(batch.filter(to_array(late)), tag)
     return _remaining(batch, entries, over)
 
 

@@ -1,0 +1,173 @@
+"""Rows by the number of their slice of time, appended and dropped slice by slice: a log whose deltas have new rows.
+
+Nothing is copied when rows come: the batches are kept as they are. A *piece* is some batches of one slice; a piece is
+closed when it is large enough, and when a checkpoint has frozen it. Then its batches are joined into one, but not while
+the task takes a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from sortedcontainers import SortedDict
+
+from dataflow.arrow_values import to_array, to_numbers
+from dataflow.errors import CheckpointDamaged
+from dataflow.state.parts import LIVE, check_columns, marked, owned
+from operators.aggregation.window_times import Numbers
+
+__all__ = ["RowLog"]
+
+NUMBER = "barrierflow:slice"
+_ROWS, _BATCHES = 16_384, 256
+"""The rows, and the batches, after which a piece takes no more."""
+
+
+@dataclass(slots=True)
+class _Piece:
+    """Rows of a slice. ``first``: the first checkpoint that has them; None: none has."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    first: int | None = None
+
+
+class RowLog:
+    """Rows by slice. It is state for `Snapshot.logs`.
+
+    Args:
+        schema: the columns of the rows; the first ``keys`` of them decide the key group.
+        keys: how many.
+
+    >>> log = RowLog(pa.schema({"k": pa.int64()}), 1)
+    >>> log.add(3, pa.record_batch({"k": [7, 8]}))
+    >>> log.add(5, pa.record_batch({"k": [9]}))
+    >>> log.numbers.tolist(), log.rows(3, 5).to_pylist()
+    ([3, 5], [{'k': 7}, {'k': 8}])
+    >>> log.drop(4)
+    >>> log.numbers.tolist()
+    [5]
+    """
+
+    def __init__(self, schema: pa.Schema, keys: int) -> None:
+        self.schema = schema
+        self._keys = keys
+        self._stored = pa.schema([*schema, pa.field(NUMBER, pa.int64()), pa.field(LIVE, pa.bool_())])
+        self._slices: SortedDict[int, list[_Piece]] = SortedDict()
+
+    @property
+    def numbers(self) -> Numbers:
+        """The slices with rows, in ascending order."""
+        return np.fromiter(self._slices.keys(), np.int64, len(self._slices))
+
+    def add(self, number: int, batch: pa.RecordBatch) -> None:
+        """Add rows of a slice, at least one."""
+        pieces = self._slices.setdefault(number, [])
+        if not pieces or pieces[-1].first is not None or _is_full(pieces[-1]):
+            pieces.append(_Piece())
+        piece = pieces[-1]
+        piece.batches.append(batch)
+        piece.rows += batch.num_rows
+        if _is_full(piece) and len(piece.batches) > 1:
+            piece.batches = [_joined(piece.batches, self.schema)]
+
+    def rows(self, first: int, stop: int) -> pa.RecordBatch:
+        """Return the rows of the slices ``first`` to ``stop`` - 1, in order of the slices and then of arrival."""
+        numbers = self._slices.irange(first, stop, inclusive=(True, False))
+        batches = [batch for number in numbers for piece in self._slices[number] for batch in piece.batches]
+        return _joined(batches, self.schema)
+
+    def drop(self, below: int) -> None:
+        """Drop the slices before ``below``."""
+        slices = self._slices
+        while slices and slices.peekitem(0)[0] < below:
+            slices.popitem(0)
+
+    # --- checkpoints
+
+    def freeze(self, checkpoint: int, since: int | None) -> Mapping[str, pa.RecordBatchReader]:
+        """Return a reader of all rows, or of those that came after checkpoint ``since``."""
+        frozen: list[tuple[int, list[pa.RecordBatch]]] = []
+        for number, pieces in self._slices.items():
+            for piece in pieces:
+                if piece.first is None:
+                    piece.first = checkpoint
+                if since is None or piece.first > since:
+                    frozen.append((number, piece.batches))
+        schema = marked(self._stored, base=since is None)
+        return {"rows": pa.RecordBatchReader.from_batches(schema, _stored_rows(frozen, schema))}
+
+    def durable(self, checkpoint: int) -> None:
+        """Do nothing: a piece knows its first checkpoint."""
+
+    def restore(
+        self, parts: Sequence[Mapping[str, pa.Table]], first: int | None, groups: range, max_groups: int
+    ) -> None:
+        """Add the rows of checkpoints.
+
+        Args:
+            parts: the tables of a base and of the deltas after it.
+            first: rows of earlier slices are left out, because nobody needs them any more; None: there are none.
+            groups: the key groups of this subtask, of ``max_groups``; rows of others are left out.
+            max_groups: the number of key groups.
+
+        Raises: CheckpointMismatch for other columns; CheckpointDamaged for rows without a slice.
+        """
+        for part in parts:
+            if "rows" not in part:
+                raise CheckpointDamaged("the checkpoint has no table of the rows of a join")
+            table = part["rows"]
+            check_columns(table, self._stored)
+            if table.column(NUMBER).null_count:
+                raise CheckpointDamaged("it is unknown of some rows to which slice of time they belong")
+            for batch in owned(table, self._keys, groups, max_groups).to_batches():
+                numbers = to_numbers(batch.column(NUMBER))
+                rows = pa.RecordBatch.from_arrays(batch.columns[: len(self.schema)], schema=self.schema)
+                for number, chosen in by_number(numbers):
+                    if first is None or number >= first:
+                        self.add(number, rows if chosen is None else rows.take(to_array(chosen)))
+        for pieces in self._slices.values():
+            for piece in pieces:
+                piece.first = 0
+
+
+def by_number(numbers: Numbers) -> Iterator[tuple[int, Numbers | None]]:
+    """Yield each of ``numbers`` once, in ascending order, and the rows that have it; None: all.
+
+    >>> [(number, rows.tolist()) for number, rows in by_number(np.array([4, 2, 4]))]
+    [(2, [1]), (4, [0, 2])]
+    """
+    if not len(numbers):
+        return
+    low = int(numbers.min())
+    if low == int(numbers.max()):
+        yield low, None
+        return
+    order = np.argsort(numbers, kind="stable")
+    begins = np.flatnonzero(np.diff(numbers[order], prepend=numbers[order[0]] - 1))
+    for rows in np.split(order, begins[1:]):
+        yield int(numbers[rows[0]]), rows
+
+
+def _is_full(piece: _Piece) -> bool:
+    return piece.rows >= _ROWS or len(piece.batches) >= _BATCHES
+
+
+def _joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows of ``batches`` as one batch."""
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        return pa.RecordBatch.from_pylist([], schema)
+    return pa.concat_batches(batches)
+
+
+def _stored_rows(frozen: Sequence[tuple[int, list[pa.RecordBatch]]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for number, batches in frozen:
+        rows = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+        count = rows.num_rows
+        own = [to_array(np.full(count, number, np.int64)), to_array(np.ones(count, np.bool_))]
+        yield pa.RecordBatch.from_arrays([*rows.columns, *own], schema=schema)

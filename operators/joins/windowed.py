@@ -1,0 +1,156 @@
+"""A join of rows in the same window: the pairs of a window come out once, when the watermark reaches its end plus the
+lateness.
+
+Rows wait in slices of time (``dataflow.contracts.windows``). When a window is complete, the rows of its slices are
+joined: the keys of the right rows become slots of an index, and the left rows look theirs up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array
+from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
+from dataflow.planning.join_specs import WindowJoin
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.untrusted import Time, parsed
+from operators.aggregation.restoring import restoring
+from operators.aggregation.window_numbers import BySlice
+from operators.aggregation.window_times import edges
+from operators.joins.late import TAGS
+from operators.joins.matching import Matching
+from operators.joins.result import CHUNK, ResultRows, has_null
+from operators.joins.row_log import RowLog, by_number
+from operators.windows.entries import number_rows
+from operators.windows.late_rows import without_late
+from operators.windows.sparse_results import CompleteWindows
+
+__all__ = ["WindowJoinOperator"]
+
+_LOGS = "left", "right"
+
+
+class WindowJoinOperator(Operator):
+    """Joins rows by window; see the module's text.
+
+    Raises: ValueError for a null event time; OverflowError for one out of range; CheckpointMismatch for the state of
+    another join.
+    """
+
+    def __init__(self, context: OperatorContext, spec: WindowJoin) -> None:
+        self._context = context
+        self._spec = spec
+        self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
+        self._numberings = [BySlice(spec.window, time) for time in spec.times]
+        keys = self._result.keys
+        self._logs = [RowLog(pa.schema([*keys, *rows]), len(keys)) for rows in self._result.rows]
+        self._watermark: int | None = None
+        if context.restored is not None and context.restored.logs:
+            self._restore(context.restored)
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return Matching.kernels_for(self._result.keys)
+
+    @property
+    def _closed(self) -> int | None:
+        """The watermark less the lateness: the windows that it completes are over. None: no watermark has come."""
+        if self._watermark is None or self._watermark == MAX_WATERMARK:
+            return self._watermark
+        return self._watermark - self._spec.lateness
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        if not batch.num_rows:
+            return
+        numbering, context = self._numberings[port], self._context
+        entries = number_rows(batch, numbering, context.tally, context.name)
+        if entries is not None and self._closed is not None:
+            batch, entries = without_late(batch, entries, numbering, self._closed, context.tally, out, TAGS[port])
+        if entries is None:
+            return
+        keys, rows, numbers = self._result.keys_of(port, batch), self._result.rows_of(port, batch), entries.numbers
+        null = None if self._spec.outer[port] else has_null(keys)
+        if null is not None:  # such rows meet nothing
+            chosen = to_array(np.flatnonzero(~null))
+            keys, rows, numbers = [column.take(chosen) for column in keys], rows.take(chosen), numbers[~null]
+        log = self._logs[port]
+        both = pa.RecordBatch.from_arrays([*keys, *rows.columns], schema=log.schema)
+        for number, at in by_number(numbers):
+            log.add(number, both if at is None else both.take(to_array(at)))
+
+    def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
+        """Join the windows that the watermark, less the lateness, completes."""
+        before, self._watermark = self._closed, watermark
+        if not any([len(log.numbers) for log in self._logs]):
+            return None
+        return self._fire(before, out)
+
+    def held(self, watermark: int) -> int:
+        """Return the watermark below which no result comes any more."""
+        return watermark - self._spec.lateness
+
+    def _fire(self, before: int | None, out: Out) -> Iterator[None]:
+        window, closed = self._spec.window, self._closed
+        assert closed is not None, "windows fire at a watermark"
+        slices = np.unique(np.concatenate([log.numbers for log in self._logs]))
+        done = None if before is None else window.last_complete(before)
+        for number in CompleteWindows(window, slices, done, window.last_complete(closed)):
+            yield from self._join(number, out)
+        for log, numbering in zip(self._logs, self._numberings, strict=True):
+            log.drop(numbering.over(closed) + 1)
+
+    def _join(self, number: int, out: Out) -> Iterator[None]:
+        """Emit the pairs of a window, and its rows without a counterpart."""
+        first, stop = self._spec.window.covered(number)
+        sides = [log.rows(first, stop) for log in self._logs]
+        count = len(self._result.keys)
+        keys = [side.columns[:count] for side in sides]
+        rows = [
+            pa.RecordBatch.from_arrays(side.columns[count:], schema=schema) if len(schema) else side.select([])
+            for side, schema in zip(sides, self._result.rows, strict=True)
+        ]
+        matching = Matching(self._result.keys, keys[0], keys[1])
+        for left, right in matching.pairs(CHUNK):
+            at = to_array(left)
+            chosen = [column.take(at) for column in keys[0]]
+            both = rows[0].take(at), rows[1].take(to_array(right))
+            out.emit(self._result.pairs(chosen, both, edges=self._edges(number, len(left))))
+            yield
+        for port, lonely in enumerate((matching.left_alone, matching.right_alone)):
+            if not self._spec.outer[port]:
+                continue
+            alone = lonely()
+            for begin in range(0, len(alone), CHUNK):
+                at = to_array(alone[begin : begin + CHUNK])
+                own = [column.take(at) for column in keys[port]]
+                out.emit(self._result.alone(port, own, rows[port].take(at), edges=self._edges(number, len(at))))
+                yield
+
+    def _edges(self, number: int, count: int) -> list[pa.Array]:
+        kind = self._context.output_schema.field("window_start").type
+        window = self._spec.window
+        return [edges(np.full(count, time, np.int64), kind) for time in (window.start(number), window.end(number))]
+
+    # --- state
+
+    def snapshot(self) -> Snapshot:
+        values: dict[str, Any] = {"join": self._spec.described(), "watermark": self._watermark}
+        return Snapshot(values, logs=dict(zip(_LOGS, self._logs, strict=True)))
+
+    def _restore(self, restored: Snapshot) -> None:
+        where, found, own = self._context.name, restored.values.get("join"), self._spec.described()
+        if found != own:
+            raise CheckpointMismatch(
+                f"{where}: the checkpoint holds a join {found}, the pipeline has {own}; {OTHER_PIPELINE}"
+            )
+        self._watermark = parsed(Time | None, restored.values["watermark"], f"{where}: the watermark")
+        closed, logs = self._closed, dict[str, Any](restored.logs)
+        for name, log, numbering in zip(_LOGS, self._logs, self._numberings, strict=True):
+            first = None if closed is None else numbering.over(closed) + 1
+            with restoring(where):
+                log.restore(logs.get(name, ()), first, self._context.key_groups, self._context.max_key_groups)
