@@ -16,7 +16,7 @@ from dataflow.errors import ConfigurationError, GraphError
 from dataflow.planning.checks import check_options, choose_emit, edge_type
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.join_columns import join_columns, join_keys
-from dataflow.planning.join_specs import How, IntervalJoin, UnboundedJoin, WindowJoin
+from dataflow.planning.join_specs import ExpiringJoin, How, IntervalJoin, UnboundedJoin, WindowJoin
 from dataflow.planning.specs import Emit
 
 if TYPE_CHECKING:
@@ -203,7 +203,8 @@ class _Arguments:
         if ttl == 0:
             raise ConfigurationError("join(ttl=) must be above zero; leave it out to keep all rows")
         times = (left._time, right._time) if ttl is not None and left._time and right._time else (None, None)
-        spec = UnboundedJoin(columns, self.how, times, emit, because, signed, None if ttl is None else Ttl(ttl))
+        kind, kept = (UnboundedJoin, None) if ttl is None else (ExpiringJoin, Ttl(ttl))
+        spec = kind(columns, self.how, times, emit, because, signed, kept)
         if spec.is_signed:
             schema = schema.append(pa.field(CHANGE, pa.int8()))
         return _Planned(spec, schema, None, {})

@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 
     from dataflow.state.ttl import Ttl
 
-__all__ = ["HOW", "How", "IntervalJoin", "Join", "UnboundedJoin", "WindowJoin", "refuse_updates"]
+__all__ = ["ExpiringJoin", "How", "IntervalJoin", "Join", "UnboundedJoin", "WindowJoin", "refuse_updates"]
 
 _LATE = MappingProxyType({LATE: 0, LATE_RIGHT: 1})
 
 How = Literal["inner", "left", "right", "full"]
-HOW: tuple[How, ...] = ("inner", "left", "right", "full")
 
 
 def refuse_updates(meanings: Sequence[Meaning | None], word: str) -> None:
@@ -130,6 +129,11 @@ class UnboundedJoin(Join):
         if signed is not None:
             return signed
         return Signed(name, self.because) if self.is_signed else None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiringJoin(UnboundedJoin):
+    """Joins each row with the rows of its key that come less than ``ttl`` after it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     specs.SessionAggregate: "operators.windows.sessions:SessionAggregateOperator",
     specs.MergingAggregate: "operators.windows.merging:MergingWindowOperator",
     join_specs.UnboundedJoin: "operators.joins.unbounded:UnboundedJoinOperator",
+    join_specs.ExpiringJoin: "operators.joins.expiring:ExpiringJoinOperator",
     join_specs.IntervalJoin: "operators.joins.interval:IntervalJoinOperator",
     join_specs.WindowJoin: "operators.joins.windowed:WindowJoinOperator",
     specs.Combine: "operators.aggregation.combine:CombineOperator",

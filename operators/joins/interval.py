@@ -27,7 +27,7 @@ from operators.aggregation.restoring import restoring
 from operators.aggregation.window_times import Numbers
 from operators.joins.kept_rows import PlainRows
 from operators.joins.late import times_of, without_late
-from operators.joins.result import CHUNK, Mask, ResultRows, expanded, has_null, pieces
+from operators.joins.result import CHUNK, Mask, ResultRows, emitted, expanded, has_null, pieces
 
 __all__ = ["IntervalJoinOperator"]
 
@@ -101,7 +101,7 @@ class IntervalJoinOperator(Operator):
             complete = np.flatnonzero(times < self._complete(port))
             if len(complete):
                 lonely = complete[self._is_lonely(port, slots[complete], times[complete])]
-                yield from self._emit_alone(port, keys, rows, lonely, out)
+                yield from emitted(self._result.all_alone(port, keys, rows, lonely), out)
         kept = times >= self._kept(port)
         if not self._spec.outer[port] and (null := has_null(keys)) is not None:
             kept &= ~null
@@ -129,26 +129,13 @@ class IntervalJoinOperator(Operator):
             some = found[start:stop]
             offsets, numbers = other.between(slots[some], low[some], high[some])
             at = some[expanded(offsets)]
-            for begin in range(0, len(numbers), CHUNK):
-                index = to_array(at[begin : begin + CHUNK])
-                own, theirs = rows.take(index), other.read(numbers[begin : begin + CHUNK])
-                chosen = [column.take(index) for column in keys]
-                out.emit(self._result.pairs(chosen, (own, theirs) if port == 0 else (theirs, own)))
-                yield
+            yield from emitted(self._result.all_pairs(port, keys, rows, at, numbers, other.read), out)
 
     def _is_lonely(self, port: int, slots: Slots, times: Numbers) -> Mask:
         """Return which rows of side ``port`` have no counterpart; ``slots`` are those of the other side."""
         low, high = self._range(port, times)
         lonely: Mask = self._sides[1 - port].count_between(slots, low, high) == 0
         return lonely
-
-    def _emit_alone(
-        self, port: int, keys: list[pa.Array], rows: pa.RecordBatch, at: Numbers, out: Out
-    ) -> Iterator[None]:
-        for begin in range(0, len(at), CHUNK):
-            index = to_array(at[begin : begin + CHUNK])
-            out.emit(self._result.alone(port, [column.take(index) for column in keys], rows.take(index)))
-            yield
 
     # --- time goes on
 

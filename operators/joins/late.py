@@ -10,29 +10,37 @@ from dataflow.contracts.row_errors import LATE, LATE_RIGHT
 from dataflow.contracts.windows import EventTime
 from operators.aggregation.window_times import Numbers, row_times
 
-__all__ = ["TAGS", "times_of", "without_late"]
+__all__ = ["TAGS", "event_times", "times_of", "without_late"]
 
 TAGS = LATE, LATE_RIGHT
 """The side outputs of late rows, by input."""
 
 
 def times_of(batch: pa.RecordBatch, time: EventTime, context: OperatorContext) -> Numbers:
-    """Return the event time of each row in microseconds, and count the rows.
+    """Return the event time of each row in microseconds, and count the rows, of which some may be late.
+
+    Raises: as ``event_times``.
+    """
+    context.tally.lateness.checked += batch.num_rows
+    return event_times(batch, time, context.name)
+
+
+def event_times(batch: pa.RecordBatch, time: EventTime, where: str) -> Numbers:
+    """Return the event time of each row in microseconds.
 
     Raises: ValueError for a null event time; OverflowError for one that does not fit.
     """
     times = batch.column(time.column)
     if times.null_count:
         raise ValueError(
-            f"{context.name}: {times.null_count} event times are null in {time.column!r}; filter such rows out, or "
+            f"{where}: {times.null_count} event times are null in {time.column!r}; filter such rows out, or "
             "give on_error= to with_watermark"
         )
-    context.tally.lateness.checked += batch.num_rows
     try:
         return row_times(times, time.back)
     except OverflowError as error:
         raise OverflowError(
-            f"{context.name}: event times in {time.column!r} are out of range: {error}; filter such rows out"
+            f"{where}: event times in {time.column!r} are out of range: {error}; filter such rows out"
         ) from error
 
 

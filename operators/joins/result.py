@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_array, to_numbers
+from dataflow.contracts.operator import Out
 from dataflow.planning.join_columns import JoinColumns
 from dataflow.state.dictionaries import decoded, decoded_schema
 from operators.aggregation.window_times import Numbers
 
-__all__ = ["CHUNK", "Mask", "ResultRows", "expanded", "has_null", "pieces"]
+__all__ = ["CHUNK", "Mask", "ResultRows", "emitted", "expanded", "has_null", "pieces"]
 
 CHUNK = 65_536
 """The most rows of a batch of the result."""
@@ -81,6 +83,63 @@ class ResultRows:
             columns.append(to_array(weights))
         return pa.RecordBatch.from_arrays(columns, schema=self._output)
 
+    def all_pairs(
+        self,
+        port: int,
+        keys: Sequence[pa.Array],
+        rows: pa.RecordBatch,
+        at: Numbers,
+        others: npt.NDArray[Any],
+        read: Callable[[Any], pa.RecordBatch],
+        weights: Numbers | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the result for pairs: pair i is of row ``at[i]`` of input ``port``, and row ``others[i]`` of the other.
+
+        Args:
+            keys: the key columns of the rows of input ``port``.
+            rows: their columns ``rows``.
+            at: which of them.
+            others: numbers of the other side's rows.
+            read: returns these by their numbers.
+            weights: how often each pair is added (or taken back, below 0); None: the result has no column ``change``.
+        """
+        if weights is not None and not (np.abs(weights) == 1).all():
+            copies = np.abs(weights)
+            at, others, weights = np.repeat(at, copies), np.repeat(others, copies), np.repeat(np.sign(weights), copies)
+        for begin in range(0, len(at), CHUNK):
+            chosen = slice(begin, begin + CHUNK)
+            index = to_array(at[chosen])
+            own, theirs = rows.take(index), read(others[chosen])
+            yield self.pairs(
+                [column.take(index) for column in keys],
+                (own, theirs) if port == 0 else (theirs, own),
+                weights=None if weights is None else weights[chosen].astype(np.int8),
+            )
+
+    def all_alone(
+        self,
+        port: int,
+        keys: Sequence[pa.Array],
+        rows: pa.RecordBatch,
+        at: Numbers,
+        weights: Numbers | None = None,
+        edges: Callable[[int], Sequence[pa.Array]] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the result for the rows ``at`` of input ``port``, which have no counterpart.
+
+        ``weights`` has an entry for each of ``at``; ``edges`` returns the edge columns of so many rows.
+        """
+        for begin in range(0, len(at), CHUNK):
+            chosen = at[begin : begin + CHUNK]
+            index = to_array(chosen)
+            yield self.alone(
+                port,
+                [column.take(index) for column in keys],
+                rows.take(index),
+                edges=() if edges is None else edges(len(chosen)),
+                weights=None if weights is None else weights[begin : begin + CHUNK].astype(np.int8),
+            )
+
     def alone(
         self,
         port: int,
@@ -92,6 +151,13 @@ class ResultRows:
     ) -> pa.RecordBatch:
         """Return the rows of the result for rows of side ``port`` that have no counterpart."""
         return self.pairs(keys, (rows, None) if port == 0 else (None, rows), edges=edges, weights=weights)
+
+
+def emitted(batches: Iterable[pa.RecordBatch], out: Out) -> Iterator[None]:
+    """Emit each of ``batches``, and yield after it."""
+    for batch in batches:
+        out.emit(batch)
+        yield
 
 
 def has_null(keys: Sequence[pa.Array]) -> Mask | None:

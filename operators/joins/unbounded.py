@@ -6,10 +6,6 @@ counterpart comes out at once, and is taken back when the first one comes; with 
 If an input has signed changes, so has the result: a pair counts as the product of the changes of its rows, so its net
 is the join of the nets. A row has a counterpart as long as the changes of the other side's rows of its key add up to
 more than zero.
-
-With a time to live, a row meets the rows that come less than that after it. Nothing is taken back when a row's time is
-over. So a row that has had a counterpart is not shown without one later, and ``MATCHED``, a word of its key, and the
-column ``ARRIVAL`` of each row say which rows are shown without one: those that arrived after ``MATCHED``.
 """
 
 from __future__ import annotations
@@ -30,12 +26,11 @@ from dataflow.state.index import Slots
 from operators.aggregation.restoring import restoring
 from operators.aggregation.window_times import Numbers
 from operators.joins.kept_rows import KeptRows, PlainRows, SignedRows
-from operators.joins.result import CHUNK, ResultRows, expanded, has_null, pieces
+from operators.joins.result import CHUNK, ResultRows, emitted, expanded, has_null, pieces
 
 __all__ = ["UnboundedJoinOperator"]
 
 _LOGS = "left", "right"
-_ONE = np.int8(1)
 
 
 class UnboundedJoinOperator(Operator):
@@ -67,25 +62,32 @@ class UnboundedJoinOperator(Operator):
         return self._join(port, batch, out)
 
     def _join(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
-        weights = to_numbers(batch.column(CHANGE)) if self._spec.signed_inputs[port] else None
+        weights = to_numbers(batch.column(CHANGE)).astype(np.int64) if self._spec.signed_inputs[port] else None
         keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
         null = has_null(keys)
         if null is not None:  # a null key meets nothing
             if self._spec.outer[port]:
                 yield from self._alone(port, keys, rows, np.flatnonzero(null), weights, out)
-            valid = np.flatnonzero(~null)
-            keys, rows = [column.take(to_array(valid)) for column in keys], rows.take(to_array(valid))
-            weights = None if weights is None else weights[valid]
+            valid = to_array(np.flatnonzero(~null))
+            keys, rows = [column.take(valid) for column in keys], rows.take(valid)
+            weights = None if weights is None else weights[~null]
         if not len(keys[0]):
             return
         other = self._sides[1 - port]
         slots = other.find(keys).copy()
         if self._spec.shows[port]:
-            lonely = np.flatnonzero(other.net(slots) <= 0)
-            yield from self._alone(port, keys, rows, lonely, weights, out)
+            yield from self._alone(port, keys, rows, np.flatnonzero(other.net(slots) <= 0), weights, out)
         if self._spec.shows[1 - port]:
             yield from self._change_others(port, keys, slots, weights, out)
-        yield from self._pairs(port, keys, rows, slots, weights, out)
+        found = np.flatnonzero(slots >= 0)
+        for start, stop in pieces(other.most(slots[found])):
+            some = found[start:stop]
+            offsets, numbers = other.rows(slots[some])
+            at = some[expanded(offsets)]
+            changes = None
+            if self._spec.is_signed:
+                changes = other.weights(numbers) * (1 if weights is None else weights[at])
+            yield from emitted(self._result.all_pairs(port, keys, rows, at, numbers, other.read, changes), out)
         self._keep(port, keys, rows, weights)
 
     def _keep(self, port: int, keys: list[pa.Array], rows: pa.RecordBatch, weights: Numbers | None) -> None:
@@ -97,67 +99,16 @@ class UnboundedJoinOperator(Operator):
             case PlainRows():
                 side.add(keys, rows, np.zeros(len(keys[0]), np.int64))
 
-    # --- pairs
-
-    def _pairs(
-        self,
-        port: int,
-        keys: list[pa.Array],
-        rows: pa.RecordBatch,
-        slots: Slots,
-        weights: Numbers | None,
-        out: Out,
-    ) -> Iterator[None]:
-        """Emit the pairs of rows with the other side's rows of their keys, ``slots``."""
-        other = self._sides[1 - port]
-        found = np.flatnonzero(slots >= 0)
-        for start, stop in pieces(other.most(slots[found])):
-            some = found[start:stop]
-            offsets, numbers = self._counterparts(other, slots[some], some)
-            at = some[expanded(offsets)]
-            for begin in range(0, len(numbers), CHUNK):
-                here, mine = numbers[begin : begin + CHUNK], at[begin : begin + CHUNK]
-                changes = self._product(other, here, None if weights is None else weights[mine])
-                if changes is not None and not ((changes == 1) | (changes == -1)).all():
-                    copies = np.abs(changes)
-                    here, mine = np.repeat(here, copies), np.repeat(mine, copies)
-                    changes = np.repeat(np.sign(changes), copies)
-                index = to_array(mine)
-                own, theirs = rows.take(index), other.read(here)
-                out.emit(
-                    self._result.pairs(
-                        [column.take(index) for column in keys],
-                        (own, theirs) if port == 0 else (theirs, own),
-                        weights=None if changes is None else changes.astype(np.int8),
-                    )
-                )
-                yield
-
-    def _counterparts(self, other: KeptRows, slots: Slots, rows: Numbers) -> tuple[Numbers, Slots]:
-        """Return the numbers of the other side's rows that meet each of ``rows``, whose slots there are given."""
-        return other.rows(slots)
-
-    def _product(self, other: KeptRows, numbers: Slots, weights: Numbers | None) -> Numbers | None:
-        if not self._spec.is_signed:
-            return None
-        theirs = other.weights(numbers)
-        return theirs if weights is None else theirs * weights
-
     # --- rows without a counterpart
 
     def _alone(
         self, port: int, keys: list[pa.Array], rows: pa.RecordBatch, at: Numbers, weights: Numbers | None, out: Out
     ) -> Iterator[None]:
         """Emit the rows ``at`` as rows without a counterpart."""
-        for begin in range(0, len(at), CHUNK):
-            chosen = at[begin : begin + CHUNK]
-            index = to_array(chosen)
-            own = [column.take(index) for column in keys]
-            changes = None
-            if self._spec.is_signed:
-                changes = np.full(len(chosen), _ONE) if weights is None else weights[chosen].astype(np.int8)
-            out.emit(self._result.alone(port, own, rows.take(index), weights=changes))
-            yield
+        changes = None
+        if self._spec.is_signed:
+            changes = np.ones(len(at), np.int64) if weights is None else weights[at]
+        return emitted(self._result.all_alone(port, keys, rows, at, changes), out)
 
     def _change_others(
         self, port: int, keys: list[pa.Array], slots: Slots, weights: Numbers | None, out: Out

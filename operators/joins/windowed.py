@@ -24,7 +24,7 @@ from operators.aggregation.window_numbers import BySlice
 from operators.aggregation.window_times import edges
 from operators.joins.late import TAGS
 from operators.joins.matching import Matching
-from operators.joins.result import CHUNK, ResultRows, has_null
+from operators.joins.result import CHUNK, ResultRows, emitted, has_null
 from operators.joins.row_log import RowLog, by_number
 from operators.windows.entries import number_rows
 from operators.windows.late_rows import without_late
@@ -124,12 +124,10 @@ class WindowJoinOperator(Operator):
         for port, lonely in enumerate((matching.left_alone, matching.right_alone)):
             if not self._spec.outer[port]:
                 continue
-            alone = lonely()
-            for begin in range(0, len(alone), CHUNK):
-                at = to_array(alone[begin : begin + CHUNK])
-                own = [column.take(at) for column in keys[port]]
-                out.emit(self._result.alone(port, own, rows[port].take(at), edges=self._edges(number, len(at))))
-                yield
+            yield from emitted(
+                self._result.all_alone(port, keys[port], rows[port], lonely(), edges=lambda n: self._edges(number, n)),
+                out,
+            )
 
     def _edges(self, number: int, count: int) -> list[pa.Array]:
         kind = self._context.output_schema.field("window_start").type
