@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from dataflow.api.stream_base import StreamBase
 from dataflow.clock import Duration, microseconds, signed_microseconds
 from dataflow.contracts.row_errors import LATE, LATE_RIGHT
-from dataflow.contracts.updates import CHANGE
+from dataflow.contracts.updates import CHANGE, Signed
 from dataflow.contracts.window_kinds import Cumulate, Hopping, Tumbling
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import ConfigurationError, GraphError
 from dataflow.planning.checks import check_options, choose_emit, edge_type
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.join_columns import join_columns, join_keys
-from dataflow.planning.join_specs import ExpiringJoin, How, IntervalJoin, UnboundedJoin, WindowJoin
+from dataflow.planning.join_specs import AsofJoin, ExpiringJoin, How, IntervalJoin, UnboundedJoin, WindowJoin
 from dataflow.planning.specs import Emit
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["JoinMethods"]
 
 Keys = str | Sequence[str]
+Strategy = Literal["backward", "forward"]
 
 
 class JoinMethods(StreamBase):
@@ -120,6 +121,86 @@ class JoinMethods(StreamBase):
             time=planned.time,
         )
 
+    def join_asof(
+        self,
+        right: Stream,
+        *,
+        by: Keys | None = None,
+        left_by: Keys | None = None,
+        right_by: Keys | None = None,
+        strategy: Strategy = "backward",
+        tolerance: Duration | None = None,
+        how: Literal["inner", "left"] = "left",
+        suffix: str = "_right",
+        ttl: Duration | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Return each row of this stream, the left side, with the row of ``right`` that is nearest in event time.
+
+        Only rows with equal keys meet; null equals nothing. Of right rows of one time, the last to arrive counts; with
+        several source subtasks that may be any of them.
+
+        Args:
+            right: the other stream, of the same pipeline.
+            by: the column, or columns, that must be equal and that both sides have.
+            left_by: with ``right_by``, in the place of ``by``: the columns of this stream.
+            right_by: the columns of ``right``, in the same order and of the same types.
+            strategy: ``"backward"``: the latest right row at or before the left row, which comes out when the watermark
+                is above its time; ``"forward"``: the earliest right row at or after it. Then it comes out when the
+                watermark is above the time of that row, or above its own time plus ``tolerance``.
+            tolerance: the greatest distance between the two rows, included; None: any distance. Forward needs one.
+            how: ``"left"``: a row without a counterpart comes out with nulls; ``"inner"``: it does not.
+            suffix: is put after the name of a right column if the result already has a column of that name.
+            ttl: right rows are forgotten so long after their time, so only left rows before that meet them.
+            name: the operator's name in summaries and checkpoints; None: an automatic one.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
+
+        Returns: a stream of the keys, with their names on the left side; the other left columns; the other right
+            columns. Its event time is the left one. Rows before the watermark are in ``.side("late")`` and
+            ``.side("late_right")``.
+
+        Raises: the errors of `join`.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> def timed(name, times, **columns):
+        ...     table = pa.table({"city": ["Rome"] * len(times), "at": pa.array(times, pa.timestamp("s")), **columns})
+        ...     return p.source(op.from_arrow(table), name=name).with_watermark("at", name=f"{name} in time")
+        >>> p = flow.Pipeline()
+        >>> flights, weather = timed("flights", [5, 9]), timed("weather", [3, 8], sky=["rain", "sun"])
+        >>> seen = flights.join_asof(weather, by="city", tolerance="1h", name="seen")
+        >>> seen.collect().sort_by("at")["sky"].to_pylist()
+        ['rain', 'sun']
+        """
+        check_options("join_asof", self.schema, name=name, parallelism=parallelism)
+        self._same_pipeline([right], "join_asof")
+        if strategy not in get_args(Strategy):
+            raise ConfigurationError(f"join_asof(strategy=) must be 'backward' or 'forward', got {strategy!r}")
+        if how not in ("inner", "left"):
+            raise ConfigurationError(f"join_asof(how=) must be 'inner' or 'left', got {how!r}")
+        for word, side in (("left", self), ("right", right)):
+            _check_timed("join_asof", word, side)
+        limits = [] if tolerance is None else [microseconds(tolerance, "join_asof(tolerance=)")]
+        if strategy == "forward" and not limits:
+            raise GraphError(
+                "join_asof(strategy='forward') needs tolerance=, because a row would wait for ever for a later one; "
+                "give the greatest distance, such as tolerance='1h'"
+            )
+        if ttl is not None:
+            limits.append(microseconds(ttl, "join_asof(ttl=)") - 1)
+            if limits[-1] < 0:
+                raise ConfigurationError("join_asof(ttl=) must be above zero; leave it out to keep the last rows")
+        keys = join_keys(self._columns, right._columns, "join_asof", by, left_by, right_by)
+        columns, schema = join_columns(
+            self._columns, right._columns, keys, "join_asof", suffix=suffix, optional=(False, how == "left")
+        )
+        times = _times((self, right))
+        spec = AsofJoin(columns, how, times, strategy == "forward", min(limits, default=None))
+        edges = (self._spread(Partitioning.HASH, keys.left), right._spread(Partitioning.HASH, keys.right))
+        sides = {LATE: self.schema, LATE_RIGHT: right.schema}
+        time = _left_time(columns, times[0])
+        return self._then(spec, schema, "join_asof", name, parallelism, edges, sides=sides, time=time)
+
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
@@ -170,19 +251,7 @@ class _Arguments:
         if not timed and self.ttl is None:
             return
         for word, side in zip(("left", "right"), self.sides, strict=True):
-            if side._is_signed:
-                meaning = side._meaning
-                assert meaning is not None
-                raise GraphError(
-                    f"join({given[0]}=): the {word} side, {side.name!r}, has signed changes, and a row that is taken "
-                    f'back could come too late. Join them without {given[0]}=, or write .agg(..., emit="final") at '
-                    f"{meaning.aggregate!r}"
-                )
-            if timed and side._time is None:
-                raise GraphError(
-                    f"join({given[0]}=) needs event time, and the {word} side, {side.name!r}, has none; declare its "
-                    f'column with .with_watermark("ts")'
-                )
+            _check_timed(f"join({given[0]}=)", word, side, needs_time=timed)
 
     def plan(self, keys: JoinKeys, suffix: str) -> _Planned:
         """Return the operator, its columns, its event time and its side outputs."""
@@ -231,7 +300,7 @@ class _Arguments:
                 "the least and the greatest value of right time - left time"
             )
         columns, schema = self._columns(keys, suffix)
-        times = self._times()
+        times = _times(self.sides)
         spec = IntervalJoin(columns, self.how, times, low, high, microseconds(self.lateness, "join(lateness=)"))
         time = None if self.optional[0] else _left_time(spec.columns, times[0])
         return _Planned(spec, schema, time, self._late())
@@ -244,7 +313,7 @@ class _Arguments:
                 f"join(window=) takes op.tumbling, op.hopping and op.cumulate, got {window!r}; rows that are near each "
                 "other in time are joined by within=(lo, hi)"
             )
-        times = self._times()
+        times = _times(self.sides)
         units = [
             edge_type(side.schema.field(time.column).type, window) for side, time in zip(self.sides, times, strict=True)
         ]
@@ -255,12 +324,6 @@ class _Arguments:
         columns, schema = self._columns(keys, suffix, edges)
         spec = WindowJoin(columns, self.how, times, window, microseconds(self.lateness, "join(lateness=)"))
         return _Planned(spec, schema, EventTime("window_end", exclusive=True), self._late())
-
-    def _times(self) -> tuple[EventTime, EventTime]:
-        left, right = self.left._time, self.right._time
-        assert left is not None
-        assert right is not None
-        return left, right
 
     def _columns(self, keys: JoinKeys, suffix: str, edges: Sequence[pa.Field] = ()) -> tuple[JoinColumns, pa.Schema]:
         left, right = self.sides
@@ -276,3 +339,26 @@ def _left_time(columns: JoinColumns, time: EventTime) -> EventTime:
     """Return the event time of a result that has the left one."""
     names = {name: name for name in columns.keys.left} | {origin: name for name, origin in columns.left}
     return EventTime(names[time.column], time.exclusive)
+
+
+def _times(sides: tuple[StreamBase, StreamBase]) -> tuple[EventTime, EventTime]:
+    left, right = (side._time for side in sides)
+    assert left is not None, "the left side has event time"
+    assert right is not None, "the right side has event time"
+    return left, right
+
+
+def _check_timed(where: str, word: str, side: StreamBase, *, needs_time: bool = True) -> None:
+    """Raise GraphError if the ``word`` side of a join has signed changes, or lacks the event time that is needed."""
+    meaning = side._meaning
+    if isinstance(meaning, Signed):
+        raise GraphError(
+            f"{where}: the {word} side, {side.name!r}, has signed changes, and a row that is taken back could come too "
+            f'late. Use join without window=, within= and ttl=, or write .agg(..., emit="final") at '
+            f"{meaning.aggregate!r}"
+        )
+    if needs_time and side._time is None:
+        raise GraphError(
+            f"{where} needs event time, and the {word} side, {side.name!r}, has none; declare its column with "
+            f'.with_watermark("ts")'
+        )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dataflow.state.ttl import Ttl
 
-__all__ = ["ExpiringJoin", "How", "IntervalJoin", "Join", "UnboundedJoin", "WindowJoin", "refuse_updates"]
+__all__ = ["AsofJoin", "ExpiringJoin", "How", "IntervalJoin", "Join", "UnboundedJoin", "WindowJoin", "refuse_updates"]
 
 _LATE = MappingProxyType({LATE: 0, LATE_RIGHT: 1})
 
@@ -176,4 +176,28 @@ class WindowJoin(Join):
             "times": [time.column for time in self.times],
             "window": str(self.window),
             "lateness": self.lateness,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AsofJoin(Join):
+    """Joins each left row with the nearest right row before it, or after it (``forward``).
+
+    ``limit`` (microseconds): the greatest distance of the two; None: any. A ``ttl`` is a limit as well.
+    """
+
+    late_outputs = _LATE
+
+    columns: JoinColumns
+    how: How
+    times: tuple[EventTime, EventTime]
+    forward: bool
+    limit: int | None
+
+    def detail(self) -> dict[str, Json]:
+        return {
+            **Join.detail(self),
+            "times": [time.column for time in self.times],
+            "strategy": "forward" if self.forward else "backward",
+            "limit": self.limit,
         }

@@ -37,6 +37,7 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     specs.MergingAggregate: "operators.windows.merging:MergingWindowOperator",
     join_specs.UnboundedJoin: "operators.joins.unbounded:UnboundedJoinOperator",
     join_specs.ExpiringJoin: "operators.joins.expiring:ExpiringJoinOperator",
+    join_specs.AsofJoin: "operators.joins.asof:AsofJoinOperator",
     join_specs.IntervalJoin: "operators.joins.interval:IntervalJoinOperator",
     join_specs.WindowJoin: "operators.joins.windowed:WindowJoinOperator",
     specs.Combine: "operators.aggregation.combine:CombineOperator",

@@ -94,6 +94,22 @@ class KeyedRows:
         """Return how many rows of each slot have ``low <= time < high``."""
         return self._runs.count_between(slots, low, high)
 
+    def last(self, slots: Slots, times: Numbers) -> Slots:
+        """Return the number of each slot's last row with a time before ``times``, or -1."""
+        return self._runs.last(slots, times)
+
+    def first_time(self) -> int | None:
+        """Return the earliest time of a row; None: there are no rows."""
+        return self._ranges.first(self.records.rows)
+
+    def slots_of(self, numbers: Slots) -> Slots:
+        """Return the slots that have rows ``numbers``, each once."""
+        return np.unique(self.records.rows[numbers, SLOT]).astype(np.int32)
+
+    def drop_first(self, slots: Slots, counts: Numbers) -> None:
+        """Remove the first rows of slots, each once, which have so many."""
+        self._drop(self._runs.take_first(slots, counts))
+
     def of_times(self, low: int, high: int) -> Slots:
         """Return the numbers of the rows of all slots with ``low <= time < high``, in the order of time."""
         return self._ranges.between(low, high, self.records.rows)[:, 2].astype(np.int32)

@@ -435,6 +435,30 @@ class KeyedState:
         slots = self._maybe_absent(slots)
         return self._row_store.first(slots, one_a_row(times, len(slots), "times"))
 
+    def last_rows(self, slots: Slots, times: npt.NDArray[np.int64]) -> Slots:
+        """Return the number of the last row of each slot with a time before ``times``, or -1.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), rows=pa.schema({"x": pa.int64()}))
+        >>> slots, fresh = state.insert([pa.array([7, 7])])
+        >>> numbers = state.append(slots, np.array([2, 1]), pa.record_batch({"x": [20, 10]}))
+        >>> state.last_rows(slots, np.array([1, 3])).tolist() == [-1, numbers[0]]
+        True
+        """
+        slots = self._maybe_absent(slots)
+        return self._row_store.last(slots, one_a_row(times, len(slots), "times"))
+
+    def first_time(self) -> int | None:
+        """Return the earliest time of a row; None: there are no rows.
+
+        >>> KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), rows=pa.schema({})).first_time() is None
+        True
+        """
+        return self._row_store.first_time()
+
+    def slots_of_rows(self, numbers: Slots) -> Slots:
+        """Return the slots that have rows ``numbers``, each once."""
+        return self._row_store.slots_of(row_numbers(numbers, self._row_store.count))
+
     def rows_of_times(self, low: int, high: int) -> Slots:
         """Return the numbers of the rows of all keys with ``low <= time < high``, in the order of time.
 
@@ -476,6 +500,30 @@ class KeyedState:
         (1, 1)
         """
         return len(self.take_before(time, slots))
+
+    def drop_first(self, slots: Slots, counts: npt.NDArray[np.int64]) -> None:
+        """Remove the earliest rows of slots. If the state has rows alone, keys go with their last row.
+
+        Args:
+            slots: the slots, each once; -1 has no rows.
+            counts: how many rows of each; 0 or less: none.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), rows=pa.schema({"x": pa.int64()}))
+        >>> slots, fresh = state.insert([pa.array([7, 7])])
+        >>> numbers = state.append(slots, np.array([2, 1]), pa.record_batch({"x": [20, 10]}))
+        >>> state.drop_first(slots[:1], np.array([1]))
+        >>> state.read_rows(state.all_rows)["x"].to_pylist()
+        [20]
+        """
+        slots, counts = self._maybe_absent(slots), one_a_row(counts, len(slots), "counts")
+        chosen = (counts > 0) & (slots >= 0)
+        slots, counts = slots[chosen], counts[chosen]
+        if not len(slots):
+            return
+        self._settle()
+        self._row_store.drop_first(slots, counts)
+        if self._has_only_rows:
+            self._drop_values(slots[self._row_store.counts(slots) == 0])
 
     def take_before(self, time: int, slots: Slots | None = None) -> Slots:
         """Remove rows as ``drop_before`` does, and return their numbers, which the next ``append`` may use again."""

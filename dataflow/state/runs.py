@@ -93,6 +93,18 @@ class Runs:
         find_first(slots, times, self._runs, self._arena, numbers)
         return numbers
 
+    def last(self, slots: Slots, times: Numbers) -> Slots:
+        """Return the number of each slot's last entry with a time before ``times``, or -1."""
+        from dataflow.state.kernels.runs import find_last
+
+        numbers = np.empty(len(slots), np.int32)
+        find_last(slots, times, self._runs, self._arena, numbers)
+        return numbers
+
+    def take_first(self, slots: Slots, counts: Numbers) -> Slots:
+        """Remove the first entries of ``slots``, each once, which have so many; return their numbers."""
+        return self._take(slots, counts, int(counts.sum()))
+
     def take_before(self, slots: Slots, time: int) -> Slots:
         """Remove the entries of ``slots``, each once, with a time before ``time``; return their numbers."""
         from dataflow.state.kernels.runs import count_before

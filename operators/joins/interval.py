@@ -27,7 +27,7 @@ from operators.aggregation.restoring import restoring
 from operators.aggregation.window_times import Numbers
 from operators.joins.kept_rows import PlainRows
 from operators.joins.late import times_of, without_late
-from operators.joins.result import CHUNK, Mask, ResultRows, emitted, expanded, has_null, pieces
+from operators.joins.result import CHUNK, Mask, ResultRows, emitted, expanded, has_null, pieces, shifted
 
 __all__ = ["IntervalJoinOperator"]
 
@@ -80,7 +80,7 @@ class IntervalJoinOperator(Operator):
         Times are within 100,000 days of what a column can hold, so sums of them are cut off at the ends of int64.
         """
         low, high = (self._spec.low, self._spec.high) if port == 0 else (-self._spec.high, -self._spec.low)
-        return _sums(times, low), _sums(times, high + 1)
+        return shifted(times, low), shifted(times, high + 1)
 
     # --- rows
 
@@ -195,13 +195,3 @@ def _moved(time: int, by: int) -> int:
     if time in (_LEAST, _GREATEST):
         return time
     return max(_LEAST, min(_GREATEST, time + by))
-
-
-def _sums(times: Numbers, by: int) -> Numbers:
-    """Return ``times`` + ``by``, cut off at the ends of int64."""
-    sums = times + np.int64(by)
-    if by > 0:
-        sums[sums < times] = _GREATEST
-    elif by < 0:
-        sums[sums > times] = _LEAST
-    return sums

@@ -16,7 +16,7 @@ from dataflow.planning.join_columns import JoinColumns
 from dataflow.state.dictionaries import decoded, decoded_schema
 from operators.aggregation.window_times import Numbers
 
-__all__ = ["CHUNK", "Mask", "ResultRows", "emitted", "expanded", "has_null", "pieces"]
+__all__ = ["CHUNK", "Mask", "ResultRows", "emitted", "expanded", "has_null", "pieces", "shifted"]
 
 CHUNK = 65_536
 """The most rows of a batch of the result."""
@@ -191,6 +191,16 @@ def expanded(offsets: Numbers) -> Numbers:
     [0, 0, 2]
     """
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+
+def shifted(times: Numbers, by: int) -> Numbers:
+    """Return ``times`` + ``by``, cut off at the ends of int64."""
+    sums = times + np.int64(by)
+    if by > 0:
+        sums[sums < times] = 2**63 - 1
+    elif by < 0:
+        sums[sums > times] = -(2**63)
+    return sums
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

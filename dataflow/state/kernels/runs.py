@@ -20,6 +20,7 @@ __all__ = [
     "find_between",
     "find_entries",
     "find_first",
+    "find_last",
     "least_room",
     "list_entries",
     "merge_entries",
@@ -219,6 +220,20 @@ def find_first(slots: Any, times: Any, runs: Any, arena: Any, numbers: Any) -> N
             place = lower_bound(arena, place, min(place + step, stop), times[row])
         if place < stop:
             numbers[row] = arena[place, 1]
+
+
+@kernel(types.void(RI32, RI64, READ_RECORDS, READ_RECORDS, WI32))
+def find_last(slots: Any, times: Any, runs: Any, arena: Any, numbers: Any) -> None:
+    """Set the number of the last entry of each row's slot with a time before ``times``, or -1."""
+    for row in range(slots.size):
+        numbers[row] = -1
+        if slots[row] < 0 or slots[row] >= runs.shape[0]:
+            continue
+        slot = types.int64(slots[row])
+        first = runs[slot, 1]
+        place = lower_bound(arena, first, first + runs[slot, 2], times[row])
+        if place > first:
+            numbers[row] = arena[place - 1, 1]
 
 
 @kernel(types.void(RI64, RI64, READ_RECORDS, WI32))

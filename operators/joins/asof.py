@@ -1,0 +1,180 @@
+"""A join of each left row with the one right row of its key that is nearest in time, before it or after it.
+
+- Backward: the latest right row at or before the left row, at most ``limit`` before it. A left row comes out when the
+  watermark is above its time, because then no such row can come any more. Of the right rows below the watermark, the
+  last one of each key is kept.
+- Forward: the earliest right row at or after the left row, at most ``limit`` after it. A left row comes out when the
+  watermark is above that row's time, or above the end of the limit. The watermark passed on is held back by the left
+  rows that wait.
+
+Of right rows of one time, the last one to arrive counts. Rows before the watermark are late, on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array
+from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
+from dataflow.planning.join_specs import AsofJoin
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.index import Slots
+from dataflow.untrusted import Time, parsed
+from operators.aggregation.restoring import restoring
+from operators.aggregation.window_times import Numbers
+from operators.joins.kept_rows import PlainRows
+from operators.joins.late import times_of, without_late
+from operators.joins.result import CHUNK, ResultRows, has_null, shifted
+
+__all__ = ["AsofJoinOperator"]
+
+_LOGS = "left", "right"
+_LEAST, _GREATEST = -(2**63), 2**63 - 1
+
+
+class AsofJoinOperator(Operator):
+    """Joins left rows with the nearest right row; see the module's text.
+
+    Raises: ValueError for a null event time; CheckpointMismatch for the state of another join.
+    """
+
+    def __init__(self, context: OperatorContext, spec: AsofJoin) -> None:
+        self._context = context
+        self._spec = spec
+        self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
+        self._left, self._right = (PlainRows(self._result.keys, rows) for rows in self._result.rows)
+        self._watermark: int | None = None
+        if context.restored is not None and context.restored.logs:
+            self._restore(context.restored)
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return *self._left.kernels, *self._right.kernels
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        if not batch.num_rows:
+            return
+        times = times_of(batch, self._spec.times[port], self._context)
+        closed = _LEAST if self._watermark is None else self._watermark
+        batch, times = without_late(port, batch, times, closed, self._context, out)
+        keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
+        if port == 1 and (null := has_null(keys)) is not None:  # null equals nothing
+            chosen = to_array(np.flatnonzero(~null))
+            keys, rows, times = [column.take(chosen) for column in keys], rows.take(chosen), times[~null]
+        if len(times):
+            (self._left, self._right)[port].add(keys, rows, times)
+
+    def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
+        """Emit the left rows whose right row is known now, and drop the right rows that are of no more use."""
+        before, self._watermark = self._watermark, watermark
+        if not self._left.state.live and not self._right.state.live:
+            return None
+        below = _GREATEST if watermark == MAX_WATERMARK else watermark
+        before = _LEAST if before is None else before
+        return self._forward(before, below, out) if self._spec.forward else self._backward(before, below, out)
+
+    def held(self, watermark: int) -> int:
+        """Return the watermark below which no left row waits."""
+        first = self._left.state.first_time() if self._spec.forward else None
+        return watermark if first is None else min(watermark, first)
+
+    # --- backward
+
+    def _backward(self, before: int, below: int, out: Out) -> Iterator[None]:
+        waiting = self._left.state.rows_of_times(_LEAST, below)
+        for begin in range(0, len(waiting), CHUNK):
+            numbers = waiting[begin : begin + CHUNK]
+            keys, times = self._left.keys(numbers), self._left.times(numbers)
+            found = self._right.state.last_rows(self._found(keys), shifted(times, 1))
+            yield from self._emit(keys, times, numbers, found, out)
+        self._left.state.drop_before(below)
+        self._forget(before, below)
+
+    def _forget(self, before: int, below: int) -> None:
+        """Drop the right rows before ``below``, but for the last one of each key."""
+        right = self._right.state
+        passed = right.slots_of_rows(right.rows_of_times(before, below))
+        right.drop_first(passed, right.count_between(passed, _LEAST, below) - 1)
+        if self._spec.limit is not None and below < _GREATEST:
+            right.drop_before(max(_LEAST, below - self._spec.limit))
+
+    # --- forward
+
+    def _forward(self, before: int, below: int, out: Out) -> Iterator[None]:
+        limit = self._spec.limit
+        assert limit is not None, "a forward join has a limit"
+        left, right = self._left.state, self._right.state
+        expired = _GREATEST if below == _GREATEST else max(_LEAST, below - limit)
+        yield from self._emit_forward(left.rows_of_times(_LEAST, expired), out)
+        left.drop_before(expired)
+        passed = right.slots_of_rows(right.rows_of_times(before, below))
+        last = right.last_rows(passed, np.full(len(passed), below))
+        there = left.find(right.keys(passed), _LEAST).copy()
+        upto = shifted(self._right.times(last), 1)
+        yield from self._emit_forward(left.rows_between(there, _LEAST, upto)[1], out)
+        left.drop_first(there, left.count_between(there, _LEAST, upto))
+        first = left.first_time()
+        right.drop_before(below if first is None else min(below, first))
+
+    def _emit_forward(self, waiting: Slots, out: Out) -> Iterator[None]:
+        """Emit left rows with the first right row at or after them, the last one of its time to arrive."""
+        right = self._right.state
+        for begin in range(0, len(waiting), CHUNK):
+            numbers = waiting[begin : begin + CHUNK]
+            keys, times = self._left.keys(numbers), self._left.times(numbers)
+            slots = self._found(keys)
+            found = right.first_rows(slots, times)
+            there = found >= 0
+            same = shifted(self._right.times(found[there]), 1)
+            found[there] = right.last_rows(slots[there], same)
+            yield from self._emit(keys, times, numbers, found, out)
+
+    # --- rows
+
+    def _found(self, keys: list[pa.Array]) -> Slots:
+        """Return the slots of the keys of left rows on the right side."""
+        slots = self._right.find(keys).copy()
+        null = has_null(keys)
+        if null is not None:
+            slots[null] = -1
+        return slots
+
+    def _emit(self, keys: list[pa.Array], times: Numbers, numbers: Slots, found: Slots, out: Out) -> Iterator[None]:
+        """Emit left rows with the right rows ``found``, -1 for none, unless these are beyond the limit."""
+        meets = found >= 0
+        if self._spec.limit is not None:
+            theirs = self._right.times(found[meets])
+            meets[meets] = np.abs(theirs - times[meets]) <= self._spec.limit
+        if self._spec.how == "inner":
+            chosen = to_array(np.flatnonzero(meets))
+            keys, numbers, found = [column.take(chosen) for column in keys], numbers[meets], found[meets]
+            meets = meets[meets]
+        if not len(numbers):
+            return
+        index = to_array(np.cumsum(meets) - 1, mask=~meets)
+        rows = self._right.read(found[meets]).take(index)
+        out.emit(self._result.pairs(keys, (self._left.read(numbers), rows)))
+        yield
+
+    # --- state
+
+    def snapshot(self) -> Snapshot:
+        values: dict[str, Any] = {"join": self._spec.described(), "watermark": self._watermark}
+        return Snapshot(values, logs={"left": self._left.log, "right": self._right.log})
+
+    def _restore(self, restored: Snapshot) -> None:
+        where, found, own = self._context.name, restored.values.get("join"), self._spec.described()
+        if found != own:
+            raise CheckpointMismatch(
+                f"{where}: the checkpoint holds a join {found}, the pipeline has {own}; {OTHER_PIPELINE}"
+            )
+        self._watermark = parsed(Time | None, restored.values["watermark"], f"{where}: the watermark")
+        logs: Any = restored.logs
+        for name, side in zip(_LOGS, (self._left, self._right), strict=True):
+            with restoring(where):
+                side.restore(logs.get(name, ()), self._context.key_groups, self._context.max_key_groups)
