@@ -46,6 +46,13 @@ class JoinColumns:
         keys, columns = (self.keys.left, self.left) if port == 0 else (self.keys.right, self.right)
         return {*keys, *[origin for name, origin in columns if name in used]}
 
+    def used(self, output: pa.Schema, used: set[str]) -> pa.Schema:
+        """Return the columns of ``output`` without those of the sides that are not in ``used``."""
+        import pyarrow as pa
+
+        unused = {name for name, _ in (*self.left, *self.right)} - used
+        return pa.schema([field for field in output if field.name not in unused])
+
     def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
         """Return the columns of ``output`` that can be made of ``inputs``, which lack some columns."""
         import pyarrow as pa

@@ -72,6 +72,9 @@ class Join(Spec):
         time = self.times[port]
         return self.columns.read(port, used) | (set() if time is None else {time.column})
 
+    def emitted(self, output: pa.Schema, used: set[str]) -> pa.Schema:
+        return self.columns.used(output, used)
+
     def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
         return self.columns.narrowed(inputs, output)
 

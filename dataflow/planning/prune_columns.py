@@ -44,7 +44,7 @@ def prune_columns(graph: Graph) -> Graph:
             source = _select_columns(spec.source, columns, node.name)
             spec, schema = Read(source), source.schema
         else:
-            schema = spec.narrowed([pruned.schema_of(edge) for edge in node.inputs], schema)
+            schema = _narrowed(node, [pruned.schema_of(edge) for edge in node.inputs], used[node.id])
         pruned.nodes.append(replace(node, spec=spec, schema=schema))
     return pruned
 
@@ -79,10 +79,15 @@ def _columns_read(node: Node, inputs: Sequence[pa.Schema], used: set[str]) -> li
             pa.schema([field for field in schema if field.name in names])
             for schema, names in zip(inputs, columns, strict=True)
         ]
-        emitted = used.union(node.spec.narrowed(left, node.schema).names) if inputs else used
+        emitted = used.union(_narrowed(node, left, used).names) if inputs else used
         if emitted == used:
             return columns
         used = emitted
+
+
+def _narrowed(node: Node, inputs: Sequence[pa.Schema], used: set[str]) -> pa.Schema:
+    """Return the columns that the operator emits for ``inputs``, of which others read ``used``."""
+    return node.spec.narrowed(inputs, node.spec.emitted(node.schema, used))
 
 
 def _select_columns(source: Source, columns: Sequence[str], name: str) -> Source:

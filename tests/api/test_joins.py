@@ -178,9 +178,9 @@ def test_bounded_outer_joins_are_final_by_default(how: str, emit: str | None, ch
 
 def test_outer_joins_of_unbounded_input_emit_changes() -> None:
     p = flow.Pipeline()
-    left = p.source(op.generate(10.0), name="endless")
+    left = p.source(op.generate({"id": op.sequence()}), name="endless")
     right = p.source(op.from_arrow(pa.table({"n": [1]})), name="right")
-    assert left.join(right, left_on=left.schema.names[0], right_on="n", how="left").changes == "signed"
+    assert left.join(right, left_on="id", right_on="n", how="left").changes == "signed"
 
 
 def test_only_the_columns_that_are_used_are_read() -> None:
