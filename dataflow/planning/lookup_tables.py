@@ -63,7 +63,8 @@ class LookupTable:
     def loaded(self, operator: str, notify: Callable[[type[BarrierflowWarning], str], None]) -> LoadedTable:
         """Read the table for ``operator``.
 
-        Raises: SourceError, with the operator and the table, if it cannot be read.
+        Raises: SourceError, with the operator and the table, if it cannot be read; InputChanged if a file is not the
+            one that the source was made of.
         """
         rows = self.read(operator, notify)
         return LoadedTable(self, operator, rows.num_rows, _hashes(rows), uuid.uuid4().hex, rows)
@@ -78,7 +79,8 @@ class LookupTable:
             batches = list(self._batches(SourceContext(operator, 0, 1, SystemClock(), tally, notify=notify)))
             table = pa.Table.from_batches([_plain(batch, schema) for batch in batches], schema).combine_chunks()
         except (DataflowError, OSError, pa.ArrowException) as error:
-            raise SourceError(f"{where}: {error}") from error
+            kind = InputChanged if isinstance(error, InputChanged) else SourceError
+            raise kind(f"{where}: {error}") from error
         except Exception as error:
             error.add_note(where)
             raise
