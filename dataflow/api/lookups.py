@@ -87,14 +87,14 @@ class LookupMethods(StreamBase):
             if value not in values:
                 raise ConfigurationError(f"lookup({word}=) must be {values[0]!r} or {values[1]!r}, got {value!r}")
         source = _source(table)
-        right = LookupTable(source, tuple(source.schema.names))
+        right = LookupTable.whole(source, table)
         keys = join_keys(self._columns, right.schema, "lookup", on, left_on, right_on)
         columns, schema = join_columns(
             self._columns, right.schema, keys, "lookup", suffix=suffix, optional=(False, how == "left")
         )
         if self._is_signed:
             schema = schema.append(pa.field(CHANGE, pa.int8()))
-        spec = Lookup(columns, how, right, on_change, self._is_signed)
+        spec = Lookup(columns, how, right, on_change)
         return self._then(spec, schema, "lookup", name, parallelism, time=self._time_in(schema))
 
 

@@ -32,7 +32,6 @@ class Lookup(Spec):
         how: whether a row without a counterpart comes out (``"left"``).
         table: the table, which `loaded` reads.
         on_change: whether a restore accepts a changed table.
-        signed: whether the input has signed changes.
     """
 
     is_users = False
@@ -44,7 +43,6 @@ class Lookup(Spec):
     how: LookupHow
     table: LookupTable | LoadedTable
     on_change: OnChange
-    signed: bool
 
     def arguments(self) -> tuple[Any, ...]:
         return (self,)
@@ -57,7 +55,7 @@ class Lookup(Spec):
         return detail
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
-        return self.columns.read(0, used) | ({CHANGE} if self.signed else set())
+        return self.columns.read(0, used) | (used & {CHANGE})
 
     def pruned(self, used: set[str]) -> Lookup:
         right = tuple(pair for pair in self.columns.right if pair[0] in used)

@@ -35,10 +35,19 @@ _KEPT: Final = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LookupTable:
-    """The table as the user gave it: a bounded ``source``, of which only ``columns`` are read."""
+    """The table as the user gave it: ``source``, of which only ``columns`` are read, and its ``text`` for messages."""
 
     source: Source
     columns: tuple[str, ...]
+    text: str
+
+    @classmethod
+    def whole(cls, source: Source, given: object) -> LookupTable:
+        """Return the table with all columns of ``source``, which was made of what the user has ``given``."""
+        own = type(given).__repr__ is not object.__repr__ and isinstance(given, Source)
+        kind = type(given)
+        text = repr(given) if own else f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+        return cls(source, tuple(source.schema.names), text)
 
     @property
     def schema(self) -> pa.Schema:
@@ -49,12 +58,6 @@ class LookupTable:
 
         fields = [self.source.schema.field(name) for name in self.columns]
         return pa.schema([field.with_type(value_type(field.type)) for field in fields])
-
-    @property
-    def text(self) -> str:
-        """The source, for messages."""
-        own = type(self.source).__repr__ is not object.__repr__
-        return repr(self.source) if own else type(self.source).__name__
 
     def select(self, columns: Sequence[str]) -> LookupTable:
         """Return the table with these columns only."""

@@ -105,7 +105,7 @@ def first_run(location: Path, table: pa.Table) -> None:
 def test_a_changed_table_refuses_the_restore(tmp_path: Path) -> None:
     first_run(tmp_path, TABLE)
     changed = TABLE.set_column(1, "v", pa.array(range(1, 24)))
-    message = r"operator 'prices': the table ArrowSource has changed: column 'v' .*\n.*on_change=\"reload\""
+    message = r"operator 'prices': the table pyarrow\.Table has changed: column 'v' .*\n.*on_change=\"reload\""
     with pytest.raises(CheckpointMismatch, match=message):
         pipeline(changed).run(parallelism=2, checkpoint=flow.Checkpointing(tmp_path))
 

@@ -127,7 +127,8 @@ def test_many_counterparts_of_one_row_come_in_several_batches() -> None:
 
 def loaded(table: Any, *columns: str) -> LoadedTable:
     source = op.from_arrow(table) if isinstance(table, pa.Table) else table
-    return LookupTable(source, columns or tuple(source.schema.names)).loaded("prices", print)
+    whole = LookupTable.whole(source, table)
+    return (whole.select(columns) if columns else whole).loaded("prices", print)
 
 
 ROWS = pa.table({"k": [1, 2, 3], "v": ["a", None, "c"]})
