@@ -19,7 +19,7 @@ from dataflow.state.dictionaries import decoded
 from dataflow.state.index import Slots
 from operators.aggregation.window_times import Numbers
 from operators.joins.result import CHUNK, Mask, expanded, pieces
-from operators.lookup.table_index import TableIndex
+from operators.lookup.table_index import TableIndex, found_rows
 
 __all__ = ["LookupOperator"]
 
@@ -52,15 +52,14 @@ class LookupOperator(Operator):
         if not batch.num_rows:
             return None
         slots = self._index.find([_typed(batch.column(name), type_) for name, type_ in self._keys])
-        missing = _missing(slots)
         if not self._index.unique:
-            return self._several(batch, slots, missing, out)
-        if missing is None or self._spec.how == "left":
-            out.emit(self._joined(batch, None, slots, missing))
-        else:
-            rows = np.flatnonzero(slots >= 0)
-            if len(rows):
-                out.emit(self._joined(batch, to_array(rows), slots[rows], None))
+            return self._several(batch, slots, _missing(slots), out)
+        if self._spec.how == "left":
+            out.emit(self._joined(batch, None, slots, _missing(slots)))
+            return None
+        rows, found = found_rows(slots)
+        if len(rows):
+            out.emit(self._joined(batch, to_array(rows) if len(rows) < len(slots) else None, found, None))
         return None
 
     def _several(self, batch: pa.RecordBatch, slots: Slots, missing: Mask | None, out: Out) -> Iterator[None]:

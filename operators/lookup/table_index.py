@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
+from dataflow.state.arrays import fresh, validity, words
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
 from dataflow.state.partition import order_by_target
 from operators.aggregation.window_times import Numbers
 from operators.joins.result import has_null
 
-__all__ = ["TableIndex"]
+__all__ = ["TableIndex", "found_rows"]
+
+_SPARSE = 16
+"""The most places for each key in an array of slots by key, which takes 4 bytes a place."""
 
 
 class TableIndex:
@@ -48,6 +53,7 @@ class TableIndex:
         self._keys = KeyIndex(pa.schema([table.schema.field(name) for name in keys]), count)
         slots = self._keys.slots(values) if count else np.empty(0, np.int32)
         self.unique = len(self._keys) == count
+        self._dense = _Dense.of(values[0], slots) if len(values) == 1 and count else None
         if self.unique:
             self.offsets = np.arange(count + 1)
         else:
@@ -62,13 +68,54 @@ class TableIndex:
     @staticmethod
     def kernels_for(keys: pa.Schema) -> Sequence[str]:
         """Return the modules with the kernels that are called for such keys."""
-        return *index_kernels(keys), "dataflow.state.kernels.partition"
+        return *index_kernels(keys), "dataflow.state.kernels.partition", "operators.kernels.lookup"
 
     def find(self, keys: Sequence[pa.Array]) -> Slots:
         """Return the slot of each row's key, or -1 if the table does not have it."""
         if not len(self._keys):
             return np.full(len(keys[0]), -1, np.int32)
-        return self._keys.find(keys)
+        return self._keys.find(keys) if self._dense is None else self._dense.find(keys[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Dense:
+    """The slots of integer keys that are close to each other: ``slots[key - low]``, or -1."""
+
+    low: int
+    slots: Slots
+
+    @classmethod
+    def of(cls, keys: pa.Array, slots: Slots) -> _Dense | None:
+        """Return the slots of ``keys``; None: the keys are no integers, or too far apart."""
+        if not pa.types.is_integer(keys.type):
+            return None
+        values = words(keys)
+        low, span = int(values.min()), int(values.max()) - int(values.min()) + 1
+        if span > _SPARSE * len(values):
+            return None
+        table = np.full(span, -1, np.int32)
+        table[values - low] = slots
+        return cls(low, table)
+
+    def find(self, keys: pa.Array) -> Slots:
+        from operators.kernels.lookup import seek_dense
+
+        found = fresh(np.int32, len(keys))
+        seek_dense(words(keys), *validity(keys), self.low, self.slots, found)
+        return found
+
+
+def found_rows(slots: Slots) -> tuple[Slots, Slots]:
+    """Return the rows that have a slot, and their slots.
+
+    >>> [numbers.tolist() for numbers in found_rows(np.array([4, -1, 2], np.int32))]
+    [[0, 2], [4, 2]]
+    """
+    from operators.kernels.lookup import keep_found
+
+    rows, found = fresh(np.int32, len(slots) + 1), fresh(np.int32, len(slots) + 1)
+    count = keep_found(slots, rows, found)
+    return rows[:count], found[:count]
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
