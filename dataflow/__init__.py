@@ -116,6 +116,7 @@ _register("runner", "spark", "dataflow.runners.spark.runner:SparkRunner")
 _register("sink", "collect", "operators.sinks.collect:collect")
 _register("sink", "head", "operators.sinks.head:head")
 _register("function", "hash_rows", "dataflow.state.hashing:hash_rows")
+_register("source", "from_arrow", "operators.sources.arrow:from_arrow")
 
 _LAZY = {
     "RunResult": "dataflow.runners.run_result",

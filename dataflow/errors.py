@@ -55,6 +55,7 @@ __all__ = [
     "SourceError",
     "StillRunningWarning",
     "StoreError",
+    "TableReloadedWarning",
     "UnknownColumn",
     "UnnamedStateWarning",
     "UnsafeCacheWarning",
@@ -327,6 +328,10 @@ class NewInputWarning(BarrierflowWarning):
 
     ``RestoreReport.not_read`` lists them.
     """
+
+
+class TableReloadedWarning(BarrierflowWarning):
+    """The table of a lookup has changed since the checkpoint was taken, and ``on_change="reload"`` accepts that."""
 
 
 class PartitionKeyWarning(BarrierflowWarning):

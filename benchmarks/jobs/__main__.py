@@ -93,6 +93,7 @@ def main(
     J6  J2 as signed changes into a filter that drops all rows; beside it the same with emit="final" ("ours, final")
     J7  count by auction in sessions with a gap of 10 s
     J8  count by auction in sessions with a gap of 1 s
+    J9  count and sum of price by category, looked up in a table of 10,000 auctions
 
     Ours takes an aligned checkpoint every second and has no option but parallelism=2. "ours, tuned" works in batches
     of 1 Mi rows and in steps that take them whole (batch_rows=, step_budget=), names its dictionaries, and uses

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import dataflow as flow
 import operators as op
+from benchmarks.jobs.bids import categories
 from dataflow import col, lit
 
 __all__ = ["JOBS", "Answer", "Input", "Job", "unavailable"]
@@ -116,6 +117,14 @@ def _counts(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Str
     )
 
 
+def _by_category(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Stream:
+    bids = p.source(op.read_parquet(files, batch_rows=_rows(tuned)), name="bids")
+    known = bids.lookup(categories(), on="auction", name="categories")
+    return known.key_by("category").agg(
+        op.count().alias("n"), col("price").sum().alias("total"), emit="final", name="totals"
+    )
+
+
 JOBS: Mapping[str, Job] = {
     "J1": Job("filter auction % 123 = 0, project price * 0.908, checksum", _filtered, ()),
     "J2": Job("count, sum and max of price by auction", _totals, ("auction",)),
@@ -152,6 +161,9 @@ JOBS: Mapping[str, Job] = {
         ("auction", "window_start"),
         Input.LATER,
         Answer.IN_FILES,
+    ),
+    "J9": Job(
+        "count and sum of price by category, looked up in a table of 10,000 auctions", _by_category, ("category",)
     ),
 }
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from benchmarks.jobs.bids import categories
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -47,6 +49,8 @@ SQL: Mapping[str, str] = {
     "having n < 0",
     "J7": _sessions(10),
     "J8": _sessions(1),
+    "J9": "select category, count(*) n, sum(price)::bigint total from bids join categories using (auction) "
+    "group by category",
 }
 
 Rival = Callable[[str, Sequence[Path], Path | None], pa.Table | None]
@@ -58,6 +62,7 @@ def _duckdb(job: str, files: Sequence[Path], target: Path | None) -> pa.Table | 
     with duckdb.connect() as connection:
         connection.execute(f"set threads = {THREADS}")
         connection.read_parquet([str(file) for file in files]).create_view("bids")
+        connection.register("categories", categories())
         if target is None:
             return connection.sql(SQL[job]).to_arrow_table()
         connection.sql(SQL[job]).write_parquet(str(target))
@@ -73,6 +78,7 @@ def _polars(job: str, files: Sequence[Path], target: Path | None) -> pa.Table | 
     count, price = pl.len().cast(pl.Int64).alias("n"), pl.col("price")
     window = pl.col("event_time").dt.truncate("10s").alias("window_start")
     totals = bids.group_by("auction").agg(count, price.sum().alias("total"), price.max().alias("top"))
+    known = bids.join(pl.LazyFrame(categories()), on="auction")
     slices = bids.group_by("auction", pl.col("event_time").dt.truncate("2s").alias("slice")).agg(count)
     starts = pl.concat_list([pl.col("slice").dt.offset_by(f"-{2 * n}s") for n in range(5)]).alias("window_start")
     hops = slices.select("auction", "n", starts).explode("window_start").group_by("auction", "window_start")
@@ -85,6 +91,7 @@ def _polars(job: str, files: Sequence[Path], target: Path | None) -> pa.Table | 
         "J6": lambda: totals.filter(pl.col("n") < 0),
         "J7": lambda: _session_counts(bids, 10),
         "J8": lambda: _session_counts(bids, 1),
+        "J9": lambda: known.group_by("category").agg(count, price.sum().alias("total")),
     }
     if target is None:
         return queries[job]().collect(engine="streaming").to_arrow()

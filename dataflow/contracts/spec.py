@@ -23,7 +23,7 @@ Specs are pickled for Spark's workers, which import the module that defines the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,8 @@ from dataflow.contracts.updates import Meaning, Signed, meaning_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dataflow.errors import BarrierflowWarning
 
 __all__ = ["Spec"]
 
@@ -189,6 +191,39 @@ class Spec:
         ['x', 'unused']
         """
         return output
+
+    def pruned(self, used: set[str]) -> Spec:
+        """Return these settings without columns of the main output that the operator adds and nobody reads.
+
+        By default, the same settings. `narrowed` is then asked of the result.
+
+        Args:
+            used: the columns of the main output that other operators read.
+
+        >>> import dataflow as flow
+        >>> spec = flow.Spec()
+        >>> spec.pruned({"x"}) is spec
+        True
+        """
+        return self
+
+    def loaded(self, name: str, notify: Callable[[type[BarrierflowWarning], str], None]) -> Spec:
+        """Return these settings with the data that the operator reads once at each start of a job, in each process.
+
+        Called before any row is read and before anything is restored. By default, the same settings.
+
+        Args:
+            name: the name of the operator, for messages.
+            notify: takes a category and a text to warn of.
+
+        Raises: an error ends the start of the job, which has changed nothing then.
+
+        >>> import dataflow as flow
+        >>> spec = flow.Spec()
+        >>> spec.loaded("rows", print) is spec
+        True
+        """
+        return self
 
     def origin_of(self, column: str) -> str | None:
         """Return the input column whose unchanged values ``column`` has.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dataflow.contracts.source import InputIdentity, Json
+from dataflow.contracts.spec import Spec
 from dataflow.contracts.updates import Meaning, Updates
 from dataflow.errors import ConfigurationError, GraphError, check_count
 from dataflow.planning.encode_columns import encode_columns
@@ -22,6 +23,8 @@ from dataflow.planning.specs import Read
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dataflow.errors import BarrierflowWarning
 
 __all__ = ["ChannelId", "Link", "Plan", "Vertex", "make_plan", "task_id", "vertex_of"]
 
@@ -162,6 +165,24 @@ class Plan:
             for s, t in self.channels(link):
                 sources[task_id(link.target, t)][task_id(link.source, s)] = None
         return {task: tuple(before) for task, before in sources.items()}
+
+    def with_specs(self, specs: Mapping[str, Spec]) -> Plan:
+        """Return the same plan with other settings of the operators named in ``specs``."""
+        graph, logical = (
+            Graph([replace(node, spec=specs.get(node.name, node.spec)) for node in graph])
+            for graph in (self.graph, self.logical)
+        )
+        vertices = {
+            vertex.name: Vertex(vertex.name, vertex.parallelism, [graph.nodes[node.id] for node in vertex.nodes])
+            for vertex in self.vertices.values()
+        }
+        return replace(self, graph=graph, logical=logical, vertices=vertices)
+
+    def loaded(self, notify: Callable[[type[BarrierflowWarning], str], None]) -> Plan:
+        """Return the same plan with what its operators read at each start of a job: see ``Spec.loaded``."""
+        specs = {node.name: node.spec.loaded(node.name, notify) for node in self.graph}
+        changed = {node.name: specs[node.name] for node in self.graph if specs[node.name] is not node.spec}
+        return self.with_specs(changed) if changed else self
 
     def describe(self) -> list[dict[str, Json]]:
         """Return the graph as a checkpoint stores it, with the settings that decide where a key's state is."""

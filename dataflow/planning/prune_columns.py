@@ -27,10 +27,14 @@ def prune_columns(graph: Graph) -> Graph:
     """
     used: dict[int, set[str]] = {node.id: set() for node in graph}
     late: set[int] = set()
+    specs = {node.id: node.spec for node in graph}
     for node in reversed(graph.nodes):
         inputs = [graph.schema_of(edge) for edge in node.inputs]
         # reads() does not cover side outputs; an operator's late rows leave as they came in
         reads_all = node.id in late or (node.is_users and bool(node.sides))
+        if not reads_all:
+            specs[node.id] = node.spec.pruned(used[node.id])
+            node = replace(node, spec=specs[node.id])
         needed = [set(schema.names) for schema in inputs] if reads_all else _columns_read(node, inputs, used[node.id])
         for edge, read in zip(node.inputs, needed, strict=True):
             if edge.tag in graph.nodes[edge.source].spec.late_outputs:
@@ -38,13 +42,15 @@ def prune_columns(graph: Graph) -> Graph:
             used[edge.source].update(_main_columns(graph.nodes[edge.source], edge.tag, read))
     pruned = Graph()
     for node in graph:
-        spec, schema = node.spec, node.schema
+        spec, schema = specs[node.id], node.schema
         if isinstance(spec, Read):
             columns = [name for name in schema.names if name in used[node.id]] or _narrowest(schema)
             source = _select_columns(spec.source, columns, node.name)
             spec, schema = Read(source), source.schema
         else:
-            schema = _narrowed(node, [pruned.schema_of(edge) for edge in node.inputs], used[node.id])
+            schema = _narrowed(
+                replace(node, spec=spec), [pruned.schema_of(edge) for edge in node.inputs], used[node.id]
+            )
         pruned.nodes.append(replace(node, spec=spec, schema=schema))
     return pruned
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Final, Literal
 
@@ -21,13 +21,14 @@ from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.declared_schema import misplaced_nulls
 from dataflow.contracts.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn, check_count
+from dataflow.state.content_hash import content_hash
 from dataflow.state.dictionaries import wide_schema, widened
 from dataflow.untrusted import Count, excerpt, parsed
 
 __all__ = ["ArrowSource", "StreamSource", "conformed", "from_arrow", "plain_field", "plain_type"]
 
-_HASH_ROWS = 65_536
 _HASH_BYTES = 256 << 20
+"""Tables of more bytes are hashed in part."""
 
 
 def from_arrow(
@@ -112,7 +113,7 @@ class ArrowSource(Source):
     def _split(self, index: int) -> Split:
         share, extra = divmod(self._whole.num_rows, self._parts)
         start, rows = index * share + min(index, extra), share + (index < extra)
-        content = _content_hash(self._whole.slice(start, rows))
+        content = content_hash(self._whole.slice(start, rows), _HASH_BYTES)
         info = {
             "start": start,
             "rows": rows,
@@ -437,32 +438,3 @@ def _check_known(columns: Sequence[str], schema: pa.Schema) -> None:
 
 def _schema_hash(schema: pa.Schema) -> str:
     return xxhash.xxh3_64_hexdigest(str(schema.remove_metadata()).encode())
-
-
-def _content_hash(table: pa.Table) -> str:
-    """Return the xxh3 of the rows in Arrow's IPC form, in windows of fixed length: chunks and slices do not matter.
-
-    Above 256 MiB only evenly spaced windows of about that many bytes are hashed, the first included. This detects other
-    data, but not each changed cell of a huge table.
-    """
-    digest = xxhash.xxh3_64(str(table.num_rows).encode())
-    if table.num_columns:
-        indices = to_array(np.arange(min(_HASH_ROWS, table.num_rows)))
-        for start in _windows(table):
-            window = _undictionaried(table.slice(start, _HASH_ROWS))
-            # take() copies: a slice would be serialized with all of the buffers it is a slice of
-            for batch in window.combine_chunks().take(indices.slice(0, window.num_rows)).to_batches():
-                digest.update(batch.serialize())
-    return digest.hexdigest()
-
-
-def _windows(table: pa.Table) -> Iterator[int]:
-    stride = 1 + table.nbytes // _HASH_BYTES
-    yield from range(0, table.num_rows, stride * _HASH_ROWS)
-
-
-def _undictionaried(table: pa.Table) -> pa.Table:
-    fields = [
-        field.with_type(field.type.value_type) if types.is_dictionary(field.type) else field for field in table.schema
-    ]
-    return _cast(table, pa.schema(fields))

@@ -51,13 +51,19 @@ class Driver:
     ``restore_report``: the restore that the job started with; None: the job is new.
     """
 
-    def __init__(self, assignment: Assignment, done: int, restore_report: RestoreReport | None = None) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        done: int,
+        restore_report: RestoreReport | None = None,
+        notices: Notices | None = None,
+    ) -> None:
         self.assignment = assignment
         self.restore_report = restore_report
         self._counters = Counters()
         self.times = MicroBatchTimes(done)
         self.records: list[CheckpointRecord] = []
-        self.notices = Notices()
+        self.notices = notices or Notices()
         self.clock: Clock = SystemClock()
         self.done = done
         self.error: BaseException | None = None

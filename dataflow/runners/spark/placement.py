@@ -15,7 +15,7 @@ Keyed tasks are in levels: each level is one shuffle, which runs all vertices of
 from __future__ import annotations
 
 import inspect
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -26,7 +26,7 @@ from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.contracts.sink import Guarantee, Sink, TwoPhaseSink
 from dataflow.contracts.source import InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.contracts.spec import Spec
-from dataflow.errors import UnsupportedOnRunner
+from dataflow.errors import BarrierflowWarning, UnsupportedOnRunner
 from dataflow.planning.graph import Graph, Node, Partitioning
 from dataflow.planning.operator_table import operator_class
 from dataflow.planning.physical_plan import Link, Plan, Vertex, make_plan
@@ -95,13 +95,12 @@ class SparkPlan:
 
     def for_workers(self, *, with_sources: bool) -> SparkPlan:
         """Return a copy to pickle: without sinks of the driver, and without sources that workers do not read."""
-        nodes = {node.id: replace(node, spec=self._spec_for_workers(node, with_sources)) for node in self.plan.graph}
-        vertices = {
-            vertex.name: Vertex(vertex.name, vertex.parallelism, [nodes[node.id] for node in vertex.nodes])
-            for vertex in self.plan.vertices.values()
-        }
-        graph = Graph(list(nodes.values()))
-        return SparkPlan(replace(self.plan, graph=graph, logical=graph, vertices=vertices), self.placements)
+        plan = self.plan.with_specs({node.name: self._spec_for_workers(node, with_sources) for node in self.plan.graph})
+        return SparkPlan(replace(plan, logical=plan.graph), self.placements)
+
+    def loaded(self, notify: Callable[[type[BarrierflowWarning], str], None]) -> SparkPlan:
+        """Return the same plan with what its operators read at each start of a job."""
+        return SparkPlan(self.plan.loaded(notify), self.placements)
 
     def _spec_for_workers(self, node: Node, with_sources: bool) -> Spec:  # noqa: FBT001
         if isinstance(node.spec, Read) and not with_sources:

@@ -23,17 +23,25 @@ from dataflow.runners.spark.source_tasks import Assignment, check_input, initial
 from dataflow.runners.spark.user_errors import SerializedError, original_error
 from dataflow.runners.spark.worker_notes import clear_notes
 from dataflow.runtime.job.build_job import note_taken_back
+from dataflow.runtime.restore.changed_tables import note_reloaded
 from dataflow.runtime.restore.find_checkpoint import refuse_another
 from dataflow.runtime.restore.new_input import new_input
 from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.task.contract_checks import naming_sink
+from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.task_input import SplitState
 
 __all__ = ["restore_report", "start_or_restore"]
 
 
 def start_or_restore(
-    assignment: Assignment, pipeline: str, source_tasks: int, policy: Policy, readers: list[str], resources: ExitStack
+    assignment: Assignment,
+    pipeline: str,
+    source_tasks: int,
+    policy: Policy,
+    readers: list[str],
+    resources: ExitStack,
+    notices: Notices,
 ) -> Driver:
     """Lock the outputs, and take sinks and tasks to the point where the job starts. All checks come first."""
     directory, plan = assignment.directory, assignment.spark_plan.plan
@@ -61,8 +69,10 @@ def start_or_restore(
     if directory.has_job:
         directory.drop_after(done)
     clear_notes(directory)
-    driver = Driver(assignment, done, report)
+    driver = Driver(assignment, done, report, notices)
     with driver.notices.as_notes():
+        if directory.has_job:
+            note_reloaded(notices, directory.read_job()["nodes"], f"the job in {directory.path}", plan)
         _restore_sinks(driver, source_tasks, pipeline, readers, resources)
     return driver
 

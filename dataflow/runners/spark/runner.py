@@ -46,6 +46,7 @@ from dataflow.runners.spark.session import active_session, parallelism_of, pyspa
 from dataflow.runners.spark.source_tasks import Assignment, data_source_class
 from dataflow.runners.spark.user_errors import original_error
 from dataflow.runtime.restore.find_checkpoint import refuse_larger, refuse_without_store
+from dataflow.runtime.task.notices import Notices
 from dataflow.store.base import CheckpointStore
 
 __all__ = ["SparkRunner"]
@@ -183,13 +184,18 @@ class SparkRunner:
         source_tasks = fixed or min(session.sparkContext.defaultParallelism, groups)
         spark_plan = _checked_plan(pipeline, source_tasks, groups, self._readers, input_identity(checkpoint))
         check_picklable(spark_plan)
+        notices = Notices()
+        with notices.as_notes():
+            spark_plan = spark_plan.loaded(notices.add)
         directory = before or JobDirectory(Path(tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
         assignment = Assignment(spark_plan, directory, uuid.uuid4().hex[:12], self._rows)
         with CtrlC(replaces=is_spark_handler) as pressed, ExitStack() as resources:
             if location is None:
                 resources.callback(directory.remove)
             resources.enter_context(directory.lock(assignment.run_id))
-            driver = start_or_restore(assignment, pipeline.name, source_tasks, policy, self._readers.names, resources)
+            driver = start_or_restore(
+                assignment, pipeline.name, source_tasks, policy, self._readers.names, resources, notices
+            )
             try:
                 query = _query(session, assignment, driver, self._readers, bounded=pipeline.graph.bounded)
             except Exception as error:

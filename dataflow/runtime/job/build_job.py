@@ -43,6 +43,7 @@ from dataflow.protocol.red_log import RedLog
 from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.job.committer import Committer
 from dataflow.runtime.job.job import Job
+from dataflow.runtime.restore.changed_tables import note_reloaded
 from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint, find
 from dataflow.runtime.restore.in_flight import put_back
 from dataflow.runtime.restore.new_input import with_new_input
@@ -125,10 +126,13 @@ def build(plan: Plan, settings: Settings) -> Job:
     _refuse_unreplayable(plan, settings.checkpointing)
     _refuse_unknown(plan, settings.delays)
     store = settings.store or store_of(checkpointing)
+    services = Services(store, settings.submit, settings.clock, Mailbox(), settings.library, settings.probe)
+    with services.notices.as_notes():
+        plan = plan.loaded(services.notices.add)
     store.open(settings.run_id)
     with ExitStack() as held:
         held.callback(store.close)
-        builder = _Builder(plan, settings, checkpointing, store, held)
+        builder = _Builder(plan, settings, checkpointing, services, held)
         with builder.notices.as_notes():
             job = builder.build()
         job.held = held.pop_all()
@@ -166,14 +170,14 @@ class _Builder:
     """Builds one job, step by step. Used once."""
 
     def __init__(
-        self, plan: Plan, settings: Settings, checkpointing: Checkpointing, store: CheckpointStore, held: ExitStack
+        self, plan: Plan, settings: Settings, checkpointing: Checkpointing, services: Services, held: ExitStack
     ) -> None:
         self.plan = plan
         self.settings = settings
         self.checkpointing = checkpointing
-        self.store = store
+        self.store = services.store
         self.held = held
-        self.services = Services(store, settings.submit, settings.clock, Mailbox(), settings.library, settings.probe)
+        self.services = services
         self.notices = self.services.notices
         self.channels: dict[tuple[int, int, int], Channel] = {}
         self.verification = Verification(
@@ -185,6 +189,10 @@ class _Builder:
         started = settings.clock.now()
         restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes, self.verification.verify)
         states = restored.states if restored else {}
+        if restored:
+            manifest = restored.manifest
+            what = f"checkpoint {manifest.checkpoint} in {store.location}"
+            note_reloaded(self.notices, manifest.nodes, what, plan)
         if restored:  # input that changed was refused, so there can only be new splits
             restored = with_new_input(restored, plan)
         else:

@@ -26,6 +26,7 @@ from dataflow.errors import (
 from dataflow.planning.specs import Grouped
 from dataflow.protocol.events import BarrierKind, EndOfInput
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
+from dataflow.runtime.restore.changed_tables import refuse_changed_tables
 from dataflow.runtime.restore.duplicate_precision import precisions
 from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.restore.rows_read_again import open_splits, rows_read_again
@@ -318,12 +319,14 @@ def _refuse_another(manifest: Manifest, plan: Plan, location: str) -> None:
 def refuse_another(
     nodes: Sequence[Mapping[str, Any]], saved_tasks: Sequence[str], what: str, pipeline: str, plan: Plan
 ) -> None:
-    """Raise CheckpointMismatch unless state of another run fits ``plan``: its stateful operators must be the same.
+    """Raise CheckpointMismatch unless state of another run fits ``plan``: its stateful operators must be the same, and
+    so must the tables of lookups.
 
     Stateless operators may be added or removed. ``nodes`` and ``saved_tasks`` describe the plan that ``what`` is from.
     """
     with damaged_by(what):
         _refuse_another_plan(nodes, saved_tasks, what, pipeline, plan)
+        refuse_changed_tables(nodes, what, plan)
 
 
 def _refuse_another_plan(

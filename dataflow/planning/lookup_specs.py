@@ -1,0 +1,77 @@
+"""The spec of lookups; the package ``operators.lookup`` implements it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from dataflow.contracts.source import Json
+from dataflow.contracts.spec import Spec
+from dataflow.contracts.updates import CHANGE, Meaning
+from dataflow.errors import BarrierflowWarning
+from dataflow.planning.join_columns import JoinColumns
+from dataflow.planning.join_specs import refuse_updates
+from dataflow.planning.lookup_tables import LoadedTable, LookupTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Lookup", "LookupHow", "OnChange"]
+
+LookupHow = Literal["inner", "left"]
+OnChange = Literal["refuse", "reload"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup(Spec):
+    """Joins each row with the rows of a table that have its key.
+
+    Attributes:
+        columns: where the columns of the result come from; the right ones are those of the table.
+        how: whether a row without a counterpart comes out (``"left"``).
+        table: the table, which `loaded` reads.
+        on_change: whether a restore accepts a changed table.
+    """
+
+    is_users = False
+    stateful = False  # the hash of the table is among the settings of the plan, which a checkpoint has
+    row_wise = True
+    sees_batches = False
+
+    columns: JoinColumns
+    how: LookupHow
+    table: LookupTable | LoadedTable
+    on_change: OnChange
+
+    def arguments(self) -> tuple[Any, ...]:
+        return (self,)
+
+    def detail(self) -> dict[str, Json]:
+        keys = self.columns.keys
+        detail: dict[str, Json] = {"left_on": list(keys.left), "right_on": list(keys.right), "how": self.how}
+        if isinstance(self.table, LoadedTable):
+            detail["table"] = {"rows": self.table.count, "hashes": dict(self.table.hashes)}
+        return detail
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str]:
+        return self.columns.read(0, used) | (used & {CHANGE})
+
+    def pruned(self, used: set[str]) -> Lookup:
+        right = tuple(pair for pair in self.columns.right if pair[0] in used)
+        read = [name for name in self.table.columns if name in {*self.columns.keys.right, *[old for _, old in right]}]
+        return replace(self, columns=replace(self.columns, right=right), table=self.table.select(read))
+
+    def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
+        import pyarrow as pa
+
+        left = {name for name, origin in self.columns.left if origin in inputs[0].names}
+        names = {*self.columns.keys.left, *left, *[name for name, _ in self.columns.right], CHANGE}
+        return pa.schema([field for field in output if field.name in names])
+
+    def loaded(self, name: str, notify: Callable[[type[BarrierflowWarning], str], None]) -> Lookup:
+        return replace(self, table=self.table.loaded(name, notify))
+
+    def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
+        refuse_updates(inputs, word)
+        return inputs[0]
