@@ -32,6 +32,7 @@ __all__ = [
     "DataflowError",
     "DirectoryInUse",
     "GraphError",
+    "GrowingStateWarning",
     "IgnoredSettingWarning",
     "InconsistentSnapshot",
     "InputChanged",
@@ -313,6 +314,13 @@ class UnnamedStateWarning(BarrierflowWarning):
 
     Their automatic names count operators of their kind. A source, aggregate or sink inserted before them changes the
     names, and the checkpoint no longer matches the pipeline.
+    """
+
+
+class GrowingStateWarning(BarrierflowWarning):
+    """An operator keeps its rows as long as the job runs, and its input has no end: its state only grows.
+
+    Joins without ``window=``, ``within=`` and ``ttl=`` are an example. The warning names what limits the state.
     """
 
 

@@ -59,6 +59,8 @@ class Spec:
         is_users: whether a user wrote the operator: its batches are compared with the declared schema, and its errors
             over restored state are passed on unchanged.
         is_helper: whether the planner added the operator, so that its state and rows are not shown to users.
+        bounded_by: the settings that limit the state, for a warning if the input has no end and none of them is given;
+            "" if the state is limited.
         late_outputs: the side outputs of rows that leave as they came in, with the number of the input.
         kernels: the names of modules with kernels that must be loaded before the operator is built.
         declared_in: the call in which the schemas of its outputs are declared, for messages.
@@ -85,6 +87,7 @@ class Spec:
     keeps_batches: bool = True
     is_users: bool = True
     is_helper: bool = False
+    bounded_by: str = ""
     late_outputs: Mapping[str, int] = MappingProxyType({})
     kernels: Sequence[str] = ()
     declared_in: str = "then(...)"

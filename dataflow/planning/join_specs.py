@@ -102,6 +102,10 @@ class UnboundedJoin(Join):
     ttl: Ttl | None
 
     @property
+    def bounded_by(self) -> str:  # type: ignore[override]
+        return "ttl=, within= or window=" if self.ttl is None else ""
+
+    @property
     def sees_batches(self) -> bool:  # type: ignore[override]
         return self.is_signed or self.ttl is not None
 
@@ -196,6 +200,10 @@ class AsofJoin(Join):
     times: tuple[EventTime, EventTime]
     forward: bool
     limit: int | None
+
+    @property
+    def bounded_by(self) -> str:  # type: ignore[override]
+        return "ttl= or tolerance=" if self.limit is None else ""
 
     def detail(self) -> dict[str, Json]:
         return {

@@ -22,6 +22,7 @@ from dataflow.planning.graph import NamedGraph, Node
 from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.explain_table import Explanation, explain_plan
+from dataflow.runners.growing_state import warn_of_growing_state
 from dataflow.runners.job_progress import NoLine, ProgressLine, ProgressMeter
 from dataflow.runners.kernel_wait import load_kernels
 from dataflow.runners.local_job import LocalJob
@@ -187,6 +188,7 @@ class LocalRunner:
         refuse_without_store(restore, checkpoint)
         plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, encode=combines(checkpoint))
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
+        warn_of_growing_state(pipeline.name, pipeline.graph)
         background = Background(apart=JOB_QUEUES)
         clock = SystemClock()
         stop = threading.Event()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from dataflow.clock import duration_text
 from dataflow.contracts.lateness import Lateness
-from dataflow.contracts.row_errors import LATE
+from dataflow.contracts.row_errors import LATE, LATE_RIGHT
 from dataflow.errors import (
     BarrierflowWarning,
     CheckpointsFailedWarning,
@@ -69,7 +69,7 @@ def note_failure_left(notices: Notices, pipeline: str, error: BaseException | No
 def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[BarrierflowWarning]:
     """Return the warnings of each operator with partly late rows, split sessions, or late rows that no sink takes."""
     nodes = {node.name: node for node in graph}
-    read = {graph.nodes[edge.source].name for node in graph for edge in node.inputs if edge.tag == LATE}
+    read = {(graph.nodes[edge.source].name, edge.tag) for node in graph for edge in node.inputs}
     collected: list[BarrierflowWarning] = []
     for o in operators:
         if o.partly_late:
@@ -88,12 +88,13 @@ def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[Barrie
                     "session of its own; wait longer with delay= or lateness=, or use emit='changes'"
                 )
             )
-        if not o.late or o.operator in read:
+        sides = [tag for tag in (LATE, LATE_RIGHT) if o.operator in nodes and tag in nodes[o.operator].sides]
+        if not o.late or (sides and all((o.operator, tag) in read for tag in sides)):
             continue
         share = share_text(o.lateness)
         how = lateness_text(o.lateness)
-        has_side = o.operator in nodes and LATE in nodes[o.operator].sides
-        instead = "; read them with .side('late'), or wait longer with delay= or lateness=" if has_side else ""
+        readers = " and ".join(f".side({tag!r})" for tag in sides)
+        instead = f"; read them with {readers}, or wait longer with delay= or lateness=" if sides else ""
         collected.append(
             LateRowsWarning(
                 f"{o.late:,} {'row' if o.late == 1 else 'rows'}{share and f' ({share})'} came too late for "

@@ -28,6 +28,7 @@ from dataflow.planning.graph import NamedGraph
 from dataflow.planning.specs import Read
 from dataflow.protocol.recovery import Policy, parse
 from dataflow.runners.explain_table import Explanation
+from dataflow.runners.growing_state import warn_of_growing_state
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.job_progress import NoLine, ProgressLine
 from dataflow.runners.spark.driver import Driver
@@ -184,6 +185,7 @@ class SparkRunner:
         source_tasks = fixed or min(session.sparkContext.defaultParallelism, groups)
         spark_plan = _checked_plan(pipeline, source_tasks, groups, self._readers, input_identity(checkpoint))
         check_picklable(spark_plan)
+        warn_of_growing_state(pipeline.name, pipeline.graph)
         notices = Notices()
         with notices.as_notes():
             spark_plan = spark_plan.loaded(notices.add)

@@ -1,0 +1,59 @@
+"""A run warns of operators that keep all rows of input without an end, and says what limits them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow import col
+from dataflow.errors import GrowingStateWarning
+
+RUNNERS = ["local", "simulated"]
+
+
+def joined(*, ends: bool, **options: Any) -> flow.Stream:
+    """Numbers with numbers."""
+    p = flow.Pipeline("numbers")
+    left = p.source(op.generate({"n": op.sequence()}, rows=50 if ends else None, batch_rows=10), name="left")
+    right = p.source(op.from_arrow(pa.table({"n": list(range(20))})), name="right")
+    return left.join(right, on="n", name="pairs", **options)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_join_of_endless_input_warns_and_names_what_limits_it(runner: str) -> None:
+    with pytest.warns(GrowingStateWarning, match=r"'pairs' keeps its rows.*limit it with ttl=, within= or window="):
+        joined(ends=False).head(5, runner=runner)
+
+
+@pytest.mark.parametrize("options", [{"ends": True}, {"ends": False, "ttl": "1h"}])
+def test_a_join_that_is_limited_does_not_warn(options: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GrowingStateWarning)
+        assert joined(**options).head(5).num_rows == 5
+
+
+def test_late_rows_of_a_join_warn_until_both_sides_are_read() -> None:
+    def run(*tags: str) -> list[str]:
+        at = pa.array([50, 1], pa.timestamp("us"))
+        with flow.Pipeline() as p:
+            left, right = (
+                p.source(op.from_arrow(pa.table({"k": [1, 1], "at": at}), batch_rows=1), name=name).with_watermark("at")
+                for name in ("left", "right")
+            )
+            pairs = left.join(right, on="k", within=("0us", "1us"), name="pairs")
+            pairs.select(col("k")).sink(op.collect(), name="out")
+            for tag in tags:
+                pairs.side(tag).sink(op.collect(), name=tag)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return [str(warning) for warning in p.run(flow.SimulatedRunner(1)).warnings]
+
+    (warning,) = run("late")
+    assert "1 row (" in warning
+    assert ".side('late') and .side('late_right')" in warning
+    assert run("late", "late_right") == []
