@@ -16,6 +16,8 @@ LATE_IMPORTS = {
     ("dataflow.api.custom_operators", "dataflow.api.keyed_streams"),
     ("dataflow.api.custom_operators", "dataflow.api.streams"),
     ("dataflow.api.functions", "dataflow.api.streams"),
+    ("dataflow.api.joins", "dataflow.api.streams"),
+    ("dataflow.api.lookups", "dataflow.api.streams"),
     ("dataflow.api.stream_base", "dataflow.api.pipeline"),
     ("dataflow.api.stream_base", "dataflow.api.streams"),
     ("dataflow.api.streams", "dataflow.api.keyed_streams"),
