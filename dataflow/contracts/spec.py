@@ -180,25 +180,11 @@ class Spec:
         origins = {field.name: self.origin_of(field.name) for field in output}
         return pa.schema([field for field in output if origins[field.name] in (None, *inputs[0].names)])
 
-    def emitted(self, output: pa.Schema, used: set[str]) -> pa.Schema:
-        """Return the columns of the main output without some that no other operator reads.
-
-        By default, all: what the inputs have is passed on. An operator that keeps rows need not keep such columns.
-
-        Args:
-            output: the schema of the main output with all columns.
-            used: the columns that other operators read.
-
-        >>> import pyarrow as pa, dataflow as flow
-        >>> flow.Spec().emitted(pa.schema({"x": pa.int64(), "unused": pa.int64()}), {"x"}).names
-        ['x', 'unused']
-        """
-        return output
-
     def pruned(self, used: set[str]) -> Spec:
-        """Return these settings without columns of the main output that the operator adds and nobody reads.
+        """Return these settings without columns of the main output that no other operator reads.
 
-        By default, the same settings. `narrowed` is then asked of the result.
+        By default, the same settings. `narrowed` is then asked of the result. An operator that keeps rows, or adds
+        columns, should leave such columns out.
 
         Args:
             used: the columns of the main output that other operators read.

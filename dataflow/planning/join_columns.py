@@ -5,8 +5,8 @@ The keys have the names of the left side. A right column whose name the result h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dataflow.contracts.updates import CHANGE
@@ -35,35 +35,32 @@ class JoinColumns:
         keys: the key columns, which have the names of the left side.
         left: pairs of a name in the result and the left column that it is, without the keys.
         right: likewise.
+        edges: the columns between the keys and the left columns, which are of no side.
     """
 
     keys: JoinKeys
     left: tuple[tuple[str, str], ...]
     right: tuple[tuple[str, str], ...]
+    edges: tuple[str, ...] = ()
 
     def read(self, port: int, used: set[str]) -> set[str]:
         """Return the columns of input ``port`` (0: left) that are needed for the columns ``used`` of the result."""
         keys, columns = (self.keys.left, self.left) if port == 0 else (self.keys.right, self.right)
         return {*keys, *[origin for name, origin in columns if name in used]}
 
-    def used(self, output: pa.Schema, used: set[str]) -> pa.Schema:
-        """Return the columns of ``output`` without those of the sides that are not in ``used``."""
+    def pruned(self, used: set[str]) -> JoinColumns:
+        """Return the columns without those of the sides that are not in ``used``."""
+        left, right = (tuple(pair for pair in pairs if pair[0] in used) for pairs in (self.left, self.right))
+        return replace(self, left=left, right=right)
+
+    def narrowed(self, inputs: Sequence[Collection[str]], output: pa.Schema) -> pa.Schema:
+        """Return the fields of ``output`` for these columns, without those that the ``inputs`` (their names) lack."""
         import pyarrow as pa
 
-        unused = {name for name, _ in (*self.left, *self.right)} - used
-        return pa.schema([field for field in output if field.name not in unused])
-
-    def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
-        """Return the columns of ``output`` that can be made of ``inputs``, which lack some columns."""
-        import pyarrow as pa
-
-        lost = {
-            name
-            for schema, columns in zip(inputs, (self.left, self.right), strict=True)
-            for name, origin in columns
-            if origin not in schema.names
-        }
-        return pa.schema([field for field in output if field.name not in lost])
+        sides = zip(inputs, (self.left, self.right), strict=True)
+        own = {name for names, columns in sides for name, origin in columns if origin in names}
+        kept = {*self.keys.left, *self.edges, *own, CHANGE}
+        return pa.schema([field for field in output if field.name in kept])
 
     def of(self, port: int, output: pa.Schema) -> list[tuple[str, str]]:
         """Return the pairs of input ``port`` that ``output`` has."""
@@ -173,7 +170,8 @@ def join_columns(
             names.add(name)
             pairs[port].append((name, field.name))
             fields.append(_plain(field, optional=optional[port]).with_name(name))
-    return JoinColumns(keys, tuple(pairs[0]), tuple(pairs[1])), pa.schema(fields)
+    own = tuple(field.name for field in edges)
+    return JoinColumns(keys, tuple(pairs[0]), tuple(pairs[1]), own), pa.schema(fields)
 
 
 def _plain(field: pa.Field, *, optional: bool) -> pa.Field:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dataflow.clock import exact_duration_text
 from dataflow.contracts.row_errors import LATE, LATE_RIGHT
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dataflow.state.ttl import Ttl
 
 __all__ = ["AsofJoin", "ExpiringJoin", "How", "IntervalJoin", "Join", "UnboundedJoin", "WindowJoin", "refuse_updates"]
-
-_LATE = MappingProxyType({LATE: 0, LATE_RIGHT: 1})
 
 How = Literal["inner", "left", "right", "full"]
 
@@ -72,11 +70,11 @@ class Join(Spec):
         time = self.times[port]
         return self.columns.read(port, used) | (set() if time is None else {time.column})
 
-    def emitted(self, output: pa.Schema, used: set[str]) -> pa.Schema:
-        return self.columns.used(output, used)
+    def pruned(self, used: set[str]) -> Self:
+        return replace(self, columns=self.columns.pruned(used))  # type: ignore[type-var]  # its kinds are dataclasses
 
     def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
-        return self.columns.narrowed(inputs, output)
+        return self.columns.narrowed([schema.names for schema in inputs], output)
 
     def described(self) -> str:
         """Return the settings that its state depends on."""
@@ -143,11 +141,20 @@ class ExpiringJoin(UnboundedJoin):
     """Joins each row with the rows of its key that come less than ``ttl`` after it."""
 
 
-@dataclass(frozen=True, slots=True)
-class IntervalJoin(Join):
-    """Joins rows with ``low <= right time - left time <= high``, all in microseconds."""
+class TimedJoin(Join):
+    """A join of rows by event time, which both sides have."""
 
-    late_outputs = _LATE
+    late_outputs = MappingProxyType({LATE: 0, LATE_RIGHT: 1})
+
+    times: tuple[EventTime, EventTime]
+
+    def detail(self) -> dict[str, Json]:
+        return {**Join.detail(self), "times": [time.column for time in self.times]}
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalJoin(TimedJoin):
+    """Joins rows with ``low <= right time - left time <= high``, all in microseconds."""
 
     columns: JoinColumns
     how: How
@@ -158,18 +165,15 @@ class IntervalJoin(Join):
 
     def detail(self) -> dict[str, Json]:
         return {
-            **Join.detail(self),
-            "times": [time.column for time in self.times],
+            **TimedJoin.detail(self),
             "within": [self.low, self.high],
             "lateness": self.lateness,
         }
 
 
 @dataclass(frozen=True, slots=True)
-class WindowJoin(Join):
+class WindowJoin(TimedJoin):
     """Joins rows of one window. ``lateness`` in microseconds."""
-
-    late_outputs = _LATE
 
     columns: JoinColumns
     how: How
@@ -179,21 +183,18 @@ class WindowJoin(Join):
 
     def detail(self) -> dict[str, Json]:
         return {
-            **Join.detail(self),
-            "times": [time.column for time in self.times],
+            **TimedJoin.detail(self),
             "window": str(self.window),
             "lateness": self.lateness,
         }
 
 
 @dataclass(frozen=True, slots=True)
-class AsofJoin(Join):
+class AsofJoin(TimedJoin):
     """Joins each left row with the nearest right row before it, or after it (``forward``).
 
     ``limit`` (microseconds): the greatest distance of the two; None: any. A ``ttl`` is a limit as well.
     """
-
-    late_outputs = _LATE
 
     columns: JoinColumns
     how: How
@@ -207,8 +208,7 @@ class AsofJoin(Join):
 
     def detail(self) -> dict[str, Json]:
         return {
-            **Join.detail(self),
-            "times": [time.column for time in self.times],
+            **TimedJoin.detail(self),
             "strategy": "forward" if self.forward else "backward",
             "limit": self.limit,
         }

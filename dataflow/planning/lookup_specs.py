@@ -58,16 +58,12 @@ class Lookup(Spec):
         return self.columns.read(0, used) | (used & {CHANGE})
 
     def pruned(self, used: set[str]) -> Lookup:
-        right = tuple(pair for pair in self.columns.right if pair[0] in used)
-        read = [name for name in self.table.columns if name in {*self.columns.keys.right, *[old for _, old in right]}]
-        return replace(self, columns=replace(self.columns, right=right), table=self.table.select(read))
+        columns = self.columns.pruned(used)
+        read = columns.read(1, used)
+        return replace(self, columns=columns, table=self.table.select([n for n in self.table.columns if n in read]))
 
     def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
-        import pyarrow as pa
-
-        left = {name for name, origin in self.columns.left if origin in inputs[0].names}
-        names = {*self.columns.keys.left, *left, *[name for name, _ in self.columns.right], CHANGE}
-        return pa.schema([field for field in output if field.name in names])
+        return self.columns.narrowed([inputs[0].names, self.table.columns], output)
 
     def loaded(self, name: str, notify: Callable[[type[BarrierflowWarning], str], None]) -> Lookup:
         return replace(self, table=self.table.loaded(name, notify))

@@ -32,9 +32,8 @@ def prune_columns(graph: Graph) -> Graph:
         inputs = [graph.schema_of(edge) for edge in node.inputs]
         # reads() does not cover side outputs; an operator's late rows leave as they came in
         reads_all = node.id in late or (node.is_users and bool(node.sides))
-        if not reads_all:
-            specs[node.id] = node.spec.pruned(used[node.id])
-            node = replace(node, spec=specs[node.id])
+        specs[node.id] = node.spec.pruned(used[node.id])
+        node = replace(node, spec=specs[node.id])
         needed = [set(schema.names) for schema in inputs] if reads_all else _columns_read(node, inputs, used[node.id])
         for edge, read in zip(node.inputs, needed, strict=True):
             if edge.tag in graph.nodes[edge.source].spec.late_outputs:
@@ -48,9 +47,7 @@ def prune_columns(graph: Graph) -> Graph:
             source = _select_columns(spec.source, columns, node.name)
             spec, schema = Read(source), source.schema
         else:
-            schema = _narrowed(
-                replace(node, spec=spec), [pruned.schema_of(edge) for edge in node.inputs], used[node.id]
-            )
+            schema = spec.narrowed([pruned.schema_of(edge) for edge in node.inputs], schema)
         pruned.nodes.append(replace(node, spec=spec, schema=schema))
     return pruned
 
@@ -85,15 +82,10 @@ def _columns_read(node: Node, inputs: Sequence[pa.Schema], used: set[str]) -> li
             pa.schema([field for field in schema if field.name in names])
             for schema, names in zip(inputs, columns, strict=True)
         ]
-        emitted = used.union(_narrowed(node, left, used).names) if inputs else used
+        emitted = used.union(node.spec.narrowed(left, node.schema).names) if inputs else used
         if emitted == used:
             return columns
         used = emitted
-
-
-def _narrowed(node: Node, inputs: Sequence[pa.Schema], used: set[str]) -> pa.Schema:
-    """Return the columns that the operator emits for ``inputs``, of which others read ``used``."""
-    return node.spec.narrowed(inputs, node.spec.emitted(node.schema, used))
 
 
 def _select_columns(source: Source, columns: Sequence[str], name: str) -> Source:

@@ -42,7 +42,7 @@ from operators.aggregation.restoring import first_format, restoring
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.shown import ShownRows
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.window_times import row_times
+from operators.aggregation.window_times import row_times, time_column
 
 __all__ = ["AggregateOperator"]
 
@@ -191,13 +191,7 @@ class AggregateOperator(Operator):
         if self._time is None:
             self._now = max(self._now, int(self._context.clock.wall() * 1_000_000))
             return np.full(1, self._now, np.int64)
-        times = batch.column(self._time.column)
-        if times.null_count:
-            raise ValueError(
-                f"{self._context.name}: {times.null_count} event times are null in {self._time.column!r}; filter such "
-                "rows out, or give on_error= to with_watermark"
-            )
-        return row_times(times, self._time.back)
+        return row_times(time_column(batch, self._time.column, self._context.name), self._time.back)
 
     def timer(self, due: int, out: Out) -> Iterator[None] | None:
         self._timer_set = False

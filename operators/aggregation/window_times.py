@@ -12,7 +12,7 @@ from dataflow.contracts.windows import Sliced
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.arrays import words
 
-__all__ = ["Numbers", "edges", "latest", "row_times", "slice_numbers"]
+__all__ = ["Numbers", "edges", "latest", "row_times", "slice_numbers", "time_column"]
 
 Numbers = npt.NDArray[np.int64]
 """Numbers of windows or slices, or times in microseconds."""
@@ -31,6 +31,22 @@ def latest(times: pa.Array) -> int:
 
 def _microseconds(time: int, unit: str) -> int:
     return time * 1_000_000 // _PER_SECOND[unit]
+
+
+def time_column(batch: pa.RecordBatch, column: str, where: str) -> pa.Array:
+    """Return the event times of a batch; ``where`` names the operator. Raises: ValueError if one is null.
+
+    >>> time_column(pa.record_batch({"at": pa.array([None], pa.timestamp("s"))}), "at", "hourly")
+    Traceback (most recent call last):
+    ValueError: hourly: 1 event times are null in 'at'; filter such rows out, or give on_error= to with_watermark
+    """
+    times = batch.column(column)
+    if times.null_count:
+        raise ValueError(
+            f"{where}: {times.null_count} event times are null in {column!r}; filter such rows out, or give on_error= "
+            "to with_watermark"
+        )
+    return times
 
 
 def row_times(times: pa.Array, back: int = 0) -> npt.NDArray[np.int64]:

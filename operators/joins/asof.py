@@ -13,27 +13,24 @@ Of right rows of one time, the last one to arrive counts. Rows before the waterm
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
+from dataflow.contracts.source import Json
 from dataflow.planning.join_specs import AsofJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.index import Slots
-from dataflow.untrusted import Time, parsed
-from operators.aggregation.restoring import restoring
 from operators.aggregation.window_times import Numbers
 from operators.joins.kept_rows import PlainRows
 from operators.joins.late import times_of, without_late
-from operators.joins.result import CHUNK, ResultRows, has_null, shifted
+from operators.joins.restoring import SIDES, check_join, restore_rows, watermark_of
+from operators.joins.result import CHUNK, ResultRows, has_null, shifted, taken
 
 __all__ = ["AsofJoinOperator"]
 
-_LOGS = "left", "right"
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
@@ -53,6 +50,10 @@ class AsofJoinOperator(Operator):
             self._restore(context.restored)
 
     @property
+    def _by_name(self) -> dict[str, PlainRows]:
+        return dict(zip(SIDES, (self._left, self._right), strict=True))
+
+    @property
     def kernels(self) -> Sequence[str]:
         return *self._left.kernels, *self._right.kernels
 
@@ -64,8 +65,7 @@ class AsofJoinOperator(Operator):
         batch, times = without_late(port, batch, times, closed, self._context, out)
         keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
         if port == 1 and (null := has_null(keys)) is not None:  # null equals nothing
-            chosen = to_array(np.flatnonzero(~null))
-            keys, rows, times = [column.take(chosen) for column in keys], rows.take(chosen), times[~null]
+            (keys, rows), times = taken(keys, rows, np.flatnonzero(~null)), times[~null]
         if len(times):
             (self._left, self._right)[port].add(keys, rows, times)
 
@@ -90,7 +90,7 @@ class AsofJoinOperator(Operator):
         for begin in range(0, len(waiting), CHUNK):
             numbers = waiting[begin : begin + CHUNK]
             keys, times = self._left.keys(numbers), self._left.times(numbers)
-            found = self._right.state.last_rows(self._found(keys), shifted(times, 1))
+            found = self._right.state.last_rows(self._right.find(keys), shifted(times, 1))
             yield from self._emit(keys, times, numbers, found, out)
         self._left.state.drop_before(below)
         self._forget(before, below)
@@ -114,7 +114,7 @@ class AsofJoinOperator(Operator):
         left.drop_before(expired)
         passed = right.slots_of_rows(right.rows_of_times(before, below))
         last = right.last_rows(passed, np.full(len(passed), below))
-        there = left.find(right.keys(passed), _LEAST).copy()
+        there = self._left.find(right.keys(passed))
         upto = shifted(self._right.times(last), 1)
         yield from self._emit_forward(left.rows_between(there, _LEAST, upto)[1], out)
         left.drop_first(there, left.count_between(there, _LEAST, upto))
@@ -127,7 +127,7 @@ class AsofJoinOperator(Operator):
         for begin in range(0, len(waiting), CHUNK):
             numbers = waiting[begin : begin + CHUNK]
             keys, times = self._left.keys(numbers), self._left.times(numbers)
-            slots = self._found(keys)
+            slots = self._right.find(keys)
             found = right.first_rows(slots, times)
             there = found >= 0
             same = shifted(self._right.times(found[there]), 1)
@@ -135,14 +135,6 @@ class AsofJoinOperator(Operator):
             yield from self._emit(keys, times, numbers, found, out)
 
     # --- rows
-
-    def _found(self, keys: list[pa.Array]) -> Slots:
-        """Return the slots of the keys of left rows on the right side."""
-        slots = self._right.find(keys).copy()
-        null = has_null(keys)
-        if null is not None:
-            slots[null] = -1
-        return slots
 
     def _emit(self, keys: list[pa.Array], times: Numbers, numbers: Slots, found: Slots, out: Out) -> Iterator[None]:
         """Emit left rows with the right rows ``found``, -1 for none, unless these are beyond the limit."""
@@ -164,17 +156,10 @@ class AsofJoinOperator(Operator):
     # --- state
 
     def snapshot(self) -> Snapshot:
-        values: dict[str, Any] = {"join": self._spec.described(), "watermark": self._watermark}
-        return Snapshot(values, logs={"left": self._left.log, "right": self._right.log})
+        values: dict[str, Json] = {"join": self._spec.described(), "watermark": self._watermark}
+        return Snapshot(values, logs={name: side.state for name, side in self._by_name.items()})
 
     def _restore(self, restored: Snapshot) -> None:
-        where, found, own = self._context.name, restored.values.get("join"), self._spec.described()
-        if found != own:
-            raise CheckpointMismatch(
-                f"{where}: the checkpoint holds a join {found}, the pipeline has {own}; {OTHER_PIPELINE}"
-            )
-        self._watermark = parsed(Time | None, restored.values["watermark"], f"{where}: the watermark")
-        logs: Any = restored.logs
-        for name, side in zip(_LOGS, (self._left, self._right), strict=True):
-            with restoring(where):
-                side.restore(logs.get(name, ()), self._context.key_groups, self._context.max_key_groups)
+        check_join(self._context, self._spec, restored)
+        self._watermark = watermark_of(self._context, restored)
+        restore_rows(self._context, restored, self._by_name)

@@ -11,26 +11,23 @@ meets one. Nothing is taken back when a time is over. So rows that were shown wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
+from dataflow.contracts.source import Json
 from dataflow.planning.join_specs import ExpiringJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.untrusted import parsed
-from operators.aggregation.restoring import restoring
 from operators.aggregation.window_times import Numbers
 from operators.joins.kept_rows import PlainRows
 from operators.joins.late import event_times
-from operators.joins.result import ResultRows, emitted, expanded, has_null, pieces
+from operators.joins.restoring import SIDES, check_join, restore_rows
+from operators.joins.result import ResultRows, emitted, expanded, has_null, moved, pieces, shifted, taken
 
 __all__ = ["ExpiringJoinOperator"]
 
-_NAMES = "left", "right"
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
@@ -69,20 +66,19 @@ class ExpiringJoinOperator(Operator):
         if null is not None:  # a null key meets nothing
             if self._spec.outer[port]:
                 yield from self._emit_alone(port, keys, rows, np.flatnonzero(null), out)
-            valid = to_array(np.flatnonzero(~null))
-            keys, rows = [column.take(valid) for column in keys], rows.take(valid)
+            keys, rows = taken(keys, rows, np.flatnonzero(~null))
             times, now = times[~null], now[~null]
         if not len(times):
             return
         if self._spec.shows[1 - port]:
             yield from self._take_back(1 - port, keys, now, out)
         other = self._met[1 - port]
-        slots, low = other.find(keys).copy(), _first_alive(now, self._ttl)
-        met = other.count_between(slots, low, _GREATEST)
+        slots, low = other.find(keys), shifted(now, 1 - self._ttl)
+        met = other.state.count_between(slots, low, _GREATEST)
         found = np.flatnonzero(met)
         for start, stop in pieces(met[found]):
             some = found[start:stop]
-            offsets, numbers = other.between(slots[some], low[some], _GREATEST)
+            offsets, numbers = other.state.rows_between(slots[some], low[some], _GREATEST)
             at = some[expanded(offsets)]
             changes = np.ones(len(at), np.int64) if self._spec.is_signed else None
             yield from emitted(self._result.all_pairs(port, keys, rows, at, numbers, other.read, changes), out)
@@ -113,13 +109,13 @@ class ExpiringJoinOperator(Operator):
     def _take_back(self, port: int, keys: list[pa.Array], now: Numbers, out: Out) -> Iterator[None]:
         """Take back the rows of side ``port`` without a counterpart that meet rows with these keys at ``now``."""
         alone = self._alone[port]
-        slots = alone.find(keys).copy()
+        slots = alone.find(keys)
         found = np.flatnonzero(slots >= 0)
         touched, inverse = np.unique(slots[found], return_inverse=True)
         earliest = np.full(len(touched), _GREATEST)
         np.minimum.at(earliest, inverse, now[found])
-        low = _first_alive(earliest, self._ttl)
-        meets = alone.count_between(touched, low, _GREATEST) > 0
+        low = shifted(earliest, 1 - self._ttl)
+        meets = alone.state.count_between(touched, low, _GREATEST) > 0
         touched, low = touched[meets], low[meets]
         for start, stop in pieces(alone.most(touched)):
             some = touched[start:stop]
@@ -138,7 +134,7 @@ class ExpiringJoinOperator(Operator):
             self._drop()
 
     def _drop(self) -> None:
-        first = _moved(self._now, 1 - self._ttl)
+        first = moved(self._now, 1 - self._ttl)
         if first > _LEAST:
             for side in (*self._met, *self._alone):
                 side.state.drop_before(first)
@@ -146,26 +142,19 @@ class ExpiringJoinOperator(Operator):
     # --- state
 
     @property
-    def _sides(self) -> dict[str, PlainRows]:
+    def _by_name(self) -> dict[str, PlainRows]:
         """All rows that are kept, by the name of their log."""
-        alone = {f"{name} alone": side for name, side in zip(_NAMES, self._alone, strict=True)}
-        return dict(zip(_NAMES, self._met, strict=True)) | alone
+        alone = {f"{name} alone": side for name, side in zip(SIDES, self._alone, strict=True)}
+        return dict(zip(SIDES, self._met, strict=True)) | alone
 
     def snapshot(self) -> Snapshot:
-        values: dict[str, Any] = {"join": self._spec.described(), "now": self._now}
-        return Snapshot(values, logs={name: side.log for name, side in self._sides.items()})
+        values: dict[str, Json] = {"join": self._spec.described(), "now": self._now}
+        return Snapshot(values, logs={name: side.state for name, side in self._by_name.items()})
 
     def _restore(self, restored: Snapshot) -> None:
-        where, found, own = self._context.name, restored.values.get("join"), self._spec.described()
-        if found != own:
-            raise CheckpointMismatch(
-                f"{where}: the checkpoint holds a join {found}, the pipeline has {own}; {OTHER_PIPELINE}"
-            )
-        self._now = parsed(int, restored.values["now"], f"{where}: the time of its state")
-        logs: Any = restored.logs
-        for name, side in self._sides.items():
-            with restoring(where):
-                side.restore(logs.get(name, ()), self._context.key_groups, self._context.max_key_groups)
+        check_join(self._context, self._spec, restored)
+        self._now = parsed(int, restored.values["now"], f"{self._context.name}: the time of its state")
+        restore_rows(self._context, restored, self._by_name)
 
 
 def _add(side: PlainRows, keys: Sequence[pa.Array], rows: pa.RecordBatch, times: Numbers, at: Numbers) -> None:
@@ -173,16 +162,4 @@ def _add(side: PlainRows, keys: Sequence[pa.Array], rows: pa.RecordBatch, times:
     if len(at) == len(times):
         side.add(keys, rows, times)
     elif len(at):
-        index = to_array(at)
-        side.add([column.take(index) for column in keys], rows.take(index), times[at])
-
-
-def _first_alive(now: Numbers, ttl: int) -> Numbers:
-    """Return the earliest time of rows that are met at ``now``."""
-    first = now - np.int64(ttl - 1)
-    first[first > now] = _LEAST
-    return first
-
-
-def _moved(time: int, by: int) -> int:
-    return max(_LEAST, min(_GREATEST, time + by))
+        side.add(*taken(keys, rows, at), times[at])

@@ -11,28 +11,25 @@ the other one keep its rows for longer, until all rows that they may meet were l
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
+from dataflow.contracts.source import Json
 from dataflow.planning.join_specs import IntervalJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.index import Slots
-from dataflow.untrusted import Time, parsed
-from operators.aggregation.restoring import restoring
 from operators.aggregation.window_times import Numbers
 from operators.joins.kept_rows import PlainRows
 from operators.joins.late import times_of, without_late
-from operators.joins.result import CHUNK, Mask, ResultRows, emitted, expanded, has_null, pieces, shifted
+from operators.joins.restoring import SIDES, check_join, restore_rows, watermark_of
+from operators.joins.result import CHUNK, Mask, ResultRows, emitted, expanded, has_null, moved, pieces, shifted, taken
 
 __all__ = ["IntervalJoinOperator"]
 
-_LOGS = "left", "right"
-_LEAST, _GREATEST = -(2**63), 2**63 - 1
+_LEAST = -(2**63)
 
 
 class IntervalJoinOperator(Operator):
@@ -51,6 +48,10 @@ class IntervalJoinOperator(Operator):
             self._restore(context.restored)
 
     @property
+    def _by_name(self) -> dict[str, PlainRows]:
+        return dict(zip(SIDES, self._sides, strict=True))
+
+    @property
     def kernels(self) -> Sequence[str]:
         return [module for side in self._sides for module in side.kernels]
 
@@ -65,14 +66,14 @@ class IntervalJoinOperator(Operator):
 
     def _complete(self, port: int) -> int:
         """Return the time before which rows of side ``port`` are complete."""
-        return _moved(self._closed, -self._spec.high if port == 0 else self._spec.low)
+        return moved(self._closed, -self._spec.high if port == 0 else self._spec.low)
 
     def _kept(self, port: int) -> int:
         """Return the time from which on rows of side ``port`` are kept."""
         own, other = self._complete(port), self._complete(1 - port)
         if not self._spec.outer[1 - port]:
             return own
-        return min(own, _moved(other, -self._spec.high if port == 0 else self._spec.low))
+        return min(own, moved(other, -self._spec.high if port == 0 else self._spec.low))
 
     def _range(self, port: int, times: Numbers) -> tuple[Numbers, Numbers]:
         """Return the first time of the other side's rows that meet rows of side ``port``, and the time after the last.
@@ -95,7 +96,7 @@ class IntervalJoinOperator(Operator):
         if not batch.num_rows:
             return
         keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
-        slots = self._found(port, keys)
+        slots = self._sides[1 - port].find(keys)
         yield from self._pairs(port, keys, rows, slots, times, out)
         if self._spec.outer[port]:
             complete = np.flatnonzero(times < self._complete(port))
@@ -106,18 +107,9 @@ class IntervalJoinOperator(Operator):
         if not self._spec.outer[port] and (null := has_null(keys)) is not None:
             kept &= ~null
         if not kept.all():
-            chosen = to_array(np.flatnonzero(kept))
-            keys, rows, times = [column.take(chosen) for column in keys], rows.take(chosen), times[kept]
+            (keys, rows), times = taken(keys, rows, np.flatnonzero(kept)), times[kept]
         if len(times):
             self._sides[port].add(keys, rows, times)
-
-    def _found(self, port: int, keys: list[pa.Array]) -> Slots:
-        """Return the slots of keys on the other side of ``port``; null equals nothing."""
-        slots = self._sides[1 - port].find(keys).copy()
-        null = has_null(keys)
-        if null is not None:
-            slots[null] = -1
-        return slots
 
     def _pairs(
         self, port: int, keys: list[pa.Array], rows: pa.RecordBatch, slots: Slots, times: Numbers, out: Out
@@ -127,17 +119,17 @@ class IntervalJoinOperator(Operator):
         found = np.flatnonzero(slots >= 0)
         for start, stop in pieces(other.most(slots[found])):
             some = found[start:stop]
-            offsets, numbers = other.between(slots[some], low[some], high[some])
+            offsets, numbers = other.state.rows_between(slots[some], low[some], high[some])
             at = some[expanded(offsets)]
             yield from emitted(self._result.all_pairs(port, keys, rows, at, numbers, other.read), out)
 
     def _is_lonely(self, port: int, slots: Slots, times: Numbers) -> Mask:
-        """Return which rows of side ``port`` have no counterpart; ``slots`` are those of the other side."""
+        """Return which rows of side ``port`` have no counterpart; ``slots``: their keys' slots on the other side."""
         low, high = self._range(port, times)
-        lonely: Mask = self._sides[1 - port].count_between(slots, low, high) == 0
+        lonely: Mask = self._sides[1 - port].state.count_between(slots, low, high) == 0
         return lonely
 
-    # --- time goes on
+    # --- watermarks
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the rows of outer sides that are complete now and have no counterpart, and drop what meets nothing."""
@@ -160,12 +152,10 @@ class IntervalJoinOperator(Operator):
         for begin in range(0, len(numbers), CHUNK):
             some = numbers[begin : begin + CHUNK]
             keys = side.keys(some)
-            lonely = self._is_lonely(port, self._found(port, keys), side.times(some))
-            if lonely.any():
-                index = to_array(np.flatnonzero(lonely))
-                own = [column.take(index) for column in keys]
-                out.emit(self._result.alone(port, own, side.read(some[lonely])))
-                yield
+            lonely = np.flatnonzero(self._is_lonely(port, self._sides[1 - port].find(keys), side.times(some)))
+            own = [column.take(to_array(lonely)) for column in keys]
+            out.emit(self._result.alone(port, own, side.read(some[lonely])))
+            yield
 
     def held(self, watermark: int) -> int:
         """Return the watermark below which no result comes any more: the event time of a result is the left one."""
@@ -174,24 +164,10 @@ class IntervalJoinOperator(Operator):
     # --- state
 
     def snapshot(self) -> Snapshot:
-        values: dict[str, Any] = {"join": self._spec.described(), "watermark": self._watermark}
-        return Snapshot(values, logs={name: side.log for name, side in zip(_LOGS, self._sides, strict=True)})
+        values: dict[str, Json] = {"join": self._spec.described(), "watermark": self._watermark}
+        return Snapshot(values, logs={name: side.state for name, side in self._by_name.items()})
 
     def _restore(self, restored: Snapshot) -> None:
-        where, found, own = self._context.name, restored.values.get("join"), self._spec.described()
-        if found != own:
-            raise CheckpointMismatch(
-                f"{where}: the checkpoint holds a join {found}, the pipeline has {own}; {OTHER_PIPELINE}"
-            )
-        self._watermark = parsed(Time | None, restored.values["watermark"], f"{where}: the watermark")
-        logs: Any = restored.logs
-        for name, side in zip(_LOGS, self._sides, strict=True):
-            with restoring(where):
-                side.restore(logs.get(name, ()), self._context.key_groups, self._context.max_key_groups)
-
-
-def _moved(time: int, by: int) -> int:
-    """Return ``time`` + ``by`` within 64 bits; the ends of time stay there."""
-    if time in (_LEAST, _GREATEST):
-        return time
-    return max(_LEAST, min(_GREATEST, time + by))
+        check_join(self._context, self._spec, restored)
+        self._watermark = watermark_of(self._context, restored)
+        restore_rows(self._context, restored, self._by_name)

@@ -13,14 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.incremental import Incremental
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
-from dataflow.state.keyed_state import KeyedState, Ttl
+from dataflow.state.keyed_state import KeyedState
 from dataflow.state.ranges import SLOT
 from operators.aggregation.window_times import Numbers
 from operators.joins.members import Members
-from operators.joins.result import CHUNK
+from operators.joins.result import CHUNK, without_null
 from operators.nested_columns import NestedColumns
 
 __all__ = ["KeptRows", "PlainRows", "SignedRows"]
@@ -29,15 +28,10 @@ _LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
 class KeptRows(ABC):
-    """Rows by key. A *slot* is the number of a key, -1 that of a key without rows; a *number* is that of a row."""
+    """Rows by key. A *slot* is the number of a key; a key without rows has -1. Rows have *numbers*, too."""
 
     state: KeyedState
     """The state that is in checkpoints."""
-
-    @property
-    def log(self) -> Incremental:
-        """The state for `Snapshot.logs`."""
-        return self.state
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -46,7 +40,7 @@ class KeptRows(ABC):
 
     @abstractmethod
     def find(self, keys: Sequence[pa.Array]) -> Slots:
-        """Return the slot of the key of each row."""
+        """Return the slot of the key of each row; null equals nothing, so it has -1."""
 
     @abstractmethod
     def most(self, slots: Slots) -> Numbers:
@@ -87,22 +81,19 @@ class KeptRows(ABC):
 
 
 class PlainRows(KeptRows):
-    """Rows that are never taken back, in the order of their times. ``words``: those of each key's record.
+    """Rows that are never taken back, in the order of their times."""
 
-    With ``words``, keys stay without rows until they are deleted or their ``ttl`` is over.
-    """
-
-    def __init__(self, keys: pa.Schema, rows: pa.Schema, *, words: int = 0, ttl: Ttl | None = None) -> None:
+    def __init__(self, keys: pa.Schema, rows: pa.Schema) -> None:
         self._columns = NestedColumns(rows)
-        self.state = KeyedState(keys, pa.schema([]), words=words, rows=self._columns.kept, ttl=ttl)
+        self.state = KeyedState(keys, pa.schema([]), rows=self._columns.kept)
 
-    def add(self, keys: Sequence[pa.Array], rows: pa.RecordBatch, times: Numbers, now: Numbers | int = 0) -> None:
-        """Add rows. ``times`` are in microseconds; ``now`` is the greater of them and the watermark, for a ttl."""
-        slots, _ = self.state.insert(list(keys), now, times)
+    def add(self, keys: Sequence[pa.Array], rows: pa.RecordBatch, times: Numbers) -> None:
+        """Add rows with their times, in microseconds."""
+        slots, _ = self.state.insert(list(keys))
         self.state.append(slots.copy(), times, self._columns.encode(rows))
 
     def find(self, keys: Sequence[pa.Array]) -> Slots:
-        return self.state.find(list(keys), _LEAST)
+        return without_null(self.state.find(list(keys)), keys)
 
     def most(self, slots: Slots) -> Numbers:
         return self.state.count_rows(slots)
@@ -112,14 +103,6 @@ class PlainRows(KeptRows):
 
     def rows(self, slots: Slots) -> tuple[Numbers, Slots]:
         return self.state.rows_between(slots, _LEAST, _GREATEST)
-
-    def between(self, slots: Slots, low: Numbers | int, high: Numbers | int) -> tuple[Numbers, Slots]:
-        """Return the numbers of the rows of each slot with ``low <= time < high``, and their offsets."""
-        return self.state.rows_between(slots, low, high)
-
-    def count_between(self, slots: Slots, low: Numbers | int, high: Numbers | int) -> Numbers:
-        """Return how many rows of each slot have ``low <= time < high``."""
-        return self.state.count_between(slots, low, high)
 
     def times(self, numbers: Slots) -> Numbers:
         """Return the times of rows by their numbers."""
@@ -175,7 +158,7 @@ class SignedRows(KeptRows):
         self.state.delete(touched[left == 0])
 
     def find(self, keys: Sequence[pa.Array]) -> Slots:
-        return self._members.find(keys)
+        return without_null(self._members.find(keys), keys)
 
     def most(self, slots: Slots) -> Numbers:
         return self._members.sizes(slots)

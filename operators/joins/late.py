@@ -8,7 +8,7 @@ from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.row_errors import LATE, LATE_RIGHT
 from dataflow.contracts.windows import EventTime
-from operators.aggregation.window_times import Numbers, row_times
+from operators.aggregation.window_times import Numbers, row_times, time_column
 
 __all__ = ["TAGS", "event_times", "times_of", "without_late"]
 
@@ -30,12 +30,7 @@ def event_times(batch: pa.RecordBatch, time: EventTime, where: str) -> Numbers:
 
     Raises: ValueError for a null event time; OverflowError for one that does not fit.
     """
-    times = batch.column(time.column)
-    if times.null_count:
-        raise ValueError(
-            f"{where}: {times.null_count} event times are null in {time.column!r}; filter such rows out, or "
-            "give on_error= to with_watermark"
-        )
+    times = time_column(batch, time.column, where)
     try:
         return row_times(times, time.back)
     except OverflowError as error:

@@ -11,7 +11,7 @@ from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
 from dataflow.state.partition import order_by_target
 from operators.aggregation.window_times import Numbers
-from operators.joins.result import expanded, has_null, pieces
+from operators.joins.result import adjacent_pairs, pieces, without_null
 
 __all__ = ["Matching"]
 
@@ -29,8 +29,8 @@ class Matching:
 
     def __init__(self, keys: pa.Schema, left: Sequence[pa.Array], right: Sequence[pa.Array]) -> None:
         index = KeyIndex(keys)
-        self._right = _without_null(index.slots(list(right)).copy() if len(right[0]) else _NONE, right)
-        self._left = _without_null(index.find(list(left)).copy() if len(left[0]) else _NONE, left)
+        self._right = without_null(index.slots(list(right)).copy() if len(right[0]) else _NONE, right)
+        self._left = without_null(index.find(list(left)).copy() if len(left[0]) else _NONE, left)
         self._count = len(index)
 
     @staticmethod
@@ -48,33 +48,23 @@ class Matching:
         slots = self._left[left]
         counts = np.diff(offsets)[slots]
         for start, stop in pieces(counts):
-            some = slots[start:stop]
-            sizes = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[start:stop])])
-            at = expanded(sizes)
-            places = np.arange(len(at)) + (offsets[some] - sizes[:-1])[at]
+            at, places = adjacent_pairs(counts[start:stop], offsets[slots[start:stop]])
             lefts, rights = left[start:stop][at], right[order[places]]
             for begin in range(0, len(at), most):
                 yield lefts[begin : begin + most], rights[begin : begin + most]
 
     def left_alone(self) -> Numbers:
         """Return the left rows without a counterpart."""
-        there = np.zeros(self._count + 1, np.bool_)
-        there[self._right[self._right >= 0]] = True
-        return np.flatnonzero(~there[self._left])
+        return self._alone(self._left, self._right)
 
     def right_alone(self) -> Numbers:
         """Return the right rows without a counterpart."""
-        there = np.zeros(self._count + 1, np.bool_)
-        there[self._left[self._left >= 0]] = True
-        return np.flatnonzero(~there[self._right])
+        return self._alone(self._right, self._left)
+
+    def _alone(self, slots: Slots, others: Slots) -> Numbers:
+        there = np.zeros(self._count + 1, np.bool_)  # the last entry is for slot -1
+        there[others[others >= 0]] = True
+        return np.flatnonzero(~there[slots])
 
 
 _NONE: Slots = np.empty(0, np.int32)
-
-
-def _without_null(slots: Slots, keys: Sequence[pa.Array]) -> Slots:
-    """Return ``slots`` with -1 for the rows with a null key."""
-    null = has_null(keys)
-    if null is not None:
-        slots[null] = -1
-    return slots

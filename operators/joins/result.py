@@ -14,9 +14,11 @@ from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.operator import Out
 from dataflow.planning.join_columns import JoinColumns
 from dataflow.state.dictionaries import decoded, decoded_schema
+from dataflow.state.index import Slots
 from operators.aggregation.window_times import Numbers
 
-__all__ = ["CHUNK", "Mask", "ResultRows", "emitted", "expanded", "has_null", "pieces", "shifted"]
+__all__ = ["CHUNK", "Mask", "ResultRows", "emitted", "expanded", "has_null", "moved", "pieces", "shifted"]
+__all__ += ["adjacent_pairs", "taken", "typed", "without_null"]
 
 CHUNK = 65_536
 """The most rows of a batch of the result."""
@@ -29,7 +31,7 @@ class ResultRows:
 
     Args:
         columns: the columns of the join.
-        inputs: the columns of the left rows and of the right rows, perhaps without some that nobody reads.
+        inputs: the columns of the left rows and of the right rows, perhaps without some that no operator reads.
         output: the columns of the result.
     """
 
@@ -47,8 +49,8 @@ class ResultRows:
 
     def keys_of(self, port: int, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the key columns of rows of input ``port``."""
-        columns = [decoded(batch.column(name)) for name in self._names[port]]
-        return [_one_zero(_typed(column, field)) for column, field in zip(columns, self.keys, strict=True)]
+        names = self._names[port]
+        return [_one_zero(typed(batch.column(name), type_)) for name, type_ in zip(names, self.keys.types, strict=True)]
 
     def rows_of(self, port: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns ``rows`` of rows of input ``port``."""
@@ -56,7 +58,7 @@ class ResultRows:
         if not len(schema):  # a batch without columns does not know how many rows it has
             return batch.select([])
         origins = [origin for _, origin in self._pairs[port]]
-        columns = [_typed(decoded(batch.column(name)), field) for name, field in zip(origins, schema, strict=True)]
+        columns = [typed(batch.column(name), type_) for name, type_ in zip(origins, schema.types, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def pairs(
@@ -108,10 +110,10 @@ class ResultRows:
             at, others, weights = np.repeat(at, copies), np.repeat(others, copies), np.repeat(np.sign(weights), copies)
         for begin in range(0, len(at), CHUNK):
             chosen = slice(begin, begin + CHUNK)
-            index = to_array(at[chosen])
-            own, theirs = rows.take(index), read(others[chosen])
+            own_keys, own = taken(keys, rows, at[chosen])
+            theirs = read(others[chosen])
             yield self.pairs(
-                [column.take(index) for column in keys],
+                own_keys,
                 (own, theirs) if port == 0 else (theirs, own),
                 weights=None if weights is None else weights[chosen].astype(np.int8),
             )
@@ -131,11 +133,9 @@ class ResultRows:
         """
         for begin in range(0, len(at), CHUNK):
             chosen = at[begin : begin + CHUNK]
-            index = to_array(chosen)
             yield self.alone(
                 port,
-                [column.take(index) for column in keys],
-                rows.take(index),
+                *taken(keys, rows, chosen),
                 edges=() if edges is None else edges(len(chosen)),
                 weights=None if weights is None else weights[begin : begin + CHUNK].astype(np.int8),
             )
@@ -170,8 +170,24 @@ def has_null(keys: Sequence[pa.Array]) -> Mask | None:
     return found
 
 
+def without_null(slots: Slots, keys: Sequence[pa.Array]) -> Slots:
+    """Return ``slots``, which may be overwritten, with -1 for the rows with a null key: null equals nothing."""
+    null = has_null(keys)
+    if null is not None:
+        slots[null] = -1
+    return slots
+
+
+def taken(
+    keys: Sequence[pa.Array], rows: pa.RecordBatch, at: npt.NDArray[np.integer[Any]]
+) -> tuple[list[pa.Array], pa.RecordBatch]:
+    """Return the key columns and the columns of the rows ``at``."""
+    index = to_array(at)
+    return [column.take(index) for column in keys], rows.take(index)
+
+
 def pieces(counts: Numbers) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows with at most ``CHUNK`` counterparts together, or of one row. ``counts``: those of each row.
+    """Yield ranges of rows with at most ``CHUNK`` counterparts together, or of one row; ``counts`` has those of each.
 
     >>> list(pieces(np.array([1, CHUNK, 5, 7])))
     [(0, 1), (1, 2), (2, 4)]
@@ -193,6 +209,26 @@ def expanded(offsets: Numbers) -> Numbers:
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
+def adjacent_pairs(counts: Numbers, firsts: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the pairs of rows with their counterparts, which are adjacent: the row, and the place of the counterpart.
+
+    Row i has the counterparts ``firsts[i]`` to ``firsts[i] + counts[i]`` - 1.
+
+    >>> [numbers.tolist() for numbers in adjacent_pairs(np.array([2, 0, 1]), np.array([5, 9, 3]))]
+    [[0, 0, 2], [5, 6, 3]]
+    """
+    before = np.cumsum(counts) - counts
+    at = np.repeat(np.arange(len(counts)), counts)
+    return at, np.arange(len(at)) + (firsts - before)[at]
+
+
+def moved(time: int, by: int) -> int:
+    """Return ``time`` + ``by`` within 64 bits; the ends of time stay there."""
+    if time in (-(2**63), 2**63 - 1):
+        return time
+    return max(-(2**63), min(2**63 - 1, time + by))
+
+
 def shifted(times: Numbers, by: int) -> Numbers:
     """Return ``times`` + ``by``, cut off at the ends of int64."""
     sums = times + np.int64(by)
@@ -211,8 +247,10 @@ def _plain(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(value_type(field.type)).with_nullable(nullable=True) for field in schema])
 
 
-def _typed(column: pa.Array, field: pa.Field) -> pa.Array:
-    return column if column.type == field.type else column.cast(field.type)
+def typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return a column with ``type_``: of a dictionary the values, of a view its text."""
+    column = decoded(column)
+    return column if column.type == type_ else column.cast(type_)
 
 
 def _one_zero(column: pa.Array) -> pa.Array:

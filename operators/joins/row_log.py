@@ -110,7 +110,7 @@ class RowLog:
 
         Args:
             parts: the tables of a base and of the deltas after it.
-            first: rows of earlier slices are left out, because nobody needs them any more; None: there are none.
+            first: rows of earlier slices are left out, because their windows are complete; None: there are none.
             groups: the key groups of this subtask, of ``max_groups``; rows of others are left out.
             max_groups: the number of key groups.
 

@@ -11,7 +11,6 @@ more than zero.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,18 +18,15 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.updates import CHANGE
-from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.planning.join_specs import UnboundedJoin
 from dataflow.planning.specs import Emit
 from dataflow.state.index import Slots
-from operators.aggregation.restoring import restoring
 from operators.aggregation.window_times import Numbers
 from operators.joins.kept_rows import KeptRows, PlainRows, SignedRows
-from operators.joins.result import CHUNK, ResultRows, emitted, expanded, has_null, pieces
+from operators.joins.restoring import SIDES, check_join, restore_rows
+from operators.joins.result import CHUNK, ResultRows, emitted, expanded, has_null, pieces, taken
 
 __all__ = ["UnboundedJoinOperator"]
-
-_LOGS = "left", "right"
 
 
 class UnboundedJoinOperator(Operator):
@@ -68,13 +64,12 @@ class UnboundedJoinOperator(Operator):
         if null is not None:  # a null key meets nothing
             if self._spec.outer[port]:
                 yield from self._alone(port, keys, rows, np.flatnonzero(null), weights, out)
-            valid = to_array(np.flatnonzero(~null))
-            keys, rows = [column.take(valid) for column in keys], rows.take(valid)
+            keys, rows = taken(keys, rows, np.flatnonzero(~null))
             weights = None if weights is None else weights[~null]
         if not len(keys[0]):
             return
         other = self._sides[1 - port]
-        slots = other.find(keys).copy()
+        slots = other.find(keys)
         if self._spec.shows[port]:
             yield from self._alone(port, keys, rows, np.flatnonzero(other.net(slots) <= 0), weights, out)
         if self._spec.shows[1 - port]:
@@ -163,17 +158,14 @@ class UnboundedJoinOperator(Operator):
 
     # --- state
 
+    @property
+    def _by_name(self) -> dict[str, KeptRows]:
+        return dict(zip(SIDES, self._sides, strict=True))
+
     def snapshot(self) -> Snapshot:
-        logs = {name: side.log for name, side in zip(_LOGS, self._sides, strict=True)}
+        logs = {name: side.state for name, side in self._by_name.items()}
         return Snapshot({"join": self._spec.described()}, logs=logs)
 
     def _restore(self, restored: Snapshot) -> None:
-        found, own = restored.values.get("join"), self._spec.described()
-        if found != own:
-            raise CheckpointMismatch(
-                f"{self._context.name}: the checkpoint holds a join {found}, the pipeline has {own}; {OTHER_PIPELINE}"
-            )
-        logs: Any = restored.logs
-        for name, side in zip(_LOGS, self._sides, strict=True):
-            with restoring(self._context.name):
-                side.restore(logs.get(name, ()), self._context.key_groups, self._context.max_key_groups)
+        check_join(self._context, self._spec, restored)
+        restore_rows(self._context, restored, self._by_name)

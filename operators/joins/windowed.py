@@ -15,24 +15,22 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
+from dataflow.contracts.source import Json
 from dataflow.planning.join_specs import WindowJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.untrusted import Time, parsed
 from operators.aggregation.restoring import restoring
 from operators.aggregation.window_numbers import BySlice
 from operators.aggregation.window_times import edges
 from operators.joins.late import TAGS
 from operators.joins.matching import Matching
-from operators.joins.result import CHUNK, ResultRows, emitted, has_null
+from operators.joins.restoring import SIDES, check_join, watermark_of
+from operators.joins.result import CHUNK, ResultRows, emitted, has_null, taken
 from operators.joins.row_log import RowLog, by_number
 from operators.windows.entries import number_rows
 from operators.windows.late_rows import without_late
 from operators.windows.sparse_results import CompleteWindows
 
 __all__ = ["WindowJoinOperator"]
-
-_LOGS = "left", "right"
 
 
 class WindowJoinOperator(Operator):
@@ -76,8 +74,7 @@ class WindowJoinOperator(Operator):
         keys, rows, numbers = self._result.keys_of(port, batch), self._result.rows_of(port, batch), entries.numbers
         null = None if self._spec.outer[port] else has_null(keys)
         if null is not None:  # such rows meet nothing
-            chosen = to_array(np.flatnonzero(~null))
-            keys, rows, numbers = [column.take(chosen) for column in keys], rows.take(chosen), numbers[~null]
+            (keys, rows), numbers = taken(keys, rows, np.flatnonzero(~null)), numbers[~null]
         log = self._logs[port]
         both = pa.RecordBatch.from_arrays([*keys, *rows.columns], schema=log.schema)
         for number, at in by_number(numbers):
@@ -116,10 +113,9 @@ class WindowJoinOperator(Operator):
         ]
         matching = Matching(self._result.keys, keys[0], keys[1])
         for left, right in matching.pairs(CHUNK):
-            at = to_array(left)
-            chosen = [column.take(at) for column in keys[0]]
-            both = rows[0].take(at), rows[1].take(to_array(right))
-            out.emit(self._result.pairs(chosen, both, edges=self._edges(number, len(left))))
+            own_keys, own = taken(keys[0], rows[0], left)
+            both = own, rows[1].take(to_array(right))
+            out.emit(self._result.pairs(own_keys, both, edges=self._edges(number, len(left))))
             yield
         for port, lonely in enumerate((matching.left_alone, matching.right_alone)):
             if not self._spec.outer[port]:
@@ -137,18 +133,15 @@ class WindowJoinOperator(Operator):
     # --- state
 
     def snapshot(self) -> Snapshot:
-        values: dict[str, Any] = {"join": self._spec.described(), "watermark": self._watermark}
-        return Snapshot(values, logs=dict(zip(_LOGS, self._logs, strict=True)))
+        values: dict[str, Json] = {"join": self._spec.described(), "watermark": self._watermark}
+        return Snapshot(values, logs=dict(zip(SIDES, self._logs, strict=True)))
 
     def _restore(self, restored: Snapshot) -> None:
-        where, found, own = self._context.name, restored.values.get("join"), self._spec.described()
-        if found != own:
-            raise CheckpointMismatch(
-                f"{where}: the checkpoint holds a join {found}, the pipeline has {own}; {OTHER_PIPELINE}"
-            )
-        self._watermark = parsed(Time | None, restored.values["watermark"], f"{where}: the watermark")
-        closed, logs = self._closed, dict[str, Any](restored.logs)
-        for name, log, numbering in zip(_LOGS, self._logs, self._numberings, strict=True):
+        context, logs = self._context, dict[str, Any](restored.logs)
+        check_join(context, self._spec, restored)
+        self._watermark = watermark_of(context, restored)
+        closed = self._closed
+        for name, log, numbering in zip(SIDES, self._logs, self._numberings, strict=True):
             first = None if closed is None else numbering.over(closed) + 1
-            with restoring(where):
-                log.restore(logs.get(name, ()), first, self._context.key_groups, self._context.max_key_groups)
+            with restoring(context.name):
+                log.restore(logs.get(name, ()), first, context.key_groups, context.max_key_groups)

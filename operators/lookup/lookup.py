@@ -15,10 +15,9 @@ from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, OperatorContext, Out
 from dataflow.planning.lookup_specs import Lookup
 from dataflow.planning.lookup_tables import LoadedTable
-from dataflow.state.dictionaries import decoded
 from dataflow.state.index import Slots
 from operators.aggregation.window_times import Numbers
-from operators.joins.result import CHUNK, Mask, expanded, pieces
+from operators.joins.result import CHUNK, Mask, adjacent_pairs, pieces, typed
 from operators.lookup.table_index import TableIndex, found_rows
 
 __all__ = ["LookupOperator"]
@@ -51,7 +50,7 @@ class LookupOperator(Operator):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
         if not batch.num_rows:
             return None
-        slots = self._index.find([_typed(batch.column(name), type_) for name, type_ in self._keys])
+        slots = self._index.find([typed(batch.column(name), type_) for name, type_ in self._keys])
         if not self._index.unique:
             return self._several(batch, slots, _missing(slots), out)
         if self._spec.how == "left":
@@ -69,9 +68,7 @@ class LookupOperator(Operator):
         if missing is not None:
             counts[missing] = self._spec.how == "left"
         for start, stop in pieces(counts):
-            sizes = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[start:stop])])
-            at = expanded(sizes)
-            places = np.arange(len(at)) + (index.offsets[slots[start:stop]] - sizes[:-1])[at]
+            at, places = adjacent_pairs(counts[start:stop], index.offsets[slots[start:stop]])
             rows = at + start
             lost = None if missing is None else missing[rows]
             for begin in range(0, len(rows), CHUNK):
@@ -93,7 +90,7 @@ class LookupOperator(Operator):
             if origin is not None:
                 columns.append(self._index.columns[origin].take(found))
             else:
-                column = _typed(batch.column(field.name), field.type)
+                column = typed(batch.column(field.name), field.type)
                 columns.append(column if rows is None else column.take(rows))
         return pa.RecordBatch.from_arrays(columns, schema=self._output)
 
@@ -102,8 +99,3 @@ def _missing(slots: Slots) -> Mask | None:
     """Return which rows have no counterpart; None: all have one."""
     missing: Mask = slots < 0
     return missing if missing.any() else None
-
-
-def _typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    column = decoded(column)
-    return column if column.type == type_ else column.cast(type_)

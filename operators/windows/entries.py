@@ -11,6 +11,7 @@ from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.row_errors import RowTally
 from operators.aggregation.partials import RECORD, ROWS, WINDOW, is_partial, key_columns
 from operators.aggregation.window_numbers import Numbered, Numbering
+from operators.aggregation.window_times import time_column
 
 __all__ = ["entry_rows", "number_rows", "weights_of"]
 
@@ -27,12 +28,7 @@ def number_rows(batch: pa.RecordBatch, numbering: Numbering, tally: RowTally, wh
         starts = [to_numbers(batch.column(field.name)) for field in numbering.key_fields]
         return Numbered(numbers, int(numbers.min()), int(numbers.max()), *starts)
     column = numbering.time.column
-    times = batch.column(column)
-    if times.null_count:
-        raise ValueError(
-            f"{where}: {times.null_count} event times are null in {column!r}; filter such rows out, or give on_error= "
-            "to with_watermark"
-        )
+    time_column(batch, column, where)
     checked.checked += batch.num_rows
     try:
         return numbering.of(batch)

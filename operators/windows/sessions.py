@@ -43,7 +43,7 @@ from operators.aggregation.partials import folded_columns, key_columns, state_ke
 from operators.aggregation.records import SumOverflow
 from operators.aggregation.restoring import restoring
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.window_times import Numbers, row_times
+from operators.aggregation.window_times import Numbers, row_times, time_column
 from operators.windows.row_cells import make_cells
 from operators.windows.session_cells import Cells
 from operators.windows.session_chains import Sessions
@@ -154,12 +154,7 @@ class SessionAggregateOperator(Operator):
 
     def _times(self, batch: pa.RecordBatch) -> Numbers:
         """Return the event times of the rows. Raises: ValueError for nulls, OverflowError for times out of range."""
-        column = batch.column(self._time.column)
-        if column.null_count:
-            raise ValueError(
-                f"{self._context.name}: {column.null_count} event times are null in {self._time.column!r}; "
-                "filter such rows out, or give on_error= to with_watermark"
-            )
+        column = time_column(batch, self._time.column, self._context.name)
         try:
             times = np.ascontiguousarray(row_times(column, self._time.back))
             low, high = int(times.min()), int(times.max()) + self._gap + self._wait + self._keep + 1

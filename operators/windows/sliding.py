@@ -38,7 +38,7 @@ from operators.aggregation.partials import key_columns, state_keys
 from operators.aggregation.records import SumOverflow
 from operators.aggregation.restoring import restoring
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.window_times import row_times
+from operators.aggregation.window_times import row_times, time_column
 from operators.windows.late_results import LateResults
 from operators.windows.row_aggregates import RowAggregates
 from operators.windows.running import Running
@@ -157,12 +157,7 @@ class SlidingAggregateOperator(Operator):
         return min(max(self._watermark * self._scale, _LEAST), _LARGEST)
 
     def _times(self, batch: pa.RecordBatch) -> Numbers:
-        column = batch.column(self._time.column)
-        if column.null_count:
-            raise ValueError(
-                f"{self._context.name}: {column.null_count} event times are null in {self._time.column!r}; "
-                "filter such rows out, or give on_error= to with_watermark"
-            )
+        column = time_column(batch, self._time.column, self._context.name)
         where = f"{self._context.name}: event times in {self._time.column!r} are out of range for windows of sliding"
         try:
             times = words(column) - self._time.back if self._scale > 1 else row_times(column, self._time.back)
