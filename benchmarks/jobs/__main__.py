@@ -94,6 +94,9 @@ def main(
     J7  count by auction in sessions with a gap of 10 s
     J8  count by auction in sessions with a gap of 1 s
     J9  count and sum of price by category, looked up in a table of 10,000 auctions
+    J10 bids joined with the openings of their auctions in windows of 10 s, counted by window and reserve
+    J11 count and sum of price by category, bids joined with 100,000 auctions without windows
+    J12 bids joined with the last opening of their auction before them, counted by reserve
 
     Ours takes an aligned checkpoint every second and has no option but parallelism=2. "ours, tuned" works in batches
     of 1 Mi rows and in steps that take them whole (batch_rows=, step_budget=), names its dictionaries, and uses

@@ -6,11 +6,15 @@ Half of the bids are on 100 hot auctions, the rest over 100,000; half are of 4 c
 A repetition is a hard link, so it costs no disk and readers see files of their own. Where event time counts, files
 with the times of later hours are written instead, for a time that begins again would make every row late; they hold
 a million rows each, like the segments of a log, so that two readers who take turns are not far apart in time.
+
+Beside the bids are the auctions: one file with the category of each, and files of when auctions were opened, one
+opening for 16 bids, at the times of the bids.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["ROW_GROUP", "SEGMENT", "Bids", "categories"]
+__all__ = ["ROW_GROUP", "SEGMENT", "Bids", "auctions", "categories", "openings"]
 
 ROW_GROUP = 1 << 17
 """Rows of a row group, if nothing else is asked for: what writers choose by default (Polars, DuckDB: some 100,000)."""
@@ -27,10 +31,12 @@ SEGMENT = 1 << 20
 """Rows that are generated at a time; the rows of a file where event time counts."""
 FILES = 4
 PER_SECOND = 100_000
+AUCTIONS = 100_000
+BIDS_OF_AN_OPENING = 16
 DISORDER = 3_000
 """Milliseconds by which an event may be older than the ones before it."""
 
-FORMAT = 2
+FORMAT = 3
 """To be raised when the bids change, so that no cache is taken for the new ones."""
 
 START = np.datetime64("2026-01-01T00:00:00", "ms").astype(np.int64)
@@ -63,6 +69,8 @@ class Bids:
         for part, file in enumerate(made[:parts]):
             if not file.exists():
                 _write(self._part(part, parts), file, self.row_group)
+        if not auctions(made).exists():
+            _write(categories(AUCTIONS), auctions(made), self.row_group)
         for place, file in enumerate(made):
             with suppress(FileExistsError):
                 os.link(made[place % parts], file)
@@ -77,6 +85,9 @@ class Bids:
                 if not file.exists():
                     bids = self._part(part, parts).select(["auction", "event_time"])
                     _write(_shifted(bids, repetition * self._lasts), file, self.row_group)
+                if not openings([file])[0].exists():
+                    opened = _openings(self.rows * part // parts, self.rows * (part + 1) // parts)
+                    _write(_shifted(opened, repetition * self._lasts), openings([file])[0], self.row_group)
         return made
 
     def segments(self) -> list[Path]:
@@ -105,21 +116,43 @@ class Bids:
         return pa.concat_tables(_generated(start, min(start + SEGMENT, end)) for start in range(first, end, SEGMENT))
 
 
-def categories() -> pa.Table:
-    """Return the categories of the first 10,000 auctions, on which 55 % of the bids are.
+def auctions(files: Sequence[Path]) -> Path:
+    """Return the file of all auctions, with their categories, that belongs to some ``Bids.files``."""
+    return files[0].with_name("auctions.parquet")
+
+
+def openings(files: Sequence[Path]) -> list[Path]:
+    """Return the files of the openings that belong to some files of ``Bids.later_and_later``."""
+    return [file.with_name(file.name.replace("times-", "openings-")) for file in files]
+
+
+def categories(count: int = 10_000) -> pa.Table:
+    """Return the categories of the first ``count`` auctions; of 10,000, which have 55 % of the bids.
 
     >>> categories().slice(0, 2).to_pylist()
     [{'auction': 0, 'category': 0}, {'auction': 1, 'category': 7}]
     """
-    auctions = np.arange(10_000)
-    return pa.table({"auction": auctions, "category": auctions * 7 % 100})
+    numbers = np.arange(count)
+    return pa.table({"auction": numbers, "category": numbers * 7 % 100})
+
+
+def _openings(start: int, end: int) -> pa.Table:
+    """Openings while the bids ``start`` to ``end`` come, no two of one auction at one time."""
+    rng = np.random.default_rng([20_260_001, start])
+    rows = np.arange(start, end, BIDS_OF_AN_OPENING)
+    time = START + rows * 1_000 // PER_SECOND
+    auction = rng.integers(0, AUCTIONS, len(rows))
+    _, once = np.unique(np.stack([auction, time]), axis=1, return_index=True)
+    once.sort()
+    columns = {"auction": auction[once], "event_time": pa.array(time[once], pa.timestamp("ms"))}
+    return pa.table({**columns, "reserve": rng.integers(0, 100, len(once))})
 
 
 def _generated(start: int, end: int) -> pa.Table:
     """Bids ``start`` to ``end``."""
     rng = np.random.default_rng([20_260_000, start])
     rows = end - start
-    auction = np.where(rng.random(rows) < 0.5, rng.integers(0, 100, rows), rng.integers(0, 100_000, rows))
+    auction = np.where(rng.random(rows) < 0.5, rng.integers(0, 100, rows), rng.integers(0, AUCTIONS, rows))
     price = np.round(10 ** (6 * rng.random(rows)) * 100).astype(np.int64)
     channel = np.where(rng.random(rows) < 0.5, rng.integers(0, 4, rows), rng.integers(0, 10_000, rows))
     time = START + np.arange(start, end) * 1_000 // PER_SECOND - rng.integers(0, DISORDER + 1, rows)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import dataflow as flow
 import operators as op
-from benchmarks.jobs.bids import categories
+from benchmarks.jobs.bids import auctions, categories, openings
 from dataflow import col, lit
 
 __all__ = ["JOBS", "Answer", "Input", "Job", "unavailable"]
@@ -125,6 +125,35 @@ def _by_category(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flo
     )
 
 
+def _joined_in_windows(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Stream:
+    joined = _timed(p, files, tuned=tuned).join(
+        _opened(p, files, tuned=tuned), on="auction", window=op.tumbling("10s"), name="join"
+    )
+    return joined.key_by("window_start", "reserve").agg(op.count().alias("n"), emit="final", name="counts")
+
+
+def _opened(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Stream:
+    opened = p.source(op.read_parquet(openings(files), batch_rows=_rows(tuned, 2)), name="openings")
+    return opened.with_watermark("event_time", max_drift="20s")
+
+
+def _joined(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Stream:
+    bids = p.source(op.read_parquet(files, batch_rows=_rows(tuned)), name="bids")
+    known = p.source(op.read_parquet(auctions(files)), name="auctions")
+    return (
+        bids.join(known, on="auction", name="join")
+        .key_by("category")
+        .agg(op.count().alias("n"), col("price").sum().alias("total"), emit="final", name="totals")
+    )
+
+
+def _with_last_opening(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Stream:
+    joined = _timed(p, files, tuned=tuned).join_asof(
+        _opened(p, files, tuned=tuned), by="auction", how="inner", name="join"
+    )
+    return joined.key_by("reserve").agg(op.count().alias("n"), emit="final", name="counts")
+
+
 JOBS: Mapping[str, Job] = {
     "J1": Job("filter auction % 123 = 0, project price * 0.908, checksum", _filtered, ()),
     "J2": Job("count, sum and max of price by auction", _totals, ("auction",)),
@@ -164,6 +193,21 @@ JOBS: Mapping[str, Job] = {
     ),
     "J9": Job(
         "count and sum of price by category, looked up in a table of 10,000 auctions", _by_category, ("category",)
+    ),
+    "J10": Job(
+        "bids joined with the openings of their auctions in windows of 10 s, counted by window and reserve",
+        _joined_in_windows,
+        ("window_start", "reserve"),
+        Input.LATER,
+    ),
+    "J11": Job(
+        "count and sum of price by category, bids joined with 100,000 auctions without windows", _joined, ("category",)
+    ),
+    "J12": Job(
+        "bids joined with the last opening of their auction before them, counted by reserve",
+        _with_last_opening,
+        ("reserve",),
+        Input.LATER,
     ),
 }
 

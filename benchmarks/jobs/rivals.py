@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from benchmarks.jobs.bids import categories
+from benchmarks.jobs.bids import auctions, categories, openings
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,6 +51,14 @@ SQL: Mapping[str, str] = {
     "J8": _sessions(1),
     "J9": "select category, count(*) n, sum(price)::bigint total from bids join categories using (auction) "
     "group by category",
+    "J10": "with windowed as (select auction, time_bucket(interval '10 seconds', event_time) window_start from bids), "
+    "opened as (select auction, time_bucket(interval '10 seconds', event_time) window_start, reserve from openings) "
+    "select window_start, reserve, count(*) n from windowed join opened using (auction, window_start) "
+    "group by window_start, reserve",
+    "J11": "select category, count(*) n, sum(price)::bigint total from bids join auctions using (auction) "
+    "group by category",
+    "J12": "select reserve, count(*) n from bids asof join openings on bids.auction = openings.auction "
+    "and bids.event_time >= openings.event_time group by reserve",
 }
 
 Rival = Callable[[str, Sequence[Path], Path | None], pa.Table | None]
@@ -63,6 +71,10 @@ def _duckdb(job: str, files: Sequence[Path], target: Path | None) -> pa.Table | 
         connection.execute(f"set threads = {THREADS}")
         connection.read_parquet([str(file) for file in files]).create_view("bids")
         connection.register("categories", categories())
+        if job in ("J10", "J12"):
+            connection.read_parquet([str(file) for file in openings(files)]).create_view("openings")
+        if job == "J11":
+            connection.read_parquet(str(auctions(files))).create_view("auctions")
         if target is None:
             return connection.sql(SQL[job]).to_arrow_table()
         connection.sql(SQL[job]).write_parquet(str(target))
@@ -79,6 +91,10 @@ def _polars(job: str, files: Sequence[Path], target: Path | None) -> pa.Table | 
     window = pl.col("event_time").dt.truncate("10s").alias("window_start")
     totals = bids.group_by("auction").agg(count, price.sum().alias("total"), price.max().alias("top"))
     known = bids.join(pl.LazyFrame(categories()), on="auction")
+
+    def opened() -> pl.LazyFrame:
+        return pl.scan_parquet([str(file) for file in openings(files)])
+
     slices = bids.group_by("auction", pl.col("event_time").dt.truncate("2s").alias("slice")).agg(count)
     starts = pl.concat_list([pl.col("slice").dt.offset_by(f"-{2 * n}s") for n in range(5)]).alias("window_start")
     hops = slices.select("auction", "n", starts).explode("window_start").group_by("auction", "window_start")
@@ -92,6 +108,25 @@ def _polars(job: str, files: Sequence[Path], target: Path | None) -> pa.Table | 
         "J7": lambda: _session_counts(bids, 10),
         "J8": lambda: _session_counts(bids, 1),
         "J9": lambda: known.group_by("category").agg(count, price.sum().alias("total")),
+        "J10": lambda: (
+            bids.select("auction", window)
+            .join(opened().select("auction", window, "reserve"), on=["auction", "window_start"])
+            .group_by("window_start", "reserve")
+            .agg(count)
+        ),
+        "J11": lambda: (
+            bids.join(pl.scan_parquet(auctions(files)), on="auction")
+            .group_by("category")
+            .agg(count, price.sum().alias("total"))
+        ),
+        "J12": lambda: (
+            bids.select("auction", "event_time")
+            .sort("event_time")
+            .join_asof(opened().sort("event_time"), on="event_time", by="auction", check_sortedness=False)
+            .filter(pl.col("reserve").is_not_null())
+            .group_by("reserve")
+            .agg(count)
+        ),
     }
     if target is None:
         return queries[job]().collect(engine="streaming").to_arrow()

@@ -19,14 +19,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
+from dataflow.state.appended_columns import FewArrays, taken_from
 from dataflow.state.copy_on_write import CopyOnWriteRows, Rows
 from dataflow.state.index import Slots
 
 __all__ = ["ArrayValues", "KeptArrays"]
 
 _FEW = 1024
-_LARGE = 1 << 26
-"""Bytes of an array above which it is not joined with another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,7 @@ class ArrayValues:
         """Return the values that ``records`` refer to; null where they have none."""
         present = records[:, 0] & self.flag != 0
         numbers = to_array(np.where(present, records[:, self.word], 0), mask=~present)
-        taken = pa.chunked_array(list(self.arrays), self.dtype).take(numbers) if self.arrays else None
-        return pa.nulls(len(records), self.dtype) if taken is None else pa.concat_arrays(_chunks(taken, self.dtype))
+        return taken_from(self.arrays, self.dtype, numbers)
 
 
 class KeptArrays:
@@ -51,12 +49,12 @@ class KeptArrays:
 
     def __init__(self, word: int, flag: int, dtype: pa.DataType) -> None:
         self._word, self._flag, self._dtype = word, flag, dtype
-        self._arrays: list[pa.Array] = []
-        self._count = self._alive = 0
+        self._arrays = FewArrays(dtype)
+        self._alive = 0
 
     def values(self) -> ArrayValues:
         """Return all present values; later changes do not affect them."""
-        return ArrayValues(tuple(self._arrays), self._word, self._flag, self._dtype)
+        return ArrayValues(self._arrays.present(), self._word, self._flag, self._dtype)
 
     def put(self, rows: CopyOnWriteRows, slots: Slots, array: pa.Array) -> None:
         """Store row i of ``array`` in the record of ``slots[i]``, each once. May renumber the values of all ``rows``.
@@ -65,38 +63,30 @@ class KeptArrays:
         """
         rows.rows[slots, self._word] = self._append(array)
         rows.rows[slots, 0] |= self._flag
-        if self._count > 2 * self._alive + _FEW:
+        if self._arrays.count > 2 * self._alive + _FEW:
             self._gather(rows)
 
     def restore(self, records: Rows, array: pa.Array) -> None:
         """Add the values of a snapshot, row i for record i; flags are already restored."""
         present = records[:, 0] & self._flag != 0
         records[:, self._word] = np.where(present, self._append(array), 0)
-        self._alive = self._count
+        self._alive = self._arrays.count
 
     def shrink(self, rows: CopyOnWriteRows) -> None:
         """Give back the memory of values that no record of ``rows`` refers to. What readers have stays as it is."""
         self._gather(rows)
 
     def _append(self, array: pa.Array) -> npt.NDArray[np.int64]:
-        """Return the numbers of the rows of ``array``. Arrays are joined with others that are no longer."""
-        first = self._count
-        self._count += len(array)
-        while self._arrays and len(self._arrays[-1]) <= len(array) and array.nbytes < _LARGE:
-            array = pa.concat_arrays([self._arrays.pop(), array])
-        if len(array):
-            self._arrays.append(array)
-        return np.arange(first, self._count)
+        """Add the rows of ``array``, and return their numbers."""
+        first = self._arrays.count
+        self._arrays.append(array)
+        return np.arange(first, self._arrays.count)
 
     def _gather(self, rows: CopyOnWriteRows) -> None:
         """Copy the values that records refer to, and drop the others."""
         holders = np.flatnonzero(rows.rows[:, 0] & self._flag).astype(np.int32)
         values = self.values().read(rows.rows[holders])
-        self._arrays, self._count = [], 0
+        self._arrays = FewArrays(self._dtype)
         rows.save(holders)
         rows.rows[holders, self._word] = self._append(values)
-        self._alive = self._count
-
-
-def _chunks(array: pa.ChunkedArray, dtype: pa.DataType) -> list[pa.Array]:
-    return list(array.chunks) or [pa.nulls(0, dtype)]
+        self._alive = self._arrays.count

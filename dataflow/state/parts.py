@@ -26,7 +26,7 @@ from dataflow.state.keyed import KeyIndex, KnownKeys
 from dataflow.state.ranges import SLOT
 
 __all__ = ["LIVE", "STAMP", "check_columns", "is_base", "marked", "owned", "resolved", "stored_keys"]
-__all__ += ["MakeRows", "in_order", "stored_numbers"]
+__all__ += ["MakeRows", "in_order", "small_batches", "stored_numbers"]
 
 LIVE = "/live"
 STAMP = "/stamp"
@@ -211,6 +211,16 @@ def stored_numbers(
     for written in delta.slots():
         for start in range(0, len(written), most):
             yield from existing(frozen.rows_of(written[start : start + most]))
+
+
+def small_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of ``batch`` in batches of at most ``PIECE_BYTES``, unless one row has more."""
+    for piece in _pieces(batch.num_rows, lambda piece: _piece(batch, piece).nbytes):
+        yield _piece(batch, piece)
+
+
+def _piece(batch: pa.RecordBatch, piece: slice) -> pa.RecordBatch:
+    return batch.slice(piece.start, piece.stop - piece.start)
 
 
 def _most_rows(frozen: FrozenRows, known: KnownKeys) -> int:

@@ -24,10 +24,10 @@ from dataflow.planning.join_specs import AsofJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.index import Slots
 from operators.aggregation.window_times import Numbers
-from operators.joins.kept_rows import PlainRows
 from operators.joins.late import times_of, without_late
 from operators.joins.restoring import SIDES, check_join, restore_rows, watermark_of
 from operators.joins.result import CHUNK, ResultRows, has_null, shifted, taken
+from operators.joins.timed_rows import TimedRows
 
 __all__ = ["AsofJoinOperator"]
 
@@ -44,13 +44,13 @@ class AsofJoinOperator(Operator):
         self._context = context
         self._spec = spec
         self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
-        self._left, self._right = (PlainRows(self._result.keys, rows) for rows in self._result.rows)
+        self._left, self._right = (TimedRows(self._result.keys, rows) for rows in self._result.rows)
         self._watermark: int | None = None
         if context.restored is not None and context.restored.logs:
             self._restore(context.restored)
 
     @property
-    def _by_name(self) -> dict[str, PlainRows]:
+    def _by_name(self) -> dict[str, TimedRows]:
         return dict(zip(SIDES, (self._left, self._right), strict=True))
 
     @property

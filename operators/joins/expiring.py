@@ -21,10 +21,10 @@ from dataflow.planning.join_specs import ExpiringJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.untrusted import parsed
 from operators.aggregation.window_times import Numbers
-from operators.joins.kept_rows import PlainRows
 from operators.joins.late import event_times
 from operators.joins.restoring import SIDES, check_join, restore_rows
 from operators.joins.result import ResultRows, emitted, expanded, has_null, moved, pieces, shifted, taken
+from operators.joins.timed_rows import TimedRows
 
 __all__ = ["ExpiringJoinOperator"]
 
@@ -43,8 +43,8 @@ class ExpiringJoinOperator(Operator):
         self._spec = spec
         self._ttl = spec.ttl.length
         self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
-        self._met = tuple(PlainRows(self._result.keys, rows) for rows in self._result.rows)
-        self._alone = tuple(PlainRows(self._result.keys, rows) for rows in self._result.rows)
+        self._met = tuple(TimedRows(self._result.keys, rows) for rows in self._result.rows)
+        self._alone = tuple(TimedRows(self._result.keys, rows) for rows in self._result.rows)
         self._now = _LEAST  # the watermark, or without event time the latest time of the clock
         if context.restored is not None and context.restored.logs:
             self._restore(context.restored)
@@ -142,7 +142,7 @@ class ExpiringJoinOperator(Operator):
     # --- state
 
     @property
-    def _by_name(self) -> dict[str, PlainRows]:
+    def _by_name(self) -> dict[str, TimedRows]:
         """All rows that are kept, by the name of their log."""
         alone = {f"{name} alone": side for name, side in zip(SIDES, self._alone, strict=True)}
         return dict(zip(SIDES, self._met, strict=True)) | alone
@@ -157,7 +157,7 @@ class ExpiringJoinOperator(Operator):
         restore_rows(self._context, restored, self._by_name)
 
 
-def _add(side: PlainRows, keys: Sequence[pa.Array], rows: pa.RecordBatch, times: Numbers, at: Numbers) -> None:
+def _add(side: TimedRows, keys: Sequence[pa.Array], rows: pa.RecordBatch, times: Numbers, at: Numbers) -> None:
     """Add the rows ``at``."""
     if len(at) == len(times):
         side.add(keys, rows, times)

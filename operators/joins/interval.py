@@ -22,10 +22,10 @@ from dataflow.planning.join_specs import IntervalJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.index import Slots
 from operators.aggregation.window_times import Numbers
-from operators.joins.kept_rows import PlainRows
 from operators.joins.late import times_of, without_late
 from operators.joins.restoring import SIDES, check_join, restore_rows, watermark_of
 from operators.joins.result import CHUNK, Mask, ResultRows, emitted, expanded, has_null, moved, pieces, shifted, taken
+from operators.joins.timed_rows import TimedRows
 
 __all__ = ["IntervalJoinOperator"]
 
@@ -42,13 +42,13 @@ class IntervalJoinOperator(Operator):
         self._context = context
         self._spec = spec
         self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
-        self._sides = tuple(PlainRows(self._result.keys, rows) for rows in self._result.rows)
+        self._sides = tuple(TimedRows(self._result.keys, rows) for rows in self._result.rows)
         self._watermark: int | None = None
         if context.restored is not None and context.restored.logs:
             self._restore(context.restored)
 
     @property
-    def _by_name(self) -> dict[str, PlainRows]:
+    def _by_name(self) -> dict[str, TimedRows]:
         return dict(zip(SIDES, self._sides, strict=True))
 
     @property

@@ -1,7 +1,7 @@
-"""The rows of one side of a join, by key, for as long as rows of the other side may meet them.
+"""The rows of one side of a join without windows, by key: the other side's rows meet them.
 
-``PlainRows`` keeps rows that are never taken back, by time. ``SignedRows`` keeps signed changes: each distinct row
-once, with the sum of its changes, and none whose sum is zero.
+``operators.joins.arrived_rows`` keeps rows that are never taken back. ``SignedRows`` keeps signed changes: each
+distinct row once, with the sum of its changes, and none whose sum is zero.
 """
 
 from __future__ import annotations
@@ -13,30 +13,26 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
+from dataflow.contracts.incremental import Incremental
 from dataflow.state.index import Slots
-from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState
-from dataflow.state.ranges import SLOT
 from operators.aggregation.window_times import Numbers
 from operators.joins.members import Members
-from operators.joins.result import CHUNK, without_null
-from operators.nested_columns import NestedColumns
+from operators.joins.result import without_null
 
-__all__ = ["KeptRows", "PlainRows", "SignedRows"]
-
-_LEAST, _GREATEST = -(2**63), 2**63 - 1
+__all__ = ["KeptRows", "SignedRows"]
 
 
 class KeptRows(ABC):
     """Rows by key. A *slot* is the number of a key; a key without rows has -1. Rows have *numbers*, too."""
 
-    state: KeyedState
+    state: Incremental
     """The state that is in checkpoints."""
 
     @property
+    @abstractmethod
     def kernels(self) -> Sequence[str]:
         """The modules with the kernels that are called."""
-        return self.state.kernels
 
     @abstractmethod
     def find(self, keys: Sequence[pa.Array]) -> Slots:
@@ -80,59 +76,10 @@ class KeptRows(ABC):
         """Restore what was in a checkpoint."""
 
 
-class PlainRows(KeptRows):
-    """Rows that are never taken back, in the order of their times."""
-
-    def __init__(self, keys: pa.Schema, rows: pa.Schema) -> None:
-        self._columns = NestedColumns(rows)
-        self.state = KeyedState(keys, pa.schema([]), rows=self._columns.kept)
-
-    def add(self, keys: Sequence[pa.Array], rows: pa.RecordBatch, times: Numbers) -> None:
-        """Add rows with their times, in microseconds."""
-        slots, _ = self.state.insert(list(keys))
-        self.state.append(slots.copy(), times, self._columns.encode(rows))
-
-    def find(self, keys: Sequence[pa.Array]) -> Slots:
-        return without_null(self.state.find(list(keys)), keys)
-
-    def most(self, slots: Slots) -> Numbers:
-        return self.state.count_rows(slots)
-
-    def net(self, slots: Slots) -> Numbers:
-        return self.state.count_rows(slots)
-
-    def rows(self, slots: Slots) -> tuple[Numbers, Slots]:
-        return self.state.rows_between(slots, _LEAST, _GREATEST)
-
-    def times(self, numbers: Slots) -> Numbers:
-        """Return the times of rows by their numbers."""
-        return np.asarray(self.state.row_records[numbers, TIME])
-
-    def read(self, numbers: Slots) -> pa.RecordBatch:
-        return self._columns.decode(self.state.read_rows(numbers))
-
-    def weights(self, numbers: Slots) -> Numbers:
-        return np.ones(len(numbers), np.int64)
-
-    @property
-    def slots(self) -> Slots:
-        return self.state.slots
-
-    def keys_of(self, slots: Slots) -> list[pa.Array]:
-        return self.state.keys(slots)
-
-    def keys(self, numbers: Slots) -> list[pa.Array]:
-        return self.state.keys(self.state.row_records[numbers, SLOT].astype(np.int32))
-
-    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
-        self.state.restore(parts, groups, max_groups)
-        numbers = self.state.all_rows
-        for begin in range(0, len(numbers), CHUNK):
-            self._columns.check(self.state.read_rows(numbers[begin : begin + CHUNK]), "rows of a join")
-
-
 class SignedRows(KeptRows):
     """Distinct rows, each with the sum of its changes. The number of a row is its slot in ``state``."""
+
+    state: KeyedState
 
     def __init__(self, keys: pa.Schema, rows: pa.Schema) -> None:
         self._rows = rows

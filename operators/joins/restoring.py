@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
 
 from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.planning.join_specs import Join
 from dataflow.untrusted import Time, parsed
 from operators.aggregation.restoring import restoring
-from operators.joins.kept_rows import KeptRows
 
 __all__ = ["SIDES", "check_join", "restore_rows", "watermark_of"]
 
 SIDES = "left", "right"
 """The names of the logs of the two sides."""
+
+
+class Restorable(Protocol):
+    """Rows of a side of a join."""
+
+    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
+        """Restore what was in a checkpoint."""
 
 
 def check_join(context: OperatorContext, spec: Join, restored: Snapshot) -> None:
@@ -32,7 +40,7 @@ def watermark_of(context: OperatorContext, restored: Snapshot) -> int | None:
     return parsed(Time | None, restored.values["watermark"], f"{context.name}: the watermark")
 
 
-def restore_rows(context: OperatorContext, restored: Snapshot, sides: Mapping[str, KeptRows]) -> None:
+def restore_rows(context: OperatorContext, restored: Snapshot, sides: Mapping[str, Restorable]) -> None:
     """Restore the rows of each of ``sides``, which are named as their logs."""
     logs: Any = restored.logs
     for name, side in sides.items():

@@ -182,6 +182,8 @@ def taken(
     keys: Sequence[pa.Array], rows: pa.RecordBatch, at: npt.NDArray[np.integer[Any]]
 ) -> tuple[list[pa.Array], pa.RecordBatch]:
     """Return the key columns and the columns of the rows ``at``."""
+    if len(at) == len(keys[0]) and (at == np.arange(len(at))).all():
+        return list(keys), rows
     index = to_array(at)
     return [column.take(index) for column in keys], rows.take(index)
 

@@ -6,6 +6,9 @@ counterpart comes out at once, and is taken back when the first one comes; with 
 If an input has signed changes, so has the result: a pair counts as the product of the changes of its rows, so its net
 is the join of the nets. A row has a counterpart as long as the changes of the other side's rows of its key add up to
 more than zero.
+
+When an input has ended, rows of the other one meet no row that is to come, so they are not kept, unless they decide
+which rows of the ended input have a counterpart.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ from dataflow.contracts.updates import CHANGE
 from dataflow.planning.join_specs import UnboundedJoin
 from dataflow.planning.specs import Emit
 from dataflow.state.index import Slots
+from dataflow.untrusted import parsed
 from operators.aggregation.window_times import Numbers
-from operators.joins.kept_rows import KeptRows, PlainRows, SignedRows
+from operators.joins.arrived_rows import ArrivedRows, JoinKeys
+from operators.joins.kept_rows import KeptRows, SignedRows
 from operators.joins.restoring import SIDES, check_join, restore_rows
 from operators.joins.result import CHUNK, ResultRows, emitted, expanded, has_null, pieces, taken
 
@@ -36,17 +41,19 @@ class UnboundedJoinOperator(Operator):
         self._context = context
         self._spec = spec
         self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
+        self._ended = [False, False]  # inputs of which no row comes any more, not even again after a restore
         self._begin()
         if context.restored is not None and context.restored.logs:
             self._restore(context.restored)
 
     def _begin(self) -> None:
         """Begin with empty state."""
-        self._sides: tuple[KeptRows, KeptRows] = (self._new_side(0), self._new_side(1))
+        shared = None if any(self._spec.signed_inputs) else JoinKeys(self._result.keys, is_shared=True)
+        self._sides: tuple[KeptRows, KeptRows] = (self._new_side(0, shared), self._new_side(1, shared))
 
-    def _new_side(self, port: int) -> KeptRows:
-        kind = SignedRows if self._spec.signed_inputs[port] else PlainRows
-        return kind(self._result.keys, self._result.rows[port])
+    def _new_side(self, port: int, shared: JoinKeys | None) -> KeptRows:
+        keys, rows = self._result.keys, self._result.rows[port]
+        return SignedRows(keys, rows) if self._spec.signed_inputs[port] else ArrivedRows(keys, rows, shared)
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -83,7 +90,14 @@ class UnboundedJoinOperator(Operator):
             if self._spec.is_signed:
                 changes = other.weights(numbers) * (1 if weights is None else weights[at])
             yield from emitted(self._result.all_pairs(port, keys, rows, at, numbers, other.read, changes), out)
-        self._keep(port, keys, rows, weights)
+        if self._is_kept(port):
+            self._keep(port, keys, rows, weights)
+        elif self._spec.outer[port] and not self._spec.shows[port]:
+            yield from self._alone(port, keys, rows, np.flatnonzero(other.net(slots) <= 0), weights, out)
+
+    def _is_kept(self, port: int) -> bool:
+        """Return whether rows of side ``port`` that come now are needed later."""
+        return not self._ended[1 - port] or self._spec.outer[1 - port]
 
     def _keep(self, port: int, keys: list[pa.Array], rows: pa.RecordBatch, weights: Numbers | None) -> None:
         side = self._sides[port]
@@ -91,8 +105,8 @@ class UnboundedJoinOperator(Operator):
             case SignedRows():
                 assert weights is not None, "signed changes have a weight"
                 side.add(keys, rows, weights)
-            case PlainRows():
-                side.add(keys, rows, np.zeros(len(keys[0]), np.int64))
+            case ArrivedRows():
+                side.add(keys, rows)
 
     # --- rows without a counterpart
 
@@ -140,6 +154,9 @@ class UnboundedJoinOperator(Operator):
             out.emit(self._result.alone(port, side.keys(chosen), side.read(chosen), weights=changes))
             yield
 
+    def ended(self, port: int, out: Out) -> None:
+        self._ended[port] = not self._context.repeats
+
     def finish(self, out: Out) -> Iterator[None] | None:
         return self._emit_lonely(out) if self._spec.emit is Emit.FINAL and any(self._spec.outer) else None
 
@@ -164,8 +181,10 @@ class UnboundedJoinOperator(Operator):
 
     def snapshot(self) -> Snapshot:
         logs = {name: side.state for name, side in self._by_name.items()}
-        return Snapshot({"join": self._spec.described()}, logs=logs)
+        return Snapshot({"join": self._spec.described(), "ended": list(self._ended)}, logs=logs)
 
     def _restore(self, restored: Snapshot) -> None:
         check_join(self._context, self._spec, restored)
+        ended = parsed(tuple[bool, bool], restored.values.get("ended"), f"{self._context.name}: the ended inputs")
+        self._ended = [end and not self._context.repeats for end in ended]
         restore_rows(self._context, restored, self._by_name)

@@ -94,7 +94,7 @@ def test_it_is_told_what_was_measured_and_where(found: Mapping[str, Any]) -> Non
 def test_an_unknown_job_is_refused_with_those_there_are() -> None:
     done = command("--jobs=J1,J99")
     assert done.returncode == 2
-    assert "'J99' is none of J1, J2, J3, J4, J5, J6, J7, J8, J9" in done.stderr
+    assert "'J99' is none of J1, J2, J3, J4, J5, J6, J7, J8, J9, J10, J11, J12" in done.stderr
 
 
 def test_a_size_of_row_groups_that_is_no_number_is_refused() -> None:

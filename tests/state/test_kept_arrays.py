@@ -20,6 +20,6 @@ def test_a_snapshot_keeps_its_values_when_the_others_are_gathered() -> None:
     for _ in range(25):
         rows.save(other)
         kept.put(rows, other, pa.array([[-1]] * len(other)))
-    assert kept._count < COUNT + 25 * len(other), "dead values are dropped"
+    assert kept._arrays.count < COUNT + 25 * len(other), "dead values are dropped"
     (records,) = frozen.chunks(COUNT)
     assert values.read(records).to_pylist() == [[n] for n in range(COUNT)]

@@ -1,0 +1,69 @@
+"""The rows of one side of a join, by key and time, until their time is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.state.index import Slots
+from dataflow.state.keyed_rows import TIME
+from dataflow.state.keyed_state import KeyedState
+from dataflow.state.ranges import SLOT
+from operators.aggregation.window_times import Numbers
+from operators.joins.result import CHUNK, without_null
+from operators.nested_columns import NestedColumns
+
+__all__ = ["TimedRows"]
+
+_LEAST, _GREATEST = -(2**63), 2**63 - 1
+
+
+class TimedRows:
+    """Rows in the order of their times."""
+
+    def __init__(self, keys: pa.Schema, rows: pa.Schema) -> None:
+        self._columns = NestedColumns(rows)
+        self.state = KeyedState(keys, pa.schema([]), rows=self._columns.kept)
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        """The modules with the kernels that are called."""
+        return self.state.kernels
+
+    def add(self, keys: Sequence[pa.Array], rows: pa.RecordBatch, times: Numbers) -> None:
+        """Add rows with their times, in microseconds."""
+        slots, _ = self.state.insert(list(keys))
+        self.state.append(slots.copy(), times, self._columns.encode(rows))
+
+    def find(self, keys: Sequence[pa.Array]) -> Slots:
+        """Return the slot of the key of each row; null equals nothing, so it has -1."""
+        return without_null(self.state.find(list(keys)), keys)
+
+    def most(self, slots: Slots) -> Numbers:
+        """Return the number of rows of each slot."""
+        return self.state.count_rows(slots)
+
+    def rows(self, slots: Slots) -> tuple[Numbers, Slots]:
+        """Return the numbers of the rows of each slot, and their offsets."""
+        return self.state.rows_between(slots, _LEAST, _GREATEST)
+
+    def times(self, numbers: Slots) -> Numbers:
+        """Return the times of rows by their numbers."""
+        return np.asarray(self.state.row_records[numbers, TIME])
+
+    def read(self, numbers: Slots) -> pa.RecordBatch:
+        """Return rows by their numbers."""
+        return self._columns.decode(self.state.read_rows(numbers))
+
+    def keys(self, numbers: Slots) -> list[pa.Array]:
+        """Return the key columns of rows by their numbers."""
+        return self.state.keys(self.state.row_records[numbers, SLOT].astype(np.int32))
+
+    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
+        """Restore what was in a checkpoint."""
+        self.state.restore(parts, groups, max_groups)
+        numbers = self.state.all_rows
+        for begin in range(0, len(numbers), CHUNK):
+            self._columns.check(self.state.read_rows(numbers[begin : begin + CHUNK]), "rows of a join")
