@@ -6,7 +6,7 @@ serves both. Keys and links are derived from the rows, so they are not in checkp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -28,20 +28,19 @@ _FEW = 512
 class JoinKeys:
     """The numbers of keys, for one side of a join or for both.
 
-    Args:
-        schema: the key columns.
-        is_shared: whether both sides have these numbers: then a key that is looked up is about to be added.
+    >>> keys, some = JoinKeys(pa.schema({"k": pa.int64()})), [pa.array([5, 6, 5])]
+    >>> keys.find(some).tolist(), keys.add(some).tolist(), keys.find(some).tolist()
+    ([-1, -1, -1], [0, 1, 0], [0, 1, 0])
     """
 
-    def __init__(self, schema: pa.Schema, *, is_shared: bool) -> None:
+    def __init__(self, schema: pa.Schema) -> None:
         self.index = KeyIndex(schema)
-        self._is_shared = is_shared
         self._last: Sequence[pa.Array] = ()  # the last keys that were added, with their slots
         self._slots: Slots = np.empty(0, np.int32)
 
     def find(self, keys: Sequence[pa.Array]) -> Slots:
-        """Return the slot of each key; -1, or a slot without rows, if it is new."""
-        return self.add(keys).copy() if self._is_shared else self.index.find(keys)
+        """Return the slot of each key, in memory of its own; -1 if it was never added."""
+        return self._slots.copy() if keys is self._last else self.index.find(keys)
 
     def add(self, keys: Sequence[pa.Array]) -> Slots:
         """Return the slot of each key, which must not be written to."""
@@ -64,7 +63,7 @@ class ArrivedRows(KeptRows):
     state: AppendedRows
 
     def __init__(self, keys: pa.Schema, rows: pa.Schema, shared: JoinKeys | None = None) -> None:
-        self._keys = JoinKeys(keys, is_shared=False) if shared is None else shared
+        self._keys = JoinKeys(keys) if shared is None else shared
         self._width = len(keys)
         self._schema = rows
         self.state = AppendedRows(pa.schema([*keys, *rows]), len(keys))
@@ -116,6 +115,15 @@ class ArrivedRows(KeptRows):
         rows = np.empty(int(offsets[-1]), np.int32)
         list_linked(slots, offsets, self._heads, self._links, rows)
         return offsets, rows
+
+    def pairs(self, slots: Slots) -> Iterator[tuple[Slots, Slots]]:
+        from operators.kernels.linked_rows import pair_linked
+
+        position = np.zeros(2, np.int64)
+        while position[0] < len(slots):
+            at, rows = np.empty(CHUNK, np.int32), np.empty(CHUNK, np.int32)
+            count = pair_linked(slots, self._heads, self._links, position, at, rows)
+            yield at[:count], rows[:count]
 
     def read(self, numbers: Slots) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(self.state.read(numbers, slice(self._width, None)), schema=self._schema)

@@ -7,7 +7,7 @@ distinct row once, with the sum of its changes, and none whose sum is zero.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from operators.aggregation.window_times import Numbers
 from operators.joins.members import Members
-from operators.joins.result import without_null
+from operators.joins.result import expanded, pieces, without_null
 
 __all__ = ["KeptRows", "SignedRows"]
 
@@ -49,6 +49,17 @@ class KeptRows(ABC):
     @abstractmethod
     def rows(self, slots: Slots) -> tuple[Numbers, Slots]:
         """Return the numbers of the rows of each slot, and their offsets."""
+
+    def pairs(self, slots: Slots) -> Iterator[tuple[Numbers | Slots, Slots]]:
+        """Yield the pairs of an entry of ``slots`` and a row of that slot: its place in ``slots``, and its number.
+
+        A chunk has about `CHUNK` pairs, unless one key has more rows.
+        """
+        found = np.flatnonzero(slots >= 0)
+        for start, stop in pieces(self.most(slots[found])):
+            some = found[start:stop]
+            offsets, numbers = self.rows(slots[some])
+            yield some[expanded(offsets)], numbers
 
     @abstractmethod
     def read(self, numbers: Slots) -> pa.RecordBatch:

@@ -29,7 +29,7 @@ from operators.aggregation.window_times import Numbers
 from operators.joins.arrived_rows import ArrivedRows, JoinKeys
 from operators.joins.kept_rows import KeptRows, SignedRows
 from operators.joins.restoring import SIDES, check_join, restore_rows
-from operators.joins.result import CHUNK, ResultRows, emitted, expanded, has_null, pieces, taken
+from operators.joins.result import CHUNK, ResultRows, emitted, has_null, pieces, taken
 
 __all__ = ["UnboundedJoinOperator"]
 
@@ -48,12 +48,12 @@ class UnboundedJoinOperator(Operator):
 
     def _begin(self) -> None:
         """Begin with empty state."""
-        shared = None if any(self._spec.signed_inputs) else JoinKeys(self._result.keys, is_shared=True)
-        self._sides: tuple[KeptRows, KeptRows] = (self._new_side(0, shared), self._new_side(1, shared))
+        self._shared = None if any(self._spec.signed_inputs) else JoinKeys(self._result.keys)
+        self._sides: tuple[KeptRows, KeptRows] = (self._new_side(0), self._new_side(1))
 
-    def _new_side(self, port: int, shared: JoinKeys | None) -> KeptRows:
+    def _new_side(self, port: int) -> KeptRows:
         keys, rows = self._result.keys, self._result.rows[port]
-        return SignedRows(keys, rows) if self._spec.signed_inputs[port] else ArrivedRows(keys, rows, shared)
+        return SignedRows(keys, rows) if self._spec.signed_inputs[port] else ArrivedRows(keys, rows, self._shared)
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -75,22 +75,20 @@ class UnboundedJoinOperator(Operator):
             weights = None if weights is None else weights[~null]
         if not len(keys[0]):
             return
-        other = self._sides[1 - port]
+        other, is_kept = self._sides[1 - port], self._is_kept(port)
+        if self._shared is not None and is_kept:
+            self._shared.add(keys)
         slots = other.find(keys)
         if self._spec.shows[port]:
             yield from self._alone(port, keys, rows, np.flatnonzero(other.net(slots) <= 0), weights, out)
         if self._spec.shows[1 - port]:
             yield from self._change_others(port, keys, slots, weights, out)
-        found = np.flatnonzero(slots >= 0)
-        for start, stop in pieces(other.most(slots[found])):
-            some = found[start:stop]
-            offsets, numbers = other.rows(slots[some])
-            at = some[expanded(offsets)]
+        for at, numbers in other.pairs(slots):
             changes = None
             if self._spec.is_signed:
                 changes = other.weights(numbers) * (1 if weights is None else weights[at])
             yield from emitted(self._result.all_pairs(port, keys, rows, at, numbers, other.read, changes), out)
-        if self._is_kept(port):
+        if is_kept:
             self._keep(port, keys, rows, weights)
         elif self._spec.outer[port] and not self._spec.shows[port]:
             yield from self._alone(port, keys, rows, np.flatnonzero(other.net(slots) <= 0), weights, out)

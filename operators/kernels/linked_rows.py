@@ -13,7 +13,7 @@ from numba import types
 from dataflow.kernel_cache.decorator import kernel
 from dataflow.state.kernels.words import RI32, RI64, WI32, WI64
 
-__all__ = ["count_linked", "link_newest", "list_linked"]
+__all__ = ["count_linked", "link_newest", "list_linked", "pair_linked"]
 
 HEADS = types.int32[:, ::1]
 READ_HEADS = types.Array(types.int32, 2, "C", readonly=True)
@@ -47,3 +47,25 @@ def list_linked(slots: Any, offsets: Any, heads: Any, links: Any, rows: Any) -> 
         for place in range(offsets[i], offsets[i + 1]):
             rows[place] = row
             row = links[types.int64(row)]
+
+
+@kernel(types.int64(RI32, READ_HEADS, RI32, WI64, WI32, WI32))
+def pair_linked(slots: Any, heads: Any, links: Any, position: Any, at: Any, rows: Any) -> Any:
+    """Write pairs of an entry of ``slots`` and a row of that slot until ``at`` is full; return their number.
+
+    ``position`` has the entry to continue with, and its next row plus one; 0: its newest one. It is moved on.
+    """
+    count, entry, row = 0, position[0], position[1] - 1
+    while entry < slots.size:
+        if row < 0:
+            slot = types.int64(slots[entry])
+            row = types.int64(heads[slot, 0]) - 1 if 0 <= slot < heads.shape[0] else -1
+        while row >= 0 and count < at.size:
+            at[count], rows[count] = entry, row
+            count += 1
+            row = types.int64(links[row])
+        if row >= 0:
+            break
+        entry += 1
+    position[0], position[1] = entry, row + 1
+    return count

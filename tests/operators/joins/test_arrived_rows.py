@@ -24,6 +24,10 @@ def _found(side: ArrivedRows, numbers: list[int]) -> list[list[int]]:
     offsets, rows = side.rows(slots)
     values = side.read(rows)["x"].to_pylist()
     assert side.most(slots).tolist() == side.net(slots).tolist() == np.diff(offsets).tolist()
+    at = np.concatenate([at for at, _ in side.pairs(slots)])
+    rows = np.concatenate([rows for _, rows in side.pairs(slots)])
+    assert at.tolist() == np.repeat(np.arange(len(slots)), np.diff(offsets)).tolist()
+    assert side.read(rows)["x"].to_pylist() == values
     return [sorted(values[start:stop]) for start, stop in itertools.pairwise(offsets)]
 
 
@@ -31,13 +35,15 @@ def _found(side: ArrivedRows, numbers: list[int]) -> list[list[int]]:
 @pytest.mark.parametrize("seed", seeds(2, 40))
 def test_each_key_has_its_rows(seed: int, is_shared: bool) -> None:  # noqa: FBT001
     rng = np.random.default_rng(seed)
-    shared = JoinKeys(KEYS, is_shared=True) if is_shared else None
+    shared = JoinKeys(KEYS) if is_shared else None
     sides = [ArrivedRows(KEYS, ROWS, shared) for _ in range(2)]
     expected: list[dict[int, list[int]]] = [defaultdict(list), defaultdict(list)]
     for _ in range(30):
         port = int(rng.integers(2))
         numbers = rng.integers(0, rng.choice([5, 3000]), rng.integers(1, 400)).tolist()
         keys = _keys(numbers)
+        if shared is not None:
+            shared.add(keys)
         sides[1 - port].find(keys)  # as a join does before it adds them
         values = rng.integers(0, 1000, len(numbers)).tolist()
         sides[port].add(keys, pa.record_batch({"x": values}, ROWS))
