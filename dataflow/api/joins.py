@@ -16,7 +16,16 @@ from dataflow.errors import ConfigurationError, GraphError
 from dataflow.planning.checks import check_options, choose_emit, edge_type
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.join_columns import join_columns, join_keys
-from dataflow.planning.join_specs import AsofJoin, ExpiringJoin, How, IntervalJoin, UnboundedJoin, WindowJoin
+from dataflow.planning.join_specs import (
+    AsofJoin,
+    ExpiringJoin,
+    ForwardAsofJoin,
+    How,
+    IntervalJoin,
+    Join,
+    UnboundedJoin,
+    WindowJoin,
+)
 from dataflow.planning.specs import Emit
 
 if TYPE_CHECKING:
@@ -195,7 +204,11 @@ class JoinMethods(StreamBase):
             self._columns, right._columns, keys, "join_asof", suffix=suffix, optional=(False, how == "left")
         )
         times = _times((self, right))
-        spec = AsofJoin(columns, how, times, strategy == "forward", min(limits, default=None))
+        limit = min(limits, default=None)
+        spec: Join = AsofJoin(columns, how, times, limit)
+        if strategy == "forward":
+            assert limit is not None, "a forward join has a tolerance"
+            spec = ForwardAsofJoin(columns, how, times, limit)
         edges = (self._spread(Partitioning.HASH, keys.left), right._spread(Partitioning.HASH, keys.right))
         sides = {LATE: self.schema, LATE_RIGHT: right.schema}
         time = _left_time(columns, times[0])

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from dataflow.state.ttl import Ttl
 
-__all__ = ["AsofJoin", "ExpiringJoin", "How", "IntervalJoin", "Join", "UnboundedJoin", "WindowJoin", "refuse_updates"]
+__all__ = ["AsofJoin", "ExpiringJoin", "ForwardAsofJoin", "How", "IntervalJoin", "Join", "UnboundedJoin", "WindowJoin"]
+__all__ += ["refuse_updates"]
 
 How = Literal["inner", "left", "right", "full"]
 
@@ -191,7 +192,7 @@ class WindowJoin(TimedJoin):
 
 @dataclass(frozen=True, slots=True)
 class AsofJoin(TimedJoin):
-    """Joins each left row with the nearest right row before it, or after it (``forward``).
+    """Joins each left row with the latest right row at or before it.
 
     ``limit`` (microseconds): the greatest distance of the two; None: any. A ``ttl`` is a limit as well.
     """
@@ -199,7 +200,6 @@ class AsofJoin(TimedJoin):
     columns: JoinColumns
     how: How
     times: tuple[EventTime, EventTime]
-    forward: bool
     limit: int | None
 
     @property
@@ -207,8 +207,17 @@ class AsofJoin(TimedJoin):
         return "ttl= or tolerance=" if self.limit is None else ""
 
     def detail(self) -> dict[str, Json]:
-        return {
-            **TimedJoin.detail(self),
-            "strategy": "forward" if self.forward else "backward",
-            "limit": self.limit,
-        }
+        return {**TimedJoin.detail(self), "strategy": "backward", "limit": self.limit}
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardAsofJoin(TimedJoin):
+    """Joins each left row with the earliest right row at or after it, at most ``limit`` microseconds after it."""
+
+    columns: JoinColumns
+    how: How
+    times: tuple[EventTime, EventTime]
+    limit: int
+
+    def detail(self) -> dict[str, Json]:
+        return {**TimedJoin.detail(self), "strategy": "forward", "limit": self.limit}

@@ -38,6 +38,7 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     join_specs.UnboundedJoin: "operators.joins.unbounded:UnboundedJoinOperator",
     join_specs.ExpiringJoin: "operators.joins.expiring:ExpiringJoinOperator",
     join_specs.AsofJoin: "operators.joins.asof:AsofJoinOperator",
+    join_specs.ForwardAsofJoin: "operators.joins.asof_forward:ForwardAsofJoinOperator",
     join_specs.IntervalJoin: "operators.joins.interval:IntervalJoinOperator",
     join_specs.WindowJoin: "operators.joins.windowed:WindowJoinOperator",
     lookup_specs.Lookup: "operators.lookup.lookup:LookupOperator",

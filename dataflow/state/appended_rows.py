@@ -23,10 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.errors import CheckpointDamaged
 from dataflow.state.appended_columns import Frozen, appended_column
 from dataflow.state.copy_on_write import CHUNK
-from dataflow.state.parts import LIVE, check_columns, is_base, marked, owned, small_batches
+from dataflow.state.parts import LIVE, marked, owned, rows_since_base, small_batches
 
 __all__ = ["AppendedRows"]
 
@@ -89,16 +88,7 @@ class AppendedRows:
         Raises: CheckpointMismatch for other columns; CheckpointDamaged if a table or the base is missing.
         """
         assert not self.count, f"restore is for no rows; there are {self.count}"
-        tables = [part.get("rows") for part in parts]
-        bases = [i for i, table in enumerate(tables) if table is not None and is_base(table)]
-        if tables and not bases:
-            raise CheckpointDamaged(
-                f"the rows of a join have {len(tables)} parts with changes, but the base is missing"
-            )
-        for table in tables[bases[-1] :] if bases else []:
-            if table is None:
-                raise CheckpointDamaged("the checkpoint has no table of rows")
-            check_columns(table, self._stored)
+        for table in rows_since_base(parts, self._stored):
             for batch in owned(table, self._keys, groups, max_groups).to_batches():
                 self.append(batch.select(range(len(self.schema))))
         self._restored = self.count

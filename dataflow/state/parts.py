@@ -26,7 +26,7 @@ from dataflow.state.keyed import KeyIndex, KnownKeys
 from dataflow.state.ranges import SLOT
 
 __all__ = ["LIVE", "STAMP", "check_columns", "is_base", "marked", "owned", "resolved", "stored_keys"]
-__all__ += ["MakeRows", "in_order", "small_batches", "stored_numbers"]
+__all__ += ["MakeRows", "in_order", "rows_since_base", "small_batches", "stored_numbers"]
 
 LIVE = "/live"
 STAMP = "/stamp"
@@ -70,6 +70,24 @@ def _newest(rows: pa.Table, keys: int) -> pa.Table:
 def is_base(table: pa.Table | pa.RecordBatchReader) -> bool:
     """Return whether the rows of a stored table are a base."""
     return (table.schema.metadata or {}).get(_PART) == _BASE
+
+
+def rows_since_base(parts: Sequence[Mapping[str, pa.Table]], expected: pa.Schema) -> list[pa.Table]:
+    """Return the tables "rows" of the last base and of the deltas after it.
+
+    Raises: CheckpointDamaged if a table or the base is missing; CheckpointMismatch for other columns than ``expected``.
+    """
+    tables = [part.get("rows") for part in parts]
+    bases = [i for i, table in enumerate(tables) if table is not None and is_base(table)]
+    if tables and not bases:
+        raise CheckpointDamaged(f"the rows have {len(tables)} parts with changes, but the base is missing")
+    found: list[pa.Table] = []
+    for table in tables[bases[-1] :] if bases else []:
+        if table is None:
+            raise CheckpointDamaged("the checkpoint has no table of rows")
+        check_columns(table, expected)
+        found.append(table)
+    return found
 
 
 def check_columns(table: pa.Table, expected: pa.Schema) -> None:

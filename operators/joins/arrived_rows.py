@@ -18,6 +18,7 @@ from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
 from operators.aggregation.window_times import Numbers
 from operators.joins.kept_rows import KeptRows
+from operators.joins.matching import linked_pairs
 from operators.joins.result import CHUNK, without_null
 
 __all__ = ["ArrivedRows", "JoinKeys"]
@@ -117,13 +118,7 @@ class ArrivedRows(KeptRows):
         return offsets, rows
 
     def pairs(self, slots: Slots) -> Iterator[tuple[Slots, Slots]]:
-        from operators.kernels.linked_rows import pair_linked
-
-        position = np.zeros(2, np.int64)
-        while position[0] < len(slots):
-            at, rows = np.empty(CHUNK, np.int32), np.empty(CHUNK, np.int32)
-            count = pair_linked(slots, self._heads, self._links, position, at, rows)
-            yield at[:count], rows[:count]
+        return linked_pairs(slots, self._heads, self._links)
 
     def read(self, numbers: Slots) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(self.state.read(numbers, slice(self._width, None)), schema=self._schema)

@@ -1,41 +1,47 @@
-"""A join of each left row with the one right row of its key that is nearest in time, before it or after it.
+"""A join of each left row with the latest right row of its key, at or before its time.
 
-- Backward: the latest right row at or before the left row, at most ``limit`` before it. A left row comes out when the
-  watermark is above its time, because then no such row can come any more. Of the right rows below the watermark, the
-  last one of each key is kept.
-- Forward: the earliest right row at or after the left row, at most ``limit`` after it. A left row comes out when the
-  watermark is above that row's time, or above the end of the limit. The watermark passed on is held back by the left
-  rows that wait.
+A left row comes out when the watermark is above its time, because then no such right row can come any more. Until then
+it waits, and so does a right row until the watermark is above its time. Then the last right row of each key replaces
+the one before it.
 
-Of right rows of one time, the last one to arrive counts. Rows before the watermark are late, on both sides.
+Of right rows of one time, the last one to arrive counts. Rows before the watermark are late, on both sides. A right row
+that is more than ``limit`` before a left row is not joined with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from dataflow.arrow_values import to_array
+from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.source import Json
 from dataflow.planning.join_specs import AsofJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.index import Slots
+from dataflow.state.keyed_state import KeyedState, Ttl
+from operators.aggregation.restoring import restoring
 from operators.aggregation.window_times import Numbers
 from operators.joins.late import times_of, without_late
-from operators.joins.restoring import SIDES, check_join, restore_rows, watermark_of
-from operators.joins.result import CHUNK, ResultRows, has_null, shifted, taken
-from operators.joins.timed_rows import TimedRows
+from operators.joins.restoring import SIDES, check_join, watermark_of
+from operators.joins.result import CHUNK, Mask, ResultRows, emitted, has_null, shifted, taken, without_null
+from operators.joins.time_order import KERNELS, by_time
+from operators.joins.waiting_rows import WaitingRows
+from operators.nested_columns import NestedColumns
 
 __all__ = ["AsofJoinOperator"]
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
+_PASSED = "passed"
+_TIME = "barrierflow:time"
+_SWEPT = 4_096
+"""Keys that are looked at for expired rows at a watermark."""
 
 
 class AsofJoinOperator(Operator):
-    """Joins left rows with the nearest right row; see the module's text.
+    """Joins left rows with the latest right row before them; see the module's text.
 
     Raises: ValueError for a null event time; CheckpointMismatch for the state of another join.
     """
@@ -43,19 +49,17 @@ class AsofJoinOperator(Operator):
     def __init__(self, context: OperatorContext, spec: AsofJoin) -> None:
         self._context = context
         self._spec = spec
-        self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
-        self._left, self._right = (TimedRows(self._result.keys, rows) for rows in self._result.rows)
+        self._result = result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
+        keys = result.keys
+        self._waiting = tuple(WaitingRows(pa.schema([*keys, *rows]), len(keys)) for rows in result.rows)
+        self._passed = PassedRows(keys, result.rows[1], spec.limit)
         self._watermark: int | None = None
         if context.restored is not None and context.restored.logs:
             self._restore(context.restored)
 
     @property
-    def _by_name(self) -> dict[str, TimedRows]:
-        return dict(zip(SIDES, (self._left, self._right), strict=True))
-
-    @property
     def kernels(self) -> Sequence[str]:
-        return *self._left.kernels, *self._right.kernels
+        return *self._passed.kernels, *KERNELS
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if not batch.num_rows:
@@ -64,102 +68,181 @@ class AsofJoinOperator(Operator):
         closed = _LEAST if self._watermark is None else self._watermark
         batch, times = without_late(port, batch, times, closed, self._context, out)
         keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
-        if port == 1 and (null := has_null(keys)) is not None:  # null equals nothing
+        if (port == 1 or self._spec.how == "inner") and (null := has_null(keys)) is not None:  # null equals nothing
             (keys, rows), times = taken(keys, rows, np.flatnonzero(~null)), times[~null]
         if len(times):
-            (self._left, self._right)[port].add(keys, rows, times)
+            waiting = self._waiting[port]
+            waiting.add(pa.RecordBatch.from_arrays([*keys, *rows.columns], schema=waiting.schema), times)
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
-        """Emit the left rows whose right row is known now, and drop the right rows that are of no more use."""
-        before, self._watermark = self._watermark, watermark
-        if not self._left.state.live and not self._right.state.live:
-            return None
+        """Emit the left rows before the watermark, and let the right rows before it replace older ones."""
+        self._watermark = watermark
         below = _GREATEST if watermark == MAX_WATERMARK else watermark
-        before = _LEAST if before is None else before
-        return self._forward(before, below, out) if self._spec.forward else self._backward(before, below, out)
+        left, right = (waiting.take(below) for waiting in self._waiting)
+        if not left and not right:
+            self._passed.expire(below)
+            return None
+        return self._join(left, right, below, out)
 
-    def held(self, watermark: int) -> int:
-        """Return the watermark below which no left row waits."""
-        first = self._left.state.first_time() if self._spec.forward else None
-        return watermark if first is None else min(watermark, first)
+    def _join(
+        self,
+        left: list[tuple[pa.RecordBatch, Numbers]],
+        right: list[tuple[pa.RecordBatch, Numbers]],
+        below: int,
+        out: Out,
+    ) -> Iterator[None]:
+        width = len(self._result.keys)
+        if right:
+            batch, times = _in_order(right)
+            self._passed.begin(*_split(batch, width), times)
+        for batch, times in left:
+            for begin in range(0, len(times), CHUNK):
+                keys, rows = _split(batch.slice(begin, CHUNK), width)
+                yield from self._meet(keys, rows, times[begin : begin + CHUNK], out)
+        self._passed.finish()
+        self._passed.expire(below)
 
-    # --- backward
-
-    def _backward(self, before: int, below: int, out: Out) -> Iterator[None]:
-        waiting = self._left.state.rows_of_times(_LEAST, below)
-        for begin in range(0, len(waiting), CHUNK):
-            numbers = waiting[begin : begin + CHUNK]
-            keys, times = self._left.keys(numbers), self._left.times(numbers)
-            found = self._right.state.last_rows(self._right.find(keys), shifted(times, 1))
-            yield from self._emit(keys, times, numbers, found, out)
-        self._left.state.drop_before(below)
-        self._forget(before, below)
-
-    def _forget(self, before: int, below: int) -> None:
-        """Drop the right rows before ``below``, but for the last one of each key."""
-        right = self._right.state
-        passed = right.slots_of_rows(right.rows_of_times(before, below))
-        right.drop_first(passed, right.count_between(passed, _LEAST, below) - 1)
-        if self._spec.limit is not None and below < _GREATEST:
-            right.drop_before(max(_LEAST, below - self._spec.limit))
-
-    # --- forward
-
-    def _forward(self, before: int, below: int, out: Out) -> Iterator[None]:
-        limit = self._spec.limit
-        assert limit is not None, "a forward join has a limit"
-        left, right = self._left.state, self._right.state
-        expired = _GREATEST if below == _GREATEST else max(_LEAST, below - limit)
-        yield from self._emit_forward(left.rows_of_times(_LEAST, expired), out)
-        left.drop_before(expired)
-        passed = right.slots_of_rows(right.rows_of_times(before, below))
-        last = right.last_rows(passed, np.full(len(passed), below))
-        there = self._left.find(right.keys(passed))
-        upto = shifted(self._right.times(last), 1)
-        yield from self._emit_forward(left.rows_between(there, _LEAST, upto)[1], out)
-        left.drop_first(there, left.count_between(there, _LEAST, upto))
-        first = left.first_time()
-        right.drop_before(below if first is None else min(below, first))
-
-    def _emit_forward(self, waiting: Slots, out: Out) -> Iterator[None]:
-        """Emit left rows with the first right row at or after them, the last one of its time to arrive."""
-        right = self._right.state
-        for begin in range(0, len(waiting), CHUNK):
-            numbers = waiting[begin : begin + CHUNK]
-            keys, times = self._left.keys(numbers), self._left.times(numbers)
-            slots = self._right.find(keys)
-            found = right.first_rows(slots, times)
-            there = found >= 0
-            same = shifted(self._right.times(found[there]), 1)
-            found[there] = right.last_rows(slots[there], same)
-            yield from self._emit(keys, times, numbers, found, out)
-
-    # --- rows
-
-    def _emit(self, keys: list[pa.Array], times: Numbers, numbers: Slots, found: Slots, out: Out) -> Iterator[None]:
-        """Emit left rows with the right rows ``found``, -1 for none, unless these are beyond the limit."""
-        meets = found >= 0
-        if self._spec.limit is not None:
-            theirs = self._right.times(found[meets])
-            meets[meets] = np.abs(theirs - times[meets]) <= self._spec.limit
-        if self._spec.how == "inner":
-            chosen = to_array(np.flatnonzero(meets))
-            keys, numbers, found = [column.take(chosen) for column in keys], numbers[meets], found[meets]
-            meets = meets[meets]
-        if not len(numbers):
-            return
-        index = to_array(np.cumsum(meets) - 1, mask=~meets)
-        rows = self._right.read(found[meets]).take(index)
-        out.emit(self._result.pairs(keys, (self._left.read(numbers), rows)))
-        yield
+    def _meet(self, keys: list[pa.Array], rows: pa.RecordBatch, times: Numbers, out: Out) -> Iterator[None]:
+        """Emit left rows with the right rows that they meet."""
+        alone = np.ones(len(times), np.bool_)
+        for at, theirs in self._passed.meet(keys, times):
+            alone[at] = False
+            own_keys, own = taken(keys, rows, at)
+            out.emit(self._result.pairs(own_keys, (own, theirs)))
+            yield
+        if self._spec.how == "left" and alone.any():
+            yield from emitted(self._result.all_alone(0, keys, rows, np.flatnonzero(alone)), out)
 
     # --- state
 
     def snapshot(self) -> Snapshot:
         values: dict[str, Json] = {"join": self._spec.described(), "watermark": self._watermark}
-        return Snapshot(values, logs={name: side.state for name, side in self._by_name.items()})
+        return Snapshot(values, logs={**dict(zip(SIDES, self._waiting, strict=True)), _PASSED: self._passed.state})
 
     def _restore(self, restored: Snapshot) -> None:
-        check_join(self._context, self._spec, restored)
-        self._watermark = watermark_of(self._context, restored)
-        restore_rows(self._context, restored, self._by_name)
+        context, logs = self._context, restored.logs
+        check_join(context, self._spec, restored)
+        self._watermark = watermark_of(context, restored)
+        groups = context.key_groups, context.max_key_groups
+        with restoring(context.name):
+            for name, waiting in zip(SIDES, self._waiting, strict=True):
+                waiting.restore(logs.get(name, ()), self._watermark, *groups)  # type: ignore[arg-type]  # parts
+            self._passed.restore(logs.get(_PASSED, ()), *groups)  # type: ignore[arg-type]
+
+
+class PassedRows:
+    """The right row of each key that the watermark passed last.
+
+    A step is ``begin`` with right rows that have just been passed, ``meet`` for left rows, and ``finish``.
+
+    >>> rows = PassedRows(pa.schema({"k": pa.int64()}), pa.schema({"x": pa.string()}), limit=None)
+    >>> for name in "ab":
+    ...     rows.begin([pa.array([7])], pa.record_batch({"x": [name]}), np.array([10 if name == "a" else 20]))
+    ...     [(at.tolist(), right["x"].to_pylist()) for at, right in rows.meet([pa.array([7, 7])], np.array([25, 12]))]
+    ...     rows.finish()
+    [([0, 1], ['a', 'a'])]
+    [([0], ['b']), ([1], ['a'])]
+    """
+
+    def __init__(self, keys: pa.Schema, rows: pa.Schema, limit: int | None) -> None:
+        self._columns = NestedColumns(rows)
+        self._limit = limit
+        self.state = KeyedState(
+            keys,
+            pa.schema([pa.field(_TIME, pa.int64()), *self._columns.kept]),
+            ttl=None if limit is None or limit + 1 >= _GREATEST else Ttl(limit + 1),
+        )
+        self._places: Slots = np.empty(0, np.int32)  # the place of a slot's key among the new rows, or -1
+        self._keys: Slots = np.empty(0, np.int32)  # of the new rows
+        self._is_new: Mask = np.empty(0, np.bool_)  # which of these keys had no row before
+        self._offsets = np.zeros(1, np.int64)  # where the new rows of each key begin
+        self._rows, self._times = pa.RecordBatch.from_pylist([], rows), np.empty(0, np.int64)
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        """The modules with the kernels that are called."""
+        return self.state.kernels
+
+    def begin(self, keys: Sequence[pa.Array], rows: pa.RecordBatch, times: Numbers) -> None:
+        """Add right rows, in ascending order of their times, which are at or after those of all rows before."""
+        slots, fresh = self.state.insert(keys, _LEAST, times)
+        self._keys, first, places = np.unique(slots, return_index=True, return_inverse=True)
+        self._is_new = fresh[first]
+        order = np.argsort(places, kind="stable")
+        self._rows, self._times = rows.take(to_array(order)), times[order]
+        self._offsets = np.concatenate([[0], np.cumsum(np.bincount(places, minlength=len(self._keys)))])
+        short = int(slots.max(initial=-1)) + 1 - len(self._places)
+        if short > 0:
+            more = np.full(max(short, len(self._places)), -1, np.int32)
+            self._places = np.concatenate([self._places, more])
+        self._places[self._keys] = np.arange(len(self._keys))
+
+    def meet(self, keys: Sequence[pa.Array], times: Numbers) -> Iterator[tuple[Numbers, pa.RecordBatch]]:
+        """Yield which of some left rows meet a right row, with these right rows."""
+        from operators.kernels.time_order import last_at_or_before
+
+        slots = without_null(self.state.find(keys, _LEAST), keys)
+        places = np.full(len(slots), -1, np.int32)
+        known = (slots >= 0) & (slots < len(self._places))
+        places[known] = self._places[slots[known]]
+        met = np.empty(len(slots), np.int64)
+        last_at_or_before(places, times, self._offsets, self._times, met)
+        at = np.flatnonzero(met >= 0)
+        at = at[self._is_near(self._times[met[at]], times[at])]
+        if len(at):
+            yield at, self._rows.take(to_array(met[at]))
+        older = (met < 0) & (slots >= 0)
+        older[places >= 0] &= ~self._is_new[places[places >= 0]]
+        at = np.flatnonzero(older)
+        if len(at):
+            found = self.state.read(slots[at])
+            near = self._is_near(to_numbers(found.column(0)), times[at])
+            if not near.all():
+                at, found = at[near], found.filter(to_array(near))
+            if len(at):
+                yield at, self._columns.decode(_split(found, 1)[1])
+
+    def _is_near(self, theirs: Numbers, times: Numbers) -> Mask:
+        """Return which right rows, at ``theirs``, are at most the limit before the left rows, at ``times``."""
+        if self._limit is None:
+            return np.ones(len(times), np.bool_)
+        near: Mask = theirs >= shifted(times, -self._limit)
+        return near
+
+    def finish(self) -> None:
+        """Let the last new row of each key replace the row before."""
+        if not len(self._keys):
+            return
+        last = self._offsets[1:] - 1
+        rows = self._columns.encode(self._rows.take(to_array(last)))
+        schema = pa.schema([pa.field(_TIME, pa.int64()), *rows.schema])
+        self.state.write(
+            self._keys, pa.RecordBatch.from_arrays([to_array(self._times[last]), *rows.columns], schema=schema)
+        )
+        self._places[self._keys] = -1
+        self._keys = self._keys[:0]
+
+    def expire(self, below: int) -> None:
+        """Drop some of the rows that no left row at or after ``below`` meets."""
+        if self._limit is not None:
+            self.state.expire(below, _SWEPT)
+
+    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
+        """Restore what was in a checkpoint."""
+        self.state.restore(parts, groups, max_groups)
+        slots = self.state.slots
+        for begin in range(0, len(slots), CHUNK):
+            kept = self.state.read(slots[begin : begin + CHUNK], *self._columns.kept.names)
+            self._columns.check(kept, "rows of a join")
+
+
+def _in_order(parts: list[tuple[pa.RecordBatch, Numbers]]) -> tuple[pa.RecordBatch, Numbers]:
+    """Return rows and their times in ascending order of time; those of one time in the order in which they are."""
+    batches, times = [batch for batch, _ in parts], np.concatenate([times for _, times in parts])
+    batch, order = pa.concat_batches(batches) if len(batches) > 1 else batches[0], by_time(times)
+    return batch.take(to_array(order)), times[order]
+
+
+def _split(batch: pa.RecordBatch, width: int) -> tuple[list[pa.Array], pa.RecordBatch]:
+    """Return the first ``width`` columns, those of the key, and a batch of the others."""
+    return batch.columns[:width], batch.select(list(range(width, batch.num_columns)))

@@ -90,7 +90,7 @@ class ResultRows:
         port: int,
         keys: Sequence[pa.Array],
         rows: pa.RecordBatch,
-        at: Numbers,
+        at: npt.NDArray[Any],
         others: npt.NDArray[Any],
         read: Callable[[Any], pa.RecordBatch],
         weights: Numbers | None = None,
@@ -125,18 +125,18 @@ class ResultRows:
         rows: pa.RecordBatch,
         at: Numbers,
         weights: Numbers | None = None,
-        edges: Callable[[int], Sequence[pa.Array]] | None = None,
+        edges: Sequence[pa.Array] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Yield the result for the rows ``at`` of input ``port``, which have no counterpart.
 
-        ``weights`` has an entry for each of ``at``; ``edges`` returns the edge columns of so many rows.
+        ``weights`` has an entry for each of ``at``; ``edges`` are the columns after the keys, the same in all rows.
         """
         for begin in range(0, len(at), CHUNK):
             chosen = at[begin : begin + CHUNK]
             yield self.alone(
                 port,
                 *taken(keys, rows, chosen),
-                edges=() if edges is None else edges(len(chosen)),
+                edges=[edge.slice(0, len(chosen)) for edge in edges],
                 weights=None if weights is None else weights[begin : begin + CHUNK].astype(np.int8),
             )
 

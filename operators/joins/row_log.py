@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,9 @@ from sortedcontainers import SortedDict
 
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged
-from dataflow.state.parts import LIVE, check_columns, marked, owned
+from dataflow.state.index import Slots
+from dataflow.state.partition import order_by_target
+from dataflow.state.parts import LIVE, marked, owned, rows_since_base
 from operators.aggregation.window_times import Numbers
 
 __all__ = ["RowLog"]
@@ -24,6 +27,8 @@ __all__ = ["RowLog"]
 NUMBER = "barrierflow:slice"
 _ROWS, _BATCHES = 16_384, 256
 """The rows, and the batches, after which a piece takes no more."""
+_MANY = 1024
+"""The range of slices of a batch from which on they are sorted instead of counted."""
 
 
 @dataclass(slots=True)
@@ -116,11 +121,7 @@ class RowLog:
 
         Raises: CheckpointMismatch for other columns; CheckpointDamaged for rows without a slice.
         """
-        for part in parts:
-            if "rows" not in part:
-                raise CheckpointDamaged("the checkpoint has no table of the rows of a join")
-            table = part["rows"]
-            check_columns(table, self._stored)
+        for table in rows_since_base(parts, self._stored):
             if table.column(NUMBER).null_count:
                 raise CheckpointDamaged("it is unknown of some rows to which slice of time they belong")
             for batch in owned(table, self._keys, groups, max_groups).to_batches():
@@ -134,7 +135,7 @@ class RowLog:
                 piece.first = 0
 
 
-def by_number(numbers: Numbers) -> Iterator[tuple[int, Numbers | None]]:
+def by_number(numbers: Numbers) -> Iterator[tuple[int, Slots | None]]:
     """Yield each of ``numbers`` once, in ascending order, and the rows that have it; None: all.
 
     >>> [(number, rows.tolist()) for number, rows in by_number(np.array([4, 2, 4]))]
@@ -142,13 +143,18 @@ def by_number(numbers: Numbers) -> Iterator[tuple[int, Numbers | None]]:
     """
     if not len(numbers):
         return
-    low = int(numbers.min())
-    if low == int(numbers.max()):
+    low, high = int(numbers.min()), int(numbers.max())
+    if low == high:
         yield low, None
         return
-    order = np.argsort(numbers, kind="stable")
-    begins = np.flatnonzero(np.diff(numbers[order], prepend=numbers[order[0]] - 1))
-    for rows in np.split(order, begins[1:]):
+    if high - low < _MANY:
+        order, offsets = order_by_target((numbers - low).astype(np.int32), high - low + 1)
+        parts = [order[start:stop] for start, stop in pairwise(offsets.tolist()) if stop > start]
+    else:
+        order = np.argsort(numbers, kind="stable").astype(np.int32)
+        begins = np.flatnonzero(np.diff(numbers[order], prepend=numbers[order[0]] - 1))
+        parts = np.split(order, begins[1:])
+    for rows in parts:
         yield int(numbers[rows[0]]), rows
 
 

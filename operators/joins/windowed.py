@@ -53,7 +53,7 @@ class WindowJoinOperator(Operator):
 
     @property
     def kernels(self) -> Sequence[str]:
-        return Matching.kernels_for(self._result.keys)
+        return *Matching.kernels_for(self._result.keys), "dataflow.state.kernels.partition"
 
     @property
     def _closed(self) -> int | None:
@@ -111,24 +111,24 @@ class WindowJoinOperator(Operator):
             pa.RecordBatch.from_arrays(side.columns[count:], schema=schema) if len(schema) else side.select([])
             for side, schema in zip(sides, self._result.rows, strict=True)
         ]
+        constant = self._edges(number)
         matching = Matching(self._result.keys, keys[0], keys[1])
-        for left, right in matching.pairs(CHUNK):
+        for left, right in matching.pairs():
             own_keys, own = taken(keys[0], rows[0], left)
             both = own, rows[1].take(to_array(right))
-            out.emit(self._result.pairs(own_keys, both, edges=self._edges(number, len(left))))
+            out.emit(self._result.pairs(own_keys, both, edges=[edge.slice(0, len(left)) for edge in constant]))
             yield
         for port, lonely in enumerate((matching.left_alone, matching.right_alone)):
             if not self._spec.outer[port]:
                 continue
-            yield from emitted(
-                self._result.all_alone(port, keys[port], rows[port], lonely(), edges=lambda n: self._edges(number, n)),
-                out,
-            )
+            alone = self._result.all_alone(port, keys[port], rows[port], lonely(), edges=constant)
+            yield from emitted(alone, out)
 
-    def _edges(self, number: int, count: int) -> list[pa.Array]:
+    def _edges(self, number: int) -> list[pa.Array]:
+        """Return the edges of a window, for a whole batch of the result."""
         kind = self._context.output_schema.field("window_start").type
         window = self._spec.window
-        return [edges(np.full(count, time, np.int64), kind) for time in (window.start(number), window.end(number))]
+        return [edges(np.full(CHUNK, time, np.int64), kind) for time in (window.start(number), window.end(number))]
 
     # --- state
 

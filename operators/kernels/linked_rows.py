@@ -1,7 +1,7 @@
-"""Kernels of rows that are linked by key, newest first, and never removed.
+"""Kernels of rows that are linked by key, and never removed.
 
-``heads`` has a row for each slot: its newest row plus one, or 0, and its number of rows. ``links`` has for each row the
-one before it of its slot, or -1.
+``heads`` has a row for each slot: its first row plus one, or 0, and its number of rows. ``links`` has for each row the
+next one of its slot, or -1. Rows that are added one after the other are linked newest first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numba import types
 from dataflow.kernel_cache.decorator import kernel
 from dataflow.state.kernels.words import RI32, RI64, WI32, WI64
 
-__all__ = ["count_linked", "link_newest", "list_linked", "pair_linked"]
+__all__ = ["count_linked", "link_all", "link_newest", "list_linked", "pair_linked"]
 
 HEADS = types.int32[:, ::1]
 READ_HEADS = types.Array(types.int32, 2, "C", readonly=True)
@@ -27,6 +27,17 @@ def link_newest(slots: Any, first: Any, heads: Any, links: Any) -> None:
         links[first + i] = heads[slot, 0] - 1
         heads[slot, 0] = first + i + 1
         heads[slot, 1] += 1
+
+
+@kernel(types.void(RI32, HEADS, WI32))
+def link_all(slots: Any, heads: Any, links: Any) -> None:
+    """Link all rows, one for each of ``slots``, the oldest first; -1 has none."""
+    for row in range(slots.size - 1, -1, -1):
+        slot = types.int64(slots[row])
+        if slot >= 0:
+            links[row] = heads[slot, 0] - 1
+            heads[slot, 0] = row + 1
+            heads[slot, 1] += 1
 
 
 @kernel(types.void(RI32, READ_HEADS, WI64))
@@ -53,7 +64,7 @@ def list_linked(slots: Any, offsets: Any, heads: Any, links: Any, rows: Any) -> 
 def pair_linked(slots: Any, heads: Any, links: Any, position: Any, at: Any, rows: Any) -> Any:
     """Write pairs of an entry of ``slots`` and a row of that slot until ``at`` is full; return their number.
 
-    ``position`` has the entry to continue with, and its next row plus one; 0: its newest one. It is moved on.
+    ``position`` has the entry to continue with, and its next row plus one; 0: its first one. It is moved on.
     """
     count, entry, row = 0, position[0], position[1] - 1
     while entry < slots.size:
