@@ -78,11 +78,13 @@ class RowTally:
 
     ``partly_late`` counts rows that some of their windows did not get, because these were over; they are not ``late``.
     ``split_sessions`` counts sessions that came out before a row that belongs to them, which is then in another one.
+    ``late_right`` counts those of the ``late`` rows that are of the right input of a join.
     """
 
     late: int = 0
     partly_late: int = 0
     split_sessions: int = 0
+    late_right: int = 0
     skipped: int = 0
     pruned: int = 0
     samples: list[RowError] = field(default_factory=list)

@@ -73,6 +73,7 @@ class OperatorMetrics:
         rows_pruned: for a source, rows of row groups that it did not decode, because no row in them passes a filter.
         partly_late: rows that were too late for some of their windows, and count in the others; not in ``late``.
         split_sessions: sessions that came out before a row that belongs to them, so that the row is in another one.
+        late_right: those of the ``late`` rows that are of the right input of a join.
     """
 
     operator: str
@@ -86,6 +87,7 @@ class OperatorMetrics:
     rows_pruned: int = 0
     partly_late: int = 0
     split_sessions: int = 0
+    late_right: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,6 +428,7 @@ def _metrics(name: str, task: Task, now: int) -> TaskMetrics:
             n.tally.pruned,
             n.tally.partly_late,
             n.tally.split_sessions,
+            n.tally.late_right,
         )
         for n in task.chain.nodes
     ]
@@ -446,6 +449,7 @@ def _together(name: str, parts: Sequence[OperatorMetrics]) -> OperatorMetrics:
         sum(o.rows_pruned for o in parts),
         sum(o.partly_late for o in parts),
         sum(o.split_sessions for o in parts),
+        sum(o.late_right for o in parts),
     )
 
 

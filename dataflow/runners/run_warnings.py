@@ -88,13 +88,15 @@ def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[Barrie
                     "session of its own; wait longer with delay= or lateness=, or use emit='changes'"
                 )
             )
-        sides = [tag for tag in (LATE, LATE_RIGHT) if o.operator in nodes and tag in nodes[o.operator].sides]
-        if not o.late or (sides and all((o.operator, tag) in read for tag in sides)):
+        counts = {LATE: o.late - o.late_right, LATE_RIGHT: o.late_right}
+        sides = [tag for tag in counts if counts[tag] and o.operator in nodes and tag in nodes[o.operator].sides]
+        unread = [tag for tag in sides if (o.operator, tag) not in read]
+        if not o.late or (sides and not unread):
             continue
         share = share_text(o.lateness)
         how = lateness_text(o.lateness)
-        readers = " and ".join(f".side({tag!r})" for tag in sides)
-        instead = f"; read them with {readers}, or wait longer with delay= or lateness=" if sides else ""
+        readers = " and ".join(f".side({tag!r})" for tag in unread)
+        instead = f"; read them with {readers}, or wait longer with delay= or lateness=" if unread else ""
         collected.append(
             LateRowsWarning(
                 f"{o.late:,} {'row' if o.late == 1 else 'rows'}{share and f' ({share})'} came too late for "

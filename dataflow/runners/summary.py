@@ -88,6 +88,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
                 "late": o.late,
                 "partly_late": o.partly_late,
                 "split_sessions": o.split_sessions,
+                "late_right": o.late_right,
                 "late_share": o.lateness.share,
                 "late_by_us": o.lateness.to_json(),
                 "skipped": o.skipped,

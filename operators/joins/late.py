@@ -47,6 +47,7 @@ def without_late(
     if not late.any():
         return batch, times
     context.tally.late += int(late.sum())
+    context.tally.late_right += int(late.sum()) if port == 1 else 0
     context.tally.lateness.add(closed - times[late])
     out.emit(batch.filter(to_array(late)), TAGS[port])
     return batch.filter(to_array(~late)), times[~late]

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.operator import Out
-from dataflow.contracts.row_errors import LATE, RowTally
+from dataflow.contracts.row_errors import LATE, LATE_RIGHT, RowTally
 from operators.aggregation.partials import ROWS, is_partial
 from operators.aggregation.window_numbers import Numbered, Numbering
 from operators.aggregation.window_times import Numbers
@@ -52,6 +52,7 @@ def without_late(
     if late.any():
         ends = _last_ends(entries, numbering, batch.num_rows)[late]
         tally.late += int(np.sum(weights[late]))
+        tally.late_right += int(np.sum(weights[late])) if tag == LATE_RIGHT else 0
         tally.lateness.add(closed - ends, weights[late])
         if not is_partial(batch.schema):
             out.emit(batch.filter(to_array(late)), tag)

@@ -37,13 +37,17 @@ def test_a_join_that_is_limited_does_not_warn(options: dict[str, Any]) -> None:
         assert joined(**options).head(5).num_rows == 5
 
 
-def test_late_rows_of_a_join_warn_until_both_sides_are_read() -> None:
+@pytest.mark.parametrize("late", ["left", "right"])
+def test_late_rows_of_a_join_warn_until_their_side_is_read(late: str) -> None:
     def run(*tags: str) -> list[str]:
-        at = pa.array([50, 1], pa.timestamp("us"))
+        times = {"left": [50, 60], "right": [50, 60], late: [50, 1, 60]}
         with flow.Pipeline() as p:
             left, right = (
-                p.source(op.from_arrow(pa.table({"k": [1, 1], "at": at}), batch_rows=1), name=name).with_watermark("at")
-                for name in ("left", "right")
+                p.source(
+                    op.from_arrow(pa.table({"k": [1] * len(at), "at": pa.array(at, pa.timestamp("us"))}), batch_rows=1),
+                    name=name,
+                ).with_watermark("at")
+                for name, at in times.items()
             )
             pairs = left.join(right, on="k", within=("0us", "1us"), name="pairs")
             pairs.select(col("k")).sink(op.collect(), name="out")
@@ -51,9 +55,12 @@ def test_late_rows_of_a_join_warn_until_both_sides_are_read() -> None:
                 pairs.side(tag).sink(op.collect(), name=tag)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return [str(warning) for warning in p.run(flow.SimulatedRunner(1)).warnings]
+            result = next(r for r in (p.run(flow.SimulatedRunner(seed)) for seed in range(100)) if r.late)
+        assert result.operator("pairs").late_right == (late == "right")
+        return [str(warning) for warning in result.warnings]
 
-    (warning,) = run("late")
+    own, other = ("late", "late_right") if late == "left" else ("late_right", "late")
+    (warning,) = run(other)
     assert "1 row (" in warning
-    assert ".side('late') and .side('late_right')" in warning
-    assert run("late", "late_right") == []
+    assert f"read them with .side({own!r}), or" in warning
+    assert run(own) == []

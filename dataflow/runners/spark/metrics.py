@@ -19,7 +19,7 @@ from dataflow.runners.spark.task_host import TaskReport
 
 __all__ = ["Counters", "MicroBatchTimes", "handles_of", "micro_batch", "read_report", "report_envelope"]
 
-_COUNTS: Final = 8
+_COUNTS: Final = 9
 """The counts of an operator in a report: rows in, rows out, late, skipped, time busy, rows pruned, partly late."""
 
 
@@ -75,11 +75,11 @@ class Counters:
     def of(self, name: str) -> OperatorMetrics:
         """Return the metrics of one operator."""
         counts = self._rows.get(name, [0] * _COUNTS)
-        rows_in, rows_out, late, skipped, busy, pruned, partly_late, split_sessions = counts
+        rows_in, rows_out, late, skipped, busy, pruned, partly_late, split, late_right = counts
         samples: Any = tuple(self._samples.get(name, ()))
         lateness = self._lateness.get(name, Lateness())
         return OperatorMetrics(
-            name, rows_in, rows_out, late, skipped, busy, samples, lateness, pruned, partly_late, split_sessions
+            name, rows_in, rows_out, late, skipped, busy, samples, lateness, pruned, partly_late, split, late_right
         )
 
 

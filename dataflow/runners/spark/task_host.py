@@ -300,6 +300,7 @@ class TaskHost:
                 node.tally.pruned,
                 node.tally.partly_late,
                 node.tally.split_sessions,
+                node.tally.late_right,
                 node.tally.lateness.packed(),
                 [[sample.where, sample.row, sample.error] for sample in node.tally.samples],
             ]
