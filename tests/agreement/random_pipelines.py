@@ -2,7 +2,7 @@
 
 A recipe is rows, how they are cut into splits and batches, steps without keys (with expressions of the trees that are
 tried on Spark one by one), and stages with keys: aggregates, changelogs, every kind of window with and without
-lateness, panes, and rows of operators.
+lateness, panes, joins with another source, and rows of operators.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class Recipe:
 
 SESSIONS = ("session", "signed session")
 PANES = ("accumulating", "discarding", "signed panes")
+JOINS = ("joined", "joined in windows", "joined in time", "with the row before", "with the row after", "looked up")
 STAGES = st.builds(
     Stage,
     kind=st.sampled_from(
@@ -84,6 +85,7 @@ STAGES = st.builds(
             *PANES,
             "sliding",
             "counted",
+            *JOINS,
         ]
     ),
     keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True).map(tuple),
@@ -236,6 +238,11 @@ def _staged(scene: Scene, stream: flow.Stream, stage: Stage, label: str, recipe:
             emit = "final" if stage.kind == "session" else "changes"
             found = cut.agg(**asked, emit=emit, name=f"{scene.label} {label}")
             scene.show(found, label, late=recipe.late)
+        case kind if kind in JOINS:
+            if "n" not in stream.schema.names or "at" not in stream.schema.names or recipe.late:
+                return  # of two sources, which rows are late is not settled
+            found = _joined(scene, stream.select(*{*keys, "n", "at"}), keys, stage, label, recipe)
+            scene.show(found, label)
         case "accumulating" | "discarding" | "signed panes":
             _shown_panes(scene, keyed, keys, stage, label, recipe, depth)
             return
@@ -262,6 +269,34 @@ def _staged(scene: Scene, stream: flow.Stream, stage: Stage, label: str, recipe:
             "final",
         )
         _staged(scene, found, behind, f"{label} and", recipe, depth=1)
+
+
+def _joined(scene: Scene, left: flow.Stream, keys: list[str], stage: Stage, label: str, recipe: Recipe) -> flow.Stream:
+    """Join ``left`` with other rows, no two of which are at one time."""
+    draw, name = Random(f"{recipe.seed} {label}"), f"{scene.label} {label}"
+    rows = table(recipe, recipe.seed + 2).select(list(dict.fromkeys([*keys, "n", "at"])))
+    rows = pa.Table.from_pylist(list({row["at"]: row for row in rows.to_pylist()}.values()), rows.schema)
+    names = [key for key in keys if key in rows.schema.names]
+    if stage.kind == "looked up":
+        return left.lookup(rows, on=names, how=draw.choice(["inner", "left"]), name=name)
+    source = scene.read(op.from_arrow(rows, batch_rows=7), f"{label} other")
+    right = source.with_watermark("at", delay=f"{recipe.delay}s")
+    how = draw.choice(["inner", "left", "right", "full"])
+    match stage.kind:
+        case "joined in windows":
+            lateness = f"{stage.lateness}s"
+            return left.join(right, on=names, how=how, window=stage.window, lateness=lateness, name=name)
+        case "joined in time":
+            within = (f"-{stage.lateness}s", f"{stage.size}s")
+            return left.join(right, on=names, how=how, within=within, name=name)
+        case "with the row before":
+            tolerance = f"{stage.size}s" if stage.wants_late else None
+            return left.join_asof(right, by=names, how=draw.choice(["inner", "left"]), tolerance=tolerance, name=name)
+        case "with the row after":
+            return left.join_asof(right, by=names, strategy="forward", tolerance=f"{stage.size}s", name=name)
+        case _:
+            emit = "changes" if stage.wants_late and how != "inner" else None
+            return left.join(right, on=names, how=how, emit=emit, name=name)
 
 
 def _shown_panes(
