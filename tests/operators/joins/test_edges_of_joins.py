@@ -1,0 +1,101 @@
+"""Joins by themselves: which rows are late to the microsecond, and rows that meet none, beside the edge of a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow.planning.operator_table import operator_class
+from tests.operators.operating import Emitted, context_of, drained
+
+SCHEMA = pa.schema({"k": pa.int64(), "at": pa.timestamp("us"), "v": pa.string()})
+
+
+class Driven:
+    """A join operator without an engine. Rows are (key, time, value)."""
+
+    def __init__(self, join: Callable[[flow.Stream, flow.Stream], flow.Stream]) -> None:
+        p = flow.Pipeline()
+        sides = [p.source(op.from_arrow(SCHEMA.empty_table()), name=name).with_watermark("at") for name in "lr"]
+        stream = join(*sides)
+        spec: Any = stream._node.spec
+        self.context = replace(context_of(SCHEMA, stream.schema), input_schemas=(SCHEMA, SCHEMA))
+        self.operator = operator_class(spec)(self.context, *spec.arguments())
+        self.out = Emitted()
+
+    def add(self, port: int, *rows: tuple[int | None, int, str]) -> None:
+        columns = [pa.array(column) for column in zip(*rows, strict=True)]
+        batch = pa.RecordBatch.from_arrays(columns, names=SCHEMA.names).cast(SCHEMA)
+        drained(self.operator.process(port, batch, self.out))
+
+    def advance(self, watermark: int) -> list[tuple[object, ...]]:
+        """The values of the pairs that come out: left and right."""
+        drained(self.operator.advance(watermark, self.out))
+        return self.pairs()
+
+    def pairs(self) -> list[tuple[object, ...]]:
+        batches = self.out.batches.pop(None, [])
+        return sorted([(row["v"], row["v_right"]) for batch in batches for row in batch.to_pylist()], key=repr)
+
+
+TIMED: dict[str, tuple[Callable[[flow.Stream, flow.Stream], flow.Stream], int]] = {
+    "within": (lambda left, right: left.join(right, on="k", within=("0us", "5us"), lateness="3us"), 97),
+    "window": (lambda left, right: left.join(right, on="k", window=op.tumbling("10us"), lateness="3us"), 90),
+    "backward": (lambda left, right: left.join_asof(right, by="k"), 100),
+    "forward": (lambda left, right: left.join_asof(right, by="k", strategy="forward", tolerance="5us"), 100),
+}
+"""Joins, and the earliest time of a row that is not late at the watermark 100."""
+
+
+@pytest.mark.parametrize("port", [0, 1])
+@pytest.mark.parametrize("kind", TIMED)
+def test_a_row_is_late_to_the_microsecond(kind: str, port: int) -> None:
+    join, earliest = TIMED[kind]
+    driven = Driven(join)
+    driven.advance(100)
+    driven.add(port, (1, earliest, "in time"), (1, earliest - 1, "late"))
+    tag = ("late", "late_right")[port]
+    assert [row["v"] for batch in driven.out.batches[tag] for row in batch.to_pylist()] == ["late"]
+    assert (driven.context.tally.late, driven.context.tally.late_right) == (1, port)
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_a_left_row_before_the_first_right_row_of_its_key_has_no_counterpart(how: Any) -> None:
+    driven = Driven(lambda left, right: left.join_asof(right, by="k", how=how))
+    driven.add(1, (1, 50, "first"), (1, 60, "second"))
+    driven.add(0, (1, 49, "early"), (1, 50, "at"), (1, 59, "after"), (2, 70, "other"))
+    met = [("after", "first"), ("at", "first")]
+    assert driven.advance(100) == met + ([("early", None), ("other", None)] if how == "left" else [])
+    driven.add(0, (1, 100, "later"), (None, 100, "null"))
+    assert driven.advance(200) == ([("later", "second"), ("null", None)] if how == "left" else [("later", "second")])
+
+
+def test_a_right_row_at_the_watermark_waits_for_those_of_its_time() -> None:
+    driven = Driven(lambda left, right: left.join_asof(right, by="k"))
+    driven.add(1, (1, 50, "one"))
+    driven.add(0, (1, 50, "left"))
+    assert driven.advance(50) == []
+    driven.add(1, (1, 50, "two"))
+    assert driven.advance(51) == [("left", "two")]
+
+
+def test_within_includes_both_ends() -> None:
+    driven = Driven(lambda left, right: left.join(right, on="k", within=("-2us", "5us")))
+    driven.add(0, (1, 50, "left"))
+    driven.add(1, (1, 47, "before"), (1, 48, "first"), (1, 55, "last"), (1, 56, "after"))
+    assert driven.pairs() == [("left", "first"), ("left", "last")]
+
+
+def test_a_row_is_found_although_a_later_one_comes_when_it_is_old() -> None:
+    driven = Driven(lambda left, right: left.join_asof(right, by="k", tolerance="10us"))
+    driven.add(1, (1, 50, "old"))
+    assert driven.advance(55) == []
+    driven.add(1, (1, 65, "new"))
+    driven.add(0, (1, 58, "near the old"), (1, 60, "at the limit"), (1, 61, "beyond"))
+    assert driven.advance(70) == [("at the limit", "old"), ("beyond", None), ("near the old", "old")]
