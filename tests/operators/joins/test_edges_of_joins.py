@@ -99,3 +99,22 @@ def test_a_row_is_found_although_a_later_one_comes_when_it_is_old() -> None:
     driven.add(1, (1, 65, "new"))
     driven.add(0, (1, 58, "near the old"), (1, 60, "at the limit"), (1, 61, "beyond"))
     assert driven.advance(70) == [("at the limit", "old"), ("beyond", None), ("near the old", "old")]
+
+
+def _kept(driven: Driven) -> list[int]:
+    """How many rows of each side a checkpoint has."""
+    logs: Any = driven.operator.snapshot().logs
+    return [logs[side].freeze(1, None)["rows"].read_all().num_rows for side in ("left", "right")]
+
+
+@pytest.mark.parametrize(
+    ("how", "repeats", "kept"), [("inner", False, [0, 1]), ("right", False, [2, 1]), ("inner", True, [2, 1])]
+)
+def test_rows_that_meet_no_row_to_come_are_not_kept(how: Any, repeats: bool, kept: list[int]) -> None:  # noqa: FBT001
+    driven = Driven(lambda left, right: left.join(right, on="k", how=how))
+    driven.operator._context = replace(driven.context, repeats=repeats)
+    driven.add(1, (1, 0, "right"))
+    driven.operator.ended(1, driven.out)
+    driven.add(0, (1, 0, "left"), (2, 0, "alone"))
+    assert driven.pairs() == [("left", "right")]
+    assert _kept(driven) == kept
