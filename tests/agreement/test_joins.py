@@ -169,6 +169,34 @@ def test_pairs_without_windows_agree_with_the_model(seed: int) -> None:
     assert rows_of(case.run(p), "out") == joined(*case.rows, how, lambda one, other: True)
 
 
+def read_again(result: flow.RunResult) -> list[list[Row]]:
+    """Return the rows of each side that a restore delivered to the join again, as its report says."""
+    report = result.restore_report
+    again: list[list[Row]] = [[], []]
+    for part in () if report is None else report.duplicates:
+        if part.operator == "join":
+            assert part.table.num_rows == part.rows, "every duplicate is stored"
+            times = part.table["at"].cast(pa.int64()).to_pylist()
+            rows = zip(part.table["k"].to_pylist(), times, part.table["v"].to_pylist(), strict=True)
+            again[SIDES.index(part.channel.partition("[")[0])] += [Row(*row) for row in rows]
+    return again
+
+
+@pytest.mark.parametrize("seed", seeds(16, 600))
+def test_an_unaligned_restore_joins_the_rows_that_it_reports_again(seed: int) -> None:
+    case = Case(seed)
+    how = case.draw.choice(HOWS)
+    with flow.Pipeline() as p:
+        left, right = case.streams(p)
+        left.join(right, on="k", how=how, name="join").sink(op.collect(), name="out")
+    faults = Faults(crashes=1, crash_after=(0, 1, 2), skew=0.5, stall=0.1, slices=0.2)
+    settings = flow.Checkpointing(flow.MemoryStore(), every="1ms", mode="unaligned", duplicates="rows")
+    parallelism = case.draw.choice([1, 2])
+    result = p.run(flow.SimulatedRunner(seed, faults), parallelism=parallelism, checkpoint=settings)
+    rows = [own + again for own, again in zip(case.rows, read_again(result), strict=True)]
+    assert rows_of(result, "out") == joined(*rows, how, lambda one, other: True)
+
+
 @pytest.mark.parametrize("seed", seeds(12, 600))
 def test_rows_meet_for_their_time_to_live(seed: int) -> None:
     case = Case(seed)
