@@ -118,3 +118,18 @@ def test_rows_that_meet_no_row_to_come_are_not_kept(how: Any, repeats: bool, kep
     driven.add(0, (1, 0, "left"), (2, 0, "alone"))
     assert driven.pairs() == [("left", "right")]
     assert _kept(driven) == kept
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_a_row_with_a_ttl_meets_those_that_come_before_it_ends(how: Any) -> None:
+    driven = Driven(lambda left, right: left.join(right, on="k", how=how, ttl="10us", emit=None))
+    driven.add(0, (1, 50, "left"))
+    driven.pairs()  # perhaps the row alone, which is taken back later
+    driven.add(1, (1, 59, "in time"), (1, 60, "too late"))
+    assert ("left", "in time") in driven.pairs()
+    driven.add(0, (1, 69, "later"))
+    assert ("later", "too late") in (pairs := driven.pairs())
+    assert ("later", "in time") not in pairs
+    driven.advance(62)
+    driven.add(1, (1, 51, "old, when the watermark is 62"))
+    assert driven.pairs() == [("later", "old, when the watermark is 62")]
