@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dataflow.api.columns import ColumnMethods
 from dataflow.api.custom_operators import OperatorMethods
 from dataflow.api.functions import FunctionMethods
 from dataflow.api.joins import JoinMethods
 from dataflow.api.lookups import LookupMethods
+from dataflow.api.splits import SplitMethods
 from dataflow.clock import Duration
 from dataflow.contracts.panes import Panes, Trigger
 from dataflow.contracts.sink import Sink
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Stream"]
 
 
-class Stream(ColumnMethods, FunctionMethods, OperatorMethods, JoinMethods, LookupMethods):
+class Stream(SplitMethods, FunctionMethods, OperatorMethods, JoinMethods, LookupMethods):
     """The rows that an operator emits. Every method returns a new stream; using one stream twice branches it.
 
     ``schema`` and ``changes`` are known, and checked, while the graph is built.
