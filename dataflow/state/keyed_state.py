@@ -224,6 +224,23 @@ class KeyedState:
         self._values.change(slots)
         return slots, self._values.set_live(slots, rows)
 
+    def add_keys(self, keys: Sequence[pa.Array]) -> tuple[Slots, npt.NDArray[np.bool_]]:
+        """Return the slot of each row's key, and whether the key is new; values of known keys are not to be written.
+
+        It is ``insert`` for state whose values do not expire: known keys are not listed as changed.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}))
+        >>> state.add_keys([pa.array([1, 2, 1])])[1].tolist(), state.add_keys([pa.array([2, 3])])[1].tolist()
+        ([True, True, False], [False, True])
+        """
+        assert not self._values.stamp, "values of this state expire"
+        assert self._timers is None, "keys with timers may have no value"
+        self._settle()
+        slots, rows = self._values.enter(keys)
+        if len(rows):
+            self._values.change(slots[rows])
+        return slots, self._values.set_live(slots, rows)
+
     def touch(self, slots: Slots, now: Times = 0, stamps: Times = 0) -> npt.NDArray[np.bool_]:
         """Prepare ``slots`` for ``write`` or ``append``; return whether each row found no visible value.
 
