@@ -542,6 +542,27 @@ class KeyedState:
         if self._has_only_rows:
             self._drop_values(slots[self._row_store.counts(slots) == 0])
 
+    def drop_rows(self, numbers: Slots) -> None:
+        """Remove rows by their numbers, each once. If the state has rows alone, keys go with their last row.
+
+        It looks at all rows of their keys.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), rows=pa.schema({"x": pa.int64()}))
+        >>> slots, fresh = state.insert([pa.array([7, 7])])
+        >>> numbers = state.append(slots, np.array([2, 1]), pa.record_batch({"x": [20, 10]}))
+        >>> state.drop_rows(numbers[:1])
+        >>> state.read_rows(state.all_rows)["x"].to_pylist()
+        [10]
+        """
+        numbers = row_numbers(numbers, self._row_store.count)
+        if not len(numbers):
+            return
+        self._settle()
+        slots = self._row_store.slots_of(numbers)
+        self._row_store.drop_rows(numbers)
+        if self._has_only_rows:
+            self._drop_values(slots[self._row_store.counts(slots) == 0])
+
     def take_before(self, time: int, slots: Slots | None = None) -> Slots:
         """Remove rows as ``drop_before`` does, and return their numbers, which the next ``append`` may use again."""
         time = one_time(time, "time")

@@ -1,8 +1,8 @@
-"""Key columns of chosen rows in the types that keyed state takes, and checks of a restored state."""
+"""The columns of chosen rows in the types that state takes, their times, and the check of a restored state."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,10 @@ from dataflow.state.dictionaries import decoded
 from operators.aggregation.partials import ALL
 from operators.aggregation.window_times import Numbers, row_times, time_column
 
-__all__ = ["KeyColumns", "RowTimes", "check_described"]
+__all__ = ["CHUNK", "KeyColumns", "RowColumns", "RowTimes", "check_described"]
 
+CHUNK = 65_536
+"""The most rows of an emitted batch."""
 LEAST = -(2**63)
 
 
@@ -41,11 +43,38 @@ class KeyColumns:
         """Return the key columns of a batch."""
         if not self.names:
             return [to_array(np.zeros(batch.num_rows, np.int8))]
-        columns = [decoded(batch.column(name)) for name in self.names]
-        return [
-            column if column.type == type_ else column.cast(type_)
-            for column, type_ in zip(columns, self.schema.types, strict=True)
-        ]
+        return [_typed(batch.column(field.name), field.type) for field in self.schema]
+
+
+class RowColumns:
+    """The columns of rows that are kept beside the key columns, at least one, and how rows become output.
+
+    Args:
+        inputs: the columns of the input.
+        output: the columns of the output.
+        keys: the names of the key columns.
+        made: the columns of the output that are not of the input.
+    """
+
+    def __init__(self, inputs: pa.Schema, output: pa.Schema, keys: Sequence[str], made: Collection[str]) -> None:
+        from dataflow.expressions.coercion import value_type
+
+        names = [name for name in output.names if name not in made]
+        others = [name for name in names if name not in keys] or names[:1]
+        self.schema = pa.schema([pa.field(name, value_type(inputs.field(name).type)) for name in others])
+        self._output = output
+        self._keys = list(keys)
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns ``schema`` of a batch."""
+        columns = [_typed(batch.column(field.name), field.type) for field in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def output(self, keys: Sequence[pa.Array], rows: pa.RecordBatch, **made: pa.Array) -> pa.RecordBatch:
+        """Return rows of the output, from their key columns, the columns ``schema``, and those that are made."""
+        own = dict(zip(rows.schema.names, rows.columns, strict=True))
+        own |= dict(zip(self._keys, keys, strict=False)) | made
+        return pa.RecordBatch.from_arrays([own[name] for name in self._output.names], schema=self._output)
 
 
 class RowTimes:
@@ -76,6 +105,12 @@ class RowTimes:
         if self._time is not None:
             self.now = watermark
         return self._time is not None
+
+
+def _typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return a column with ``type_``: of a dictionary the values, of a view its text."""
+    column = decoded(column)
+    return column if column.type == type_ else column.cast(type_)
 
 
 def check_described(context: OperatorContext, spec: Spec, restored: Snapshot) -> None:
