@@ -13,8 +13,17 @@ from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn, check_count
 from dataflow.expressions import Expr
 from dataflow.planning.checks import check_distinct, check_options, edge_type
-from dataflow.planning.chosen_row_specs import EDGES, RANK, Order, SignedTop, Ties, Top, WindowTop
-from dataflow.planning.chosen_row_specs import choose_row_emit, time_to_live
+from dataflow.planning.chosen_row_specs import (
+    EDGES,
+    RANK,
+    Order,
+    SignedTop,
+    Ties,
+    Top,
+    WindowTop,
+    choose_row_emit,
+    time_to_live,
+)
 from dataflow.planning.specs import Emit
 from dataflow.planning.window_plans import is_exclusive
 

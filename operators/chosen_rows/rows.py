@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
@@ -17,11 +18,13 @@ from dataflow.state.dictionaries import decoded
 from operators.aggregation.partials import ALL
 from operators.aggregation.window_times import Numbers, row_times, time_column
 
-__all__ = ["CHUNK", "KeyColumns", "RowColumns", "RowTimes", "check_described"]
+__all__ = ["CHUNK", "KeyColumns", "Mask", "RowColumns", "RowTimes", "check_described"]
 
 CHUNK = 65_536
 """The most rows of an emitted batch."""
 LEAST = -(2**63)
+
+Mask = npt.NDArray[np.bool_]
 
 
 class KeyColumns:

@@ -29,7 +29,7 @@ from operators.aggregation.window_times import Numbers
 from operators.chosen_rows.ranking import order_words, rank_rows
 from operators.chosen_rows.rows import CHUNK, LEAST, KeyColumns, RowColumns, RowTimes, check_described
 from operators.chosen_rows.unique import SWEPT, SWEPT_A_ROW, SWEPT_AT_ONCE
-from operators.joins.result import pieces
+from operators.joins.result import emitted, pieces
 from operators.nested_columns import NestedColumns
 
 __all__ = ["TopOperator"]
@@ -86,7 +86,7 @@ class TopOperator(Operator):
         self._state.drop_rows(numbers[ranks[: len(numbers)] == 0])
         if self._spec.ttl is not None:
             self._state.expire(self._times.now, SWEPT + SWEPT_A_ROW * batch.num_rows)
-        return _emitted(changes, out)
+        return emitted(changes, out)
 
     def _lasting(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Slots]:
         """Return the rows of a batch, without those whose key expires before a later row of it, and their slots."""
@@ -195,7 +195,7 @@ class TopOperator(Operator):
             ranked = rank_rows(groups, self._words(numbers), self._spec.order.n, self._spec.order.ties)
             rows = self._nested.decode(self._state.read_rows(numbers))
             keys = self._state.keys(some)
-            yield from _emitted(self._output(keys, groups[ranked.rows], rows, ranked.rows, ranked.ranks), out)
+            yield from emitted(self._output(keys, groups[ranked.rows], rows, ranked.rows, ranked.ranks), out)
         self._begin()
 
     # --- state
@@ -215,9 +215,3 @@ class TopOperator(Operator):
                 self._nested.check(self._state.read_rows(numbers[begin : begin + CHUNK]), "rows")
         if len(numbers):
             self._arrived = int(self._state.row_records[numbers, TIME].max()) + 1
-
-
-def _emitted(batches: Iterator[pa.RecordBatch], out: Out) -> Iterator[None]:
-    for batch in batches:
-        out.emit(batch)
-        yield
