@@ -36,8 +36,7 @@ from dataflow.state.ttl import Ttl
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dataflow.api.tops import By
-    from dataflow.planning.chosen_row_specs import Ties
+    from dataflow.planning.chosen_row_specs import By, Ties
 
 
 __all__ = ["KeyedStream", "WindowedStream"]

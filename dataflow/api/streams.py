@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
     from dataflow.api.keyed_streams import KeyedStream, WindowedStream
     from dataflow.api.pipeline import Pipeline
-    from dataflow.api.tops import By
-    from dataflow.planning.chosen_row_specs import Ties
+    from dataflow.planning.chosen_row_specs import By, Ties
 
 __all__ = ["Stream"]
 

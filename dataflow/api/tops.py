@@ -16,6 +16,7 @@ from dataflow.planning.checks import check_distinct, check_options, edge_type
 from dataflow.planning.chosen_row_specs import (
     EDGES,
     RANK,
+    By,
     Order,
     SignedTop,
     Ties,
@@ -33,9 +34,7 @@ if TYPE_CHECKING:
     from dataflow.api.keyed_streams import KeyedStream, WindowedStream
     from dataflow.api.streams import Stream
 
-__all__ = ["By", "top_of_keys", "top_of_windows"]
-
-By = str | Expr | Sequence[str | Expr]
+__all__ = ["top_of_keys", "top_of_windows"]
 
 
 def order_of(schema: pa.Schema, n: int, by: By, descending: bool | Sequence[bool], ties: Ties) -> Order:  # noqa: FBT001
@@ -55,8 +54,8 @@ def order_of(schema: pa.Schema, n: int, by: By, descending: bool | Sequence[bool
         type_ = schema.field(name).type
         if not is_key(value_type(type_)):
             raise SchemaMismatch(
-                f"top(by=): the column {name!r} of type {type_} has no order: expected a number, boolean, text, binary, "
-                "time or decimal column; first compute such a column from it"
+                f"top(by=): the column {name!r} of type {type_} has no order: expected a number, boolean, text, "
+                "binary, time or decimal column; first compute such a column from it"
             )
     if isinstance(descending, bool):
         return Order(int(n), names, (descending,) * len(names), ties)
@@ -127,8 +126,8 @@ def top_of_windows(
     check_options("top", stream.schema, name=name, parallelism=parallelism)
     if not isinstance(window, Window) or window.merges or isinstance(window, Sliding):
         raise GraphError(
-            f"top: {window} has no top, because rows are ranked when a window ends, whose edges follow from the time of "
-            "each row; use op.tumbling, op.hopping, op.cumulate or op.same_window, or leave out .window(...)"
+            f"top: {window} has no top, because rows are ranked at the end of windows whose edges follow from the time "
+            "of each row; use op.tumbling, op.hopping, op.cumulate or op.same_window, or leave out .window(...)"
         )
     if options.has_triggers:
         raise GraphError(

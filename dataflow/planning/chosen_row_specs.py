@@ -14,6 +14,7 @@ from dataflow.contracts.spec import Spec
 from dataflow.contracts.updates import CHANGE, Meaning, Signed, meaning_error
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import ConfigurationError, GraphError
+from dataflow.expressions import Expr
 from dataflow.planning.checks import choose_emit
 from dataflow.planning.specs import Aggregate, Emit
 from dataflow.state.ttl import Ttl
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 
     from dataflow.planning.graph import Graph
 
-__all__ = ["EDGES", "RANK", "LastOfKey", "Order", "SignedTop", "Ties", "Top", "TopSpec", "Unique", "WindowTop"]
+__all__ = ["EDGES", "RANK", "By", "LastOfKey", "Order", "SignedTop", "Ties", "Top", "TopSpec", "Unique", "WindowTop"]
 __all__ += ["choose_row_emit", "time_to_live"]
 
+By = str | Expr | Sequence[str | Expr]
+"""The columns by which rows are ranked, as users give them."""
 Ties = Literal["arrival", "all"]
 RANK: Final = "rank"
 """The column of the rank of a row, from 1 on."""
@@ -251,7 +254,7 @@ class SignedTop(TopSpec):
 
 @dataclass(frozen=True, slots=True)
 class WindowTop(TopSpec):
-    """Ranks the rows of each key and window, when no row of the window can come any more. ``lateness`` in microseconds."""
+    """Ranks the rows of each key and window once no row of it can come any more. ``lateness`` in microseconds."""
 
     late_outputs = MappingProxyType({LATE: 0})
     sees_batches = False

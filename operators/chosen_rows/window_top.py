@@ -149,7 +149,7 @@ class WindowTopOperator(Operator):
         self._limits = {number: limit for number, limit in self._limits.items() if number > over}
 
     def _emit(self, rows: pa.RecordBatch, start: int | None, end: int, out: Out) -> Iterator[None]:
-        """Emit the first rows of windows that end at ``end``; ``start``: where they begin, if that is not in the rows."""
+        """Emit the first rows of windows that end at ``end`` and begin at ``start`` (None: the rows say where)."""
         ranked = self._ranked(rows)
         names = self._columns.schema.names
         kind = self._context.output_schema.field(EDGES[0]).type
