@@ -147,7 +147,7 @@ def ranked_by_duckdb(
     table: pa.Table, keys: list[str], by: list[tuple[str, bool]], n: int, *, ties: str
 ) -> Counter[Any]:
     """Return the first rows by DuckDB. Null is an own key there, too, and so is NaN; zeros are one."""
-    order = [f"\"{name}\" {'desc' if down else 'asc'} nulls last" for name, down in by]
+    order = [f'"{name}" {"desc" if down else "asc"} nulls last' for name, down in by]
     rank = "rank" if ties == "all" else "row_number"
     order += [] if ties == "all" else ["n asc"]
     partition = f"partition by {', '.join(keys)}" if keys else ""
@@ -185,8 +185,10 @@ def test_the_first_rows_of_each_window_agree_with_duckdb(seed: int) -> None:
     p = flow.Pipeline()
     rows = case.stream(p)
     if kind == "same":
-        rows = rows.key_by("n").window(window).agg(
-            **{name: col(name).max() for name in ("k", "x", "s", "d", "at")}, name="windows"
+        rows = (
+            rows.key_by("n")
+            .window(window)
+            .agg(**{name: col(name).max() for name in ("k", "x", "s", "d", "at")}, name="windows")
         )
         window = op.same_window()
         ties = "all"  # results of windows come in no particular order
