@@ -17,17 +17,24 @@ import pyarrow.compute as pc
 from dataflow.arrow_values import to_numbers
 from dataflow.planning.chosen_row_specs import Ties
 from dataflow.state.dictionaries import decoded
+from dataflow.state.index import Slots
 from dataflow.state.order_words import order_columns
+from dataflow.state.partition import order_by_target
 from operators.aggregation.window_times import Numbers
 
-__all__ = ["Ranked", "order_words", "rank_rows"]
+__all__ = ["KERNELS", "Ranked", "order_words", "rank_rows"]
+
+KERNELS = ("operators.kernels.ranks", "dataflow.state.kernels.partition")
+"""The modules with the kernels that ``rank_rows`` calls."""
+_SELECTED = 64
+"""The most rows that are selected from a large group by insertion, and not by sorting it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
     """Chosen rows, group by group, by rank: the number of each, and its rank from 1 on."""
 
-    rows: Numbers
+    rows: Slots
     ranks: Numbers
 
 
@@ -69,21 +76,18 @@ def rank_rows(groups: npt.NDArray[np.integer], words: Sequence[Numbers], n: int,
     >>> rank_rows(groups, words, 3, "all").ranks.tolist()
     [1, 1, 3, 1]
     """
-    order = np.lexsort([*reversed(words), groups])
-    sorted_groups = groups[order]
-    places = np.arange(len(order))
-    begins = np.ones(len(order), np.bool_)
-    begins[1:] = sorted_groups[1:] != sorted_groups[:-1]
-    first = np.maximum.accumulate(np.where(begins, places, 0))
-    at = places
-    if ties == "all":
-        for word in words:
-            own = word[order]
-            begins[1:] |= own[1:] != own[:-1]
-        at = np.maximum.accumulate(np.where(begins, places, 0))
-    ranks = at - first + 1
-    chosen = ranks <= n
-    return Ranked(order[chosen], ranks[chosen])
+    from operators.kernels.ranks import rank_groups
+
+    count = len(groups)
+    order, offsets = order_by_target(groups.astype(np.int32, copy=False), int(groups.max()) + 1 if count else 0)
+    columns = np.stack(words, axis=1) if len(words) else np.empty((count, 0), np.int64)
+    most = int(np.diff(offsets).max()) if count else 0
+    rows, scratch = np.empty(most, np.int32), np.empty(most, np.int32)
+    chosen, ranks = np.empty(count, np.int32), np.empty(count, np.int64)
+    total = rank_groups(
+        order, offsets, np.ascontiguousarray(columns), n, _SELECTED, int(ties == "all"), rows, scratch, chosen, ranks
+    )
+    return Ranked(chosen[:total], ranks[:total])
 
 
 def _text_ranks(column: pa.Array) -> Numbers:

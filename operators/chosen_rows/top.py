@@ -26,7 +26,7 @@ from dataflow.untrusted import parsed
 from operators.aggregation.lives import Lives
 from operators.aggregation.restoring import restoring
 from operators.aggregation.window_times import Numbers
-from operators.chosen_rows.ranking import order_words, rank_rows
+from operators.chosen_rows.ranking import KERNELS, order_words, rank_rows
 from operators.chosen_rows.rows import CHUNK, LEAST, KeyColumns, RowColumns, RowTimes, check_described
 from operators.chosen_rows.unique import SWEPT, SWEPT_A_ROW, SWEPT_AT_ONCE
 from operators.joins.result import emitted, pieces
@@ -64,7 +64,7 @@ class TopOperator(Operator):
 
     @property
     def kernels(self) -> Sequence[str]:
-        return (*self._state.kernels, *(self._lives.kernels if self._spec.ttl is not None else ()))
+        return (*self._state.kernels, *KERNELS, *(self._lives.kernels if self._spec.ttl is not None else ()))
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
         if not batch.num_rows:
@@ -166,7 +166,7 @@ class TopOperator(Operator):
         keys: Sequence[pa.Array],
         groups: Numbers,
         rows: pa.RecordBatch,
-        places: Numbers,
+        places: Numbers | Slots,
         ranks: Numbers,
         weights: np.ndarray[Any, np.dtype[np.int8]] | None = None,
     ) -> Iterator[pa.RecordBatch]:

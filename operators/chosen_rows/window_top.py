@@ -24,7 +24,7 @@ from dataflow.untrusted import Time, parsed
 from operators.aggregation.restoring import restoring
 from operators.aggregation.window_numbers import START, BySlice, ByWindow, Numbering
 from operators.aggregation.window_times import Numbers, edges
-from operators.chosen_rows.ranking import Ranked, order_words, rank_rows
+from operators.chosen_rows.ranking import KERNELS, Ranked, order_words, rank_rows
 from operators.chosen_rows.rows import CHUNK, KeyColumns, RowColumns, check_described
 from operators.joins.row_log import RowLog, by_number
 from operators.windows.entries import number_rows
@@ -71,7 +71,7 @@ class WindowTopOperator(Operator):
 
     @property
     def kernels(self) -> Sequence[str]:
-        return *index_kernels(self._key_schema), "operators.kernels.windows"
+        return *index_kernels(self._key_schema), "operators.kernels.windows", *KERNELS
 
     @property
     def _closed(self) -> int | None:

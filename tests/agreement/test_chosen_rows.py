@@ -224,16 +224,17 @@ def test_the_first_rows_of_each_window_agree_with_duckdb(seed: int) -> None:
 def test_the_first_rows_of_signed_changes_are_those_of_their_net(seed: int) -> None:
     case = Case(seed)
     n, ties = case.draw.choice([1, 2, 4]), case.draw.choice(["arrival", "all"])
-    by = ["c", "s"] if ties == "arrival" else ["c"]
     emit, down = case.draw.choice(["final", "changes"]), case.draw.choice([True, False])
     counts = case.stream(flow.Pipeline()).key_by("k", "s").agg(op.count().alias("c"), emit="changes", name="counts")
     keyed = counts.key_by("k") if case.draw.randrange(2) else counts
     keys = ["k"] if isinstance(keyed, flow.KeyedStream) else []
-    top = keyed.top(n, by=by, descending=[down, False][: len(by)], ties=ties, emit=emit, name="top")
+    by = ["c", "s", *([] if keys else ["k"])] if ties == "arrival" else ["c"]
+    descending = [down, False, True][: len(by)]
+    top = keyed.top(n, by=by, descending=descending, ties=ties, emit=emit, name="top")
     with duckdb.connect() as connection:
         connection.register("t", case.table)
         net = connection.sql("select k, s, count(*) c, 0 n from t group by k, s").to_arrow_table()
-    ranked = ranked_by_duckdb(net, keys, list(zip(by, [down, False], strict=False)), n, ties=ties)
+    ranked = ranked_by_duckdb(net, keys, list(zip(by, descending, strict=True)), n, ties=ties)
     expected = Counter({tuple(cell for cell in row if cell[0] != "n"): times for row, times in ranked.items()})
     assert case.emit(top) == expected
 
