@@ -41,5 +41,7 @@ def test_text_is_ordered_by_its_bytes_and_nulls_are_last_in_both_directions() ->
     for descending, expected in ((False, [4, 3, 2, 0, 1]), (True, [0, 2, 3, 4, 1])):
         words = order_words([column], [descending])
         assert rank_rows(np.zeros(5, np.int64), words, 5, "arrival").rows.tolist() == expected
+    numbers = order_words([pa.array([0, -(2**63), None, 2**63 - 1])], [True])
+    assert rank_rows(np.zeros(4, np.int64), numbers, 4, "arrival").rows.tolist() == [3, 0, 1, 2]
     nulls = order_words([pa.nulls(2, pa.string())], [True])
     assert rank_rows(np.zeros(2, np.int64), nulls, 2, "arrival").rows.tolist() == [0, 1]
