@@ -78,7 +78,7 @@ class SplitMethods(ColumnMethods):
         self,
         conditions: Mapping[str, str | Expr],
         *,
-        rest: str | None = None,
+        rest: str | None = "other",
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Branches:
@@ -89,7 +89,7 @@ class SplitMethods(ColumnMethods):
 
         Args:
             conditions: by name, boolean expressions, or names of boolean columns. Null counts as false.
-            rest: the name of a stream of the rows for which no condition is true; None: they are dropped.
+            rest: the name of the stream of the rows for which no condition is true; None: there is none.
             name: the operator's name in summaries and checkpoints; None: an automatic one.
             parallelism: how many subtasks the operator has; None: as many as the run says.
 
@@ -119,7 +119,9 @@ class SplitMethods(ColumnMethods):
             if not isinstance(tag, str) or not tag:
                 raise GraphError(f"split: the names of streams must be text and not empty, got {tag!r}")
         if rest in conditions:
-            raise GraphError(f"split(rest={rest!r}): a condition has this name; give the rest a name of its own")
+            raise GraphError(
+                f"split(rest={rest!r}): a condition has this name; give the rest a name of its own, or rest=None"
+            )
         self._refuse("split", updates="a row and the one that replaces it could be in different streams")
         numbers = {tag: number for number, tag in enumerate(conditions)}
         branch: Conditional | None = None
