@@ -2,7 +2,7 @@
 
 A recipe is rows, how they are cut into splits and batches, steps without keys (with expressions of the trees that are
 tried on Spark one by one), and stages with keys: aggregates, changelogs, every kind of window with and without
-lateness, panes, joins with another source, and rows of operators.
+lateness, panes, joins with another source, chosen rows, and rows of operators.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class Recipe:
 SESSIONS = ("session", "signed session")
 PANES = ("accumulating", "discarding", "signed panes")
 JOINS = ("joined", "joined in windows", "joined in time", "with the row before", "with the row after", "looked up")
+CHOSEN = ("first of each key", "last of each key", "top", "top of windows", "split")
 STAGES = st.builds(
     Stage,
     kind=st.sampled_from(
@@ -86,6 +87,7 @@ STAGES = st.builds(
             "sliding",
             "counted",
             *JOINS,
+            *CHOSEN,
         ]
     ),
     keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True).map(tuple),
@@ -243,6 +245,10 @@ def _staged(scene: Scene, stream: flow.Stream, stage: Stage, label: str, recipe:
                 return  # of two sources, which rows are late is not settled
             found = _joined(scene, stream.select(*{*keys, "n", "at"}), keys, stage, label, recipe)
             scene.show(found, label)
+        case kind if kind in CHOSEN:
+            if "n" in stream.schema.names and "at" in stream.schema.names:
+                _chosen(scene, stream.select(*{*keys, "n", "at"}), keys, stage, label, recipe)
+            return
         case "accumulating" | "discarding" | "signed panes":
             _shown_panes(scene, keyed, keys, stage, label, recipe, depth)
             return
@@ -269,6 +275,30 @@ def _staged(scene: Scene, stream: flow.Stream, stage: Stage, label: str, recipe:
             "final",
         )
         _staged(scene, found, behind, f"{label} and", recipe, depth=1)
+
+
+def _chosen(scene: Scene, stream: flow.Stream, keys: list[str], stage: Stage, label: str, recipe: Recipe) -> None:
+    """Show of ``unique``, ``top`` and ``split`` what does not depend on the order of arrival."""
+    name, n = f"{scene.label} {label}", 1 + stage.size % 4
+    ties, descending = ("all", [True, False]) if stage.wants_late else ("arrival", [False, True])
+    emit = "changes" if stage.lateness else None
+    match stage.kind:
+        case "first of each key":
+            scene.show(stream.unique(*keys, name=name).select(*keys), label)
+        case "last of each key":
+            scene.show(stream.unique(*keys, keep="last", emit=emit, name=name).select(*keys, "at"), label)
+        case "top":
+            top = stream.key_by(*keys).top(n, by=["at", "n"], descending=descending, ties=ties, emit=emit, name=name)
+            scene.show(top, label)
+        case "top of windows":
+            windows = stream.key_by(*keys).window(stage.window, lateness=f"{stage.lateness}s")
+            top = windows.top(n, by=["n", "at"], descending=descending, ties=ties, name=name)
+            scene.show(top, label, late=recipe.late)
+            scene.show(top.side("late"), f"{label} late", late=recipe.late)
+        case _:
+            parts = stream.split({"odd": col("n") % 2 == 1, "some": col("n") % 3 == 0}, name=name)
+            for part in ("odd", "some", "other"):
+                scene.show(parts[part], f"{label} {part}")
 
 
 def _joined(scene: Scene, left: flow.Stream, keys: list[str], stage: Stage, label: str, recipe: Recipe) -> flow.Stream:
