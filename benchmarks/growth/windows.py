@@ -1,4 +1,4 @@
-"""Windowed queries that end in the totals of their rows: rows come late, and no row is dropped.
+"""Queries that end in the totals of their rows: windows, joins and ranks. Rows come late, and no row is dropped.
 
 Times are 1 us apart, with a pause of 200 ms after each ``BLOCK`` rows, in which sessions end. Every fourth row comes up
 to ``LATEST`` rows late, so many rows of a session come after the pause.
@@ -77,6 +77,27 @@ def _signed(rows: Stream) -> Stream:
     return rows.key_by("key").agg(*_SUMS, col("value").min().alias("least"), emit="changes", name="keys")
 
 
+def _joined(rows: Stream) -> Stream:
+    """Join each row with the first one of its key."""
+    return rows.join(_keys(rows), on="key", name="join").with_columns(n=1, total=col("value"))
+
+
+def _joined_in_time(rows: Stream) -> Stream:
+    """Join each row with the first one of its key, which is at most an hour before it or after it."""
+    joined = rows.join(_keys(rows), on="key", within=("-1h", "1h"), lateness=LATENESS, name="join")
+    return joined.with_columns(n=1, total=col("value"))
+
+
+def _keys(rows: Stream) -> Stream:
+    return rows.unique("key", name="keys").select("key", TIME)
+
+
+def _top(rows: Stream) -> Stream:
+    """Rank the rows of each key and window; all of them are among the first ones."""
+    windows = rows.key_by("key").window(op.tumbling(_milliseconds(5)), lateness=LATENESS)
+    return windows.top(1_000_000, by="value", name="top").with_columns(n=1, total=col("value"))
+
+
 @dataclass(frozen=True)
 class Query:
     """A query that returns columns ``key``, ``n`` and ``total``; each row is counted ``times`` times in them."""
@@ -93,5 +114,8 @@ QUERIES: Mapping[str, Query] = {
     "sliding": Query("rows in sliding windows with changes, a quarter of them late", _sliding),
     "early": Query("rows in windows with early panes, a quarter of them late", _early),
     "signed": Query("rows of an aggregate with signed changes", _signed),
+    "joined": Query("rows of a join without windows", _joined),
+    "joined in time": Query("rows of a join within an hour, a quarter of them late", _joined_in_time),
+    "top": Query("ranked rows of windows, a quarter of them late", _top),
 }
 """The queries, by the name of their family."""
