@@ -133,3 +133,24 @@ def test_a_row_with_a_ttl_meets_those_that_come_before_it_ends(how: Any) -> None
     driven.advance(62)
     driven.add(1, (1, 51, "old, when the watermark is 62"))
     assert driven.pairs() == [("later", "old, when the watermark is 62")]
+
+
+HELD = {"within": 92, "window": 97, "backward": 100, "forward": 98}
+"""What each of ``TIMED`` holds the watermark 100 back to, while a left row at 98 waits."""
+
+
+@pytest.mark.parametrize("kind", TIMED)
+def test_a_watermark_is_held_back_to_what_may_come_out(kind: str) -> None:
+    driven = Driven(TIMED[kind][0])
+    driven.add(0, (1, 98, "waits"))
+    driven.advance(100)
+    assert driven.operator.held(100) == HELD[kind]
+
+
+def test_a_row_that_nothing_can_meet_any_more_comes_out_at_once() -> None:
+    driven = Driven(lambda left, right: left.join(right, on="k", how="left", within=("-9us", "-4us")))
+    driven.add(1, (1, 95, "right"))
+    driven.advance(100)
+    driven.add(0, (1, 101, "met"), (2, 103, "complete"), (2, 104, "waits"))
+    assert driven.pairs() == [("complete", None), ("met", "right")]
+    assert driven.advance(101) == [("waits", None)]
