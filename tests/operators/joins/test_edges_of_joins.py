@@ -154,3 +154,11 @@ def test_a_row_that_nothing_can_meet_any_more_comes_out_at_once() -> None:
     driven.add(0, (1, 101, "met"), (2, 103, "complete"), (2, 104, "waits"))
     assert driven.pairs() == [("complete", None), ("met", "right")]
     assert driven.advance(101) == [("waits", None)]
+
+
+def test_a_forward_join_waits_for_rows_at_the_end_of_the_tolerance() -> None:
+    driven = Driven(TIMED["forward"][0])
+    driven.add(0, (1, 95, "left"), (1, 94, "earlier"))
+    assert driven.advance(100) == [("earlier", None)]
+    driven.add(1, (1, 100, "right"), (1, 100, "last of its time"))
+    assert driven.advance(101) == [("left", "last of its time")]
