@@ -162,3 +162,13 @@ def test_a_forward_join_waits_for_rows_at_the_end_of_the_tolerance() -> None:
     assert driven.advance(100) == [("earlier", None)]
     driven.add(1, (1, 100, "right"), (1, 100, "last of its time"))
     assert driven.advance(101) == [("left", "last of its time")]
+
+
+def test_a_row_shown_alone_is_taken_back_after_another_one_of_its_key_was() -> None:
+    driven = Driven(lambda left, right: left.join(right, on="k", how="left", ttl="10us", emit="changes"))
+    driven.add(0, (1, 50, "early"), (1, 80, "late"))
+    assert driven.pairs() == [("early", None), ("late", None)]
+    driven.add(1, (1, 85, "one"))
+    assert driven.pairs() == [("late", "one"), ("late", None)]
+    driven.add(1, (1, 55, "two"))
+    assert driven.pairs() == [("early", "two"), ("early", None), ("late", "two")]
