@@ -173,6 +173,45 @@ def test_rows_of_equal_order_in_other_slices_go_by_arrival(again: bool) -> None:
     assert ranks == [(60, 1), (10, 2), (70, 3), (20, 4)]
 
 
+@pytest.mark.parametrize("ties", ["arrival", "all"])
+@pytest.mark.parametrize("emit", ["final", "changes"])
+def test_rows_that_share_the_last_rank_come_out_with_it(ties: Ties, emit: str) -> None:
+    table = pa.table({"x": [5, 3, 3, 2, 3, 4, 4, 3, 4], "n": list(range(9))})
+    rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=1), parallelism=1)
+    best = rows.top(2, by="x", ties=ties, emit=emit).collect(net=emit == "changes").sort_by("n")
+    expected = [(0, 1), (5, 2)] if ties == "arrival" else [(0, 1), (5, 2), (6, 2), (8, 2)]
+    assert list(zip(best["n"].to_pylist(), best["rank"].to_pylist(), strict=True)) == expected
+
+
+def test_a_row_that_shares_the_last_rank_changes_nothing_else() -> None:
+    table = pa.table({"x": [5, 3, 3], "n": [0, 1, 2]})
+    rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=1), parallelism=1)
+    changes = rows.top(2, by="x", ties="all", emit="changes").select("n", "rank").collect().to_pylist()
+    assert changes == [{"n": n, "rank": rank, "change": 1} for n, rank in ((0, 1), (1, 2), (2, 2))]
+
+
+def test_columns_that_no_other_operator_reads_are_still_compared() -> None:
+    table = pa.table({"k": [1, 1], "x": [1, 2], "n": [10, 20], "at": pa.array([5, 4], pa.timestamp("us"))})
+    rows = flow.Pipeline().source(op.from_arrow(table)).with_watermark("at")
+    counts = rows.key_by("k", "x", "n").agg(c=op.count(), emit="changes")
+    chosen = [
+        rows.key_by("k").top(1, by="x"),
+        rows.window(op.tumbling("1s")).top(1, by="x"),
+        counts.key_by("k").top(1, by="x"),
+        rows.unique("k", ttl="1s"),
+        rows.unique("k", keep="last"),
+    ]
+    found = [stream.select("n").collect()["n"].to_pylist() for stream in chosen]
+    assert found == [[20], [20], [20], [10], [10]]
+
+
+def test_the_watermark_is_held_back_by_the_lateness_so_that_no_result_is_late() -> None:
+    table = pa.table({"at": pa.array([0, 25, 10, 40], pa.timestamp("us")), "x": [1, 2, 3, 4]})
+    rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=1), parallelism=1).with_watermark("at")
+    best = rows.window(op.tumbling("20us"), lateness="15us").top(1, by="x", name="best")
+    assert best.window(op.same_window()).agg(op.latest("x"), name="again").collect()["x"].to_pylist() == [3, 2, 4]
+
+
 def test_rows_of_nested_types_are_kept() -> None:
     table = pa.table({"k": [1, 1, 2], "x": [1, 2, 3], "tags": [["a"], None, ["b", "c"]]})
     rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=1))
