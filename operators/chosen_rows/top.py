@@ -1,13 +1,15 @@
 """The rows of each key with the lowest ranks, of rows that are never taken back.
 
-The state has these rows and no others, so it has about n rows for each key. Of each batch, the rows of a key are ranked
-together with those that are kept. With ``emit`` "changes", a row whose rank changes is taken back with its old rank and
-added with the new one.
+The state has these rows and no others, so it has about n rows for each key. A row is compared with the last of them
+first (``LastRows``): most rows are not among the first ones, which costs no more than that. The other rows of a batch
+are ranked together with those that are kept. With ``emit`` "changes", a row whose rank changes is taken back with its
+old rank and added with the new one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from dataflow.untrusted import parsed
 from operators.aggregation.lives import Lives
 from operators.aggregation.restoring import restoring
 from operators.aggregation.window_times import Numbers
+from operators.chosen_rows.last_rows import Distinct, LastRows
 from operators.chosen_rows.ranking import KERNELS, order_words, rank_rows
 from operators.chosen_rows.rows import CHUNK, LEAST, KeyColumns, RowColumns, RowTimes, check_described
 from operators.chosen_rows.unique import SWEPT, SWEPT_A_ROW, SWEPT_AT_ONCE
@@ -60,6 +63,7 @@ class TopOperator(Operator):
     def _begin(self) -> None:
         """Begin with empty state."""
         self._state = KeyedState(self._keys.schema, pa.schema([]), rows=self._nested.kept, ttl=self._spec.ttl)
+        self._last, self._distinct = LastRows(), Distinct()
         self._arrived = 0
 
     @property
@@ -71,31 +75,89 @@ class TopOperator(Operator):
             return None
         batch, slots = self._lasting(batch)
         rows = self._columns.of(batch)
-        touched, groups = np.unique(slots, return_inverse=True)
-        old_groups, numbers = self._kept(touched)
-        words = self._words(numbers, rows)
-        ranks = self._ranks(np.concatenate([old_groups, groups]), words)
-        changes = iter(())
-        if self._spec.emit is Emit.CHANGES:
-            before = self._ranks(old_groups, [word[: len(numbers)] for word in words])
-            changes = self._changes(touched, np.concatenate([old_groups, groups]), before, ranks, numbers, rows)
-        mine = np.flatnonzero(ranks[len(numbers) :])
-        chosen = rows if len(mine) == rows.num_rows else rows.take(to_array(mine))
-        self._state.append(slots[mine], self._arrived + mine, self._nested.encode(chosen))
-        self._arrived += rows.num_rows
-        self._state.drop_rows(numbers[ranks[: len(numbers)] == 0])
+        better, equal = self._candidates(rows, slots)
+        changes = chain(self._rank(rows, slots, better), self._add_equal(rows, slots, equal))
+        self._arrived += batch.num_rows
         if self._spec.ttl is not None:
             self._state.expire(self._times.now, SWEPT + SWEPT_A_ROW * batch.num_rows)
-        return emitted(changes, out)
+        return emitted(changes, out) if self._spec.emit is Emit.CHANGES else None
+
+    def _candidates(self, rows: pa.RecordBatch, slots: Slots) -> tuple[Numbers, Numbers]:
+        """Return the rows of a batch that may change ranks, and those that share the last rank of their key.
+
+        The former are all rows of a key that has no last row yet, or of which some row comes before it.
+        """
+        lasts = self._last.rows[slots]
+        known = np.flatnonzero(lasts >= 0)
+        every = np.ones(len(slots), np.bool_)
+        if not len(known):
+            return np.flatnonzero(every), known
+        distinct, places = self._distinct.of(lasts[known])
+        own = rows if len(known) == len(slots) else rows.take(to_array(known))
+        words = self._words(distinct, own)
+        sign = np.zeros(len(known), np.int8)
+        for word in words:
+            last, new = word[: len(distinct)][places], word[len(distinct) :]
+            sign = np.where(sign == 0, (new > last).astype(np.int8) - (new < last), sign)
+        if self._spec.order.ties == "arrival":
+            every[known[sign >= 0]] = False
+            return np.flatnonzero(every), known[:0]
+        moved = np.zeros(len(distinct), np.bool_)
+        moved[places[sign < 0]] = True
+        every[known[(sign > 0) | ~moved[places]]] = False
+        return np.flatnonzero(every), known[(sign == 0) & ~moved[places]]
+
+    def _add_equal(self, rows: pa.RecordBatch, slots: Slots, at: Numbers) -> Iterator[pa.RecordBatch]:
+        """Add the rows ``at``, which share the last rank of their key; return an iterator over what comes out."""
+        if not len(at):
+            return iter(())
+        self._append(rows, slots, at)
+        touched, groups = self._distinct.of(slots[at])
+        ranks = self._last.ranks[slots[at]]
+        return self._output(self._state.keys(touched), groups, rows, at, ranks, np.ones(len(at), np.int8))
+
+    def _append(self, rows: pa.RecordBatch, slots: Slots, at: Numbers) -> Slots:
+        """Add the rows ``at`` of a batch to the state; return their numbers."""
+        chosen = rows if len(at) == rows.num_rows else rows.take(to_array(at))
+        return self._state.append(slots[at], self._arrived + at, self._nested.encode(chosen))
+
+    def _rank(self, rows: pa.RecordBatch, slots: Slots, at: Numbers) -> Iterator[pa.RecordBatch]:
+        """Rank the rows ``at`` with those that are kept of their keys; return an iterator over the changes."""
+        changes: Iterator[pa.RecordBatch] = iter(())
+        if not len(at):
+            return changes
+        order = self._spec.order
+        touched, groups = self._distinct.of(slots[at])
+        old_groups, numbers = self._kept(touched)
+        kept, groups = len(numbers), np.concatenate([old_groups, groups])
+        words = self._words(numbers, rows if len(at) == rows.num_rows else rows.take(to_array(at)))
+        ranked = rank_rows(groups, words, order.n, order.ties)
+        ranks = np.zeros(len(groups), np.int64)
+        ranks[ranked.rows] = ranked.ranks
+        if self._spec.emit is Emit.CHANGES:
+            old = rank_rows(old_groups, [word[:kept] for word in words], order.n, order.ties)
+            before = np.zeros(len(groups), np.int64)
+            before[old.rows] = old.ranks
+            changes = self._changes(touched, groups, before, ranks, numbers, rows.take(to_array(at)))
+        mine = np.flatnonzero(ranks[kept:])
+        after = np.full(len(groups), -1, np.int32)
+        after[:kept] = numbers
+        after[kept + mine] = self._append(rows, slots, at[mine])
+        self._state.drop_rows(numbers[ranks[:kept] == 0])
+        self._last.set(touched, groups[ranked.rows], after[ranked.rows], ranked.ranks, order.n)
+        return changes
 
     def _lasting(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Slots]:
         """Return the rows of a batch, without those whose key expires before a later row of it, and their slots."""
         keys = self._keys.of(batch)
         if self._spec.ttl is None:
-            return batch, self._state.add_keys(keys)[0].copy()
+            slots, fresh = self._state.add_keys(keys)
+            self._last.forget(slots[fresh], len(self._state.records))
+            return batch, slots.copy()
         times = self._times.of(batch)
         slots, fresh = self._state.insert(keys, np.maximum(times, self._times.now), times)
         slots = slots.copy()
+        self._last.forget(slots[fresh], len(self._state.records))
         lasting = self._lives.lasting(slots, fresh, len(self._state.records))
         return (batch, slots) if lasting is None else (batch.filter(to_array(lasting)), slots[lasting])
 
@@ -116,13 +178,6 @@ class TopOperator(Operator):
         ]
         return order_words(columns, [down for _, down in self._by])
 
-    def _ranks(self, groups: Numbers, words: Sequence[Numbers]) -> Numbers:
-        """Return the rank of each row; 0: it is none of the first ones."""
-        ranked = rank_rows(groups, words, self._spec.order.n, self._spec.order.ties)
-        ranks = np.zeros(len(groups), np.int64)
-        ranks[ranked.rows] = ranked.ranks
-        return ranks
-
     def _changes(
         self,
         slots: Slots,
@@ -137,12 +192,11 @@ class TopOperator(Operator):
         Args:
             slots: the slots of the groups.
             groups: the group of each row: those kept, then the new ones.
-            before: the rank of the rows kept; 0: none.
+            before: the old rank of each row; 0: none.
             after: the new rank of each row.
             numbers: the numbers of the rows kept.
             rows: the new rows.
         """
-        before = np.concatenate([before, np.zeros(rows.num_rows, np.int64)])
         changed = before != after
         minus, plus = np.flatnonzero(changed & (before > 0)), np.flatnonzero(changed & (after > 0))
         at = np.concatenate([minus, plus])
@@ -215,3 +269,4 @@ class TopOperator(Operator):
                 self._nested.check(self._state.read_rows(numbers[begin : begin + CHUNK]), "rows")
         if len(numbers):
             self._arrived = int(self._state.row_records[numbers, TIME].max()) + 1
+        self._last.forget(self._state.slots[:0], len(self._state.records))

@@ -17,6 +17,7 @@ from dataflow.errors import CheckpointMismatch
 from dataflow.planning.chosen_row_specs import Order, Ties, Top, Unique, WindowTop
 from dataflow.planning.specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.keyed_rows import TIME
 from dataflow.state.ttl import Ttl
 from operators.chosen_rows import window_top
 from operators.chosen_rows.top import TopOperator
@@ -88,6 +89,7 @@ def test_only_the_first_rows_are_kept() -> None:
     drained(operator.process(0, batch((1, 98), (2, 90)), out))
     drained(operator.finish(out))
     assert out.take() == [(1, 99, 1), (1, 98, 2), (2, 90, 1), (2, 90, 2)]
+    assert operator._state.live == 0
 
 
 def test_rows_with_the_last_rank_are_all_kept() -> None:
@@ -96,6 +98,18 @@ def test_rows_with_the_last_rank_are_all_kept() -> None:
     assert operator._state.count_rows(operator._state.slots).tolist() == [4]
     drained(operator.finish(out))
     assert out.take() == [(1, 5, 1), (1, 3, 2), (1, 3, 2), (1, 3, 2)]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_rows_of_equal_order_stay_in_the_order_of_arrival_over_batches(again: bool) -> None:  # noqa: FBT001
+    operator, out = top(3), Emitted()
+    drained(operator.process(0, batch((2, 0), (2, 0), (1, 7), (1, 5)), out))
+    if again:
+        operator = top(3, restored=stored(operator.snapshot()))
+    drained(operator.process(0, batch((1, 7), (1, 7)), out))
+    numbers = operator._kept(operator._state.find([pa.array([1])]))[1]
+    arrived = operator._state.row_records[numbers, TIME].tolist()
+    assert arrived == [2, 4, 5]
 
 
 def test_the_state_of_another_top_is_refused() -> None:
@@ -139,6 +153,63 @@ def test_keys_that_have_expired_leave_the_state() -> None:
         operator.process(0, pa.RecordBatch.from_pylist([{"k": n, "at": n, "x": 1}], TIMED), Emitted())
         operator.advance(n, Emitted())
     assert operator._state.live == 5
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_rows_of_equal_order_in_other_slices_go_by_arrival(again: bool) -> None:  # noqa: FBT001
+    window = Hopping(100, 50)
+    operator, out = windowed(window, 5), Emitted()
+
+    def add(*times: int) -> None:
+        rows = [{"k": 1, "at": time, "x": 7} for time in times]
+        operator.process(0, pa.RecordBatch.from_pylist(rows, TIMED), out)
+
+    add(60, 10)
+    if again:
+        operator = windowed(window, 5, restored=stored(operator.snapshot()))
+    add(70, 20)
+    drained(operator.advance(100, out))
+    ranks = [(row[3].microsecond, row[5]) for row in out.take() if row[1].microsecond == 0]  # type: ignore[attr-defined]
+    assert ranks == [(60, 1), (10, 2), (70, 3), (20, 4)]
+
+
+@pytest.mark.parametrize("ties", ["arrival", "all"])
+@pytest.mark.parametrize("emit", ["final", "changes"])
+def test_rows_that_share_the_last_rank_come_out_with_it(ties: Ties, emit: str) -> None:
+    table = pa.table({"x": [5, 3, 3, 2, 3, 4, 4, 3, 4], "n": list(range(9))})
+    rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=1), parallelism=1)
+    best = rows.top(2, by="x", ties=ties, emit=emit).collect(net=emit == "changes").sort_by("n")
+    expected = [(0, 1), (5, 2)] if ties == "arrival" else [(0, 1), (5, 2), (6, 2), (8, 2)]
+    assert list(zip(best["n"].to_pylist(), best["rank"].to_pylist(), strict=True)) == expected
+
+
+def test_a_row_that_shares_the_last_rank_changes_nothing_else() -> None:
+    table = pa.table({"x": [5, 3, 3], "n": [0, 1, 2]})
+    rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=1), parallelism=1)
+    changes = rows.top(2, by="x", ties="all", emit="changes").select("n", "rank").collect().to_pylist()
+    assert changes == [{"n": n, "rank": rank, "change": 1} for n, rank in ((0, 1), (1, 2), (2, 2))]
+
+
+def test_columns_that_no_other_operator_reads_are_still_compared() -> None:
+    table = pa.table({"k": [1, 1], "x": [1, 2], "n": [10, 20], "at": pa.array([5, 4], pa.timestamp("us"))})
+    rows = flow.Pipeline().source(op.from_arrow(table)).with_watermark("at")
+    counts = rows.key_by("k", "x", "n").agg(c=op.count(), emit="changes")
+    chosen = [
+        rows.key_by("k").top(1, by="x"),
+        rows.window(op.tumbling("1s")).top(1, by="x"),
+        counts.key_by("k").top(1, by="x"),
+        rows.unique("k", ttl="1s"),
+        rows.unique("k", keep="last"),
+    ]
+    found = [stream.select("n").collect()["n"].to_pylist() for stream in chosen]
+    assert found == [[20], [20], [20], [10], [10]]
+
+
+def test_the_watermark_is_held_back_by_the_lateness_so_that_no_result_is_late() -> None:
+    table = pa.table({"at": pa.array([0, 25, 10, 40], pa.timestamp("us")), "x": [1, 2, 3, 4]})
+    rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=1), parallelism=1).with_watermark("at")
+    best = rows.window(op.tumbling("20us"), lateness="15us").top(1, by="x", name="best")
+    assert best.window(op.same_window()).agg(op.latest("x"), name="again").collect()["x"].to_pylist() == [3, 2, 4]
 
 
 def test_rows_of_nested_types_are_kept() -> None:
