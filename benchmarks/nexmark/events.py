@@ -17,11 +17,13 @@ import operators as op
 from benchmarks.nexmark import generator
 from benchmarks.nexmark.draws import Draws, Ids
 
-__all__ = ["Events", "Sources"]
+__all__ = ["SIDE_INPUT", "Events", "Sources", "write_all"]
 
 SEGMENT = 1 << 20
 """Events that are generated at a time."""
 ROW_GROUP = 1 << 17
+SIDE_INPUT = "side_input"
+"""The name of the table of q13."""
 KINDS: Mapping[str, Callable[[Ids, float, int], pa.Table]] = {
     "people": generator.people,
     "auctions": generator.auctions,
@@ -103,6 +105,21 @@ class Events:
         return table
 
 
+def write_all(events: Events, folder: Path, *, files: int = 1) -> dict[str, list[Path]]:
+    """Write the events of all kinds, and the table of q13, and return the paths by kind.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     paths = write_all(Events(100), Path(folder))
+    ...     {kind: pq.read_metadata(*of_kind).num_rows for kind, of_kind in paths.items()}
+    {'people': 2, 'auctions': 6, 'bids': 92, 'side_input': 10000}
+    """
+    paths = {kind: events.write(folder, kind, files=files) for kind in KINDS}
+    paths[SIDE_INPUT] = [folder / f"{SIDE_INPUT}.parquet"]
+    pq.write_table(generator.side_input(), *paths[SIDE_INPUT])
+    return paths
+
+
 class Sources:
     """The streams of a pipeline over files of events. Each kind that a query takes becomes one source.
 
@@ -127,8 +144,13 @@ class Sources:
         self._streams: dict[str, flow.Stream] = {}
 
     def answer(self, query: Callable[..., flow.Stream]) -> flow.Stream:
-        """Return the stream of a query, which gets the streams that its parameters are called by."""
-        return query(*[self.stream(kind) for kind in inspect.signature(query).parameters])
+        """Return the stream of a query, which gets the streams, or the table, that its parameters are called by."""
+        given = inspect.signature(query).parameters
+        return query(*[self.table(kind) if kind == SIDE_INPUT else self.stream(kind) for kind in given])
+
+    def table(self, kind: str) -> flow.Source:
+        """Return the source of the files of a table that does not change."""
+        return op.read_parquet(self._files[kind])
 
     def stream(self, kind: str) -> flow.Stream:
         """Return the stream of the ``people``, ``auctions`` or ``bids``, with event time."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from benchmarks.nexmark.draws import Draws, Ids
 
-__all__ = ["EPOCH", "HOT_CHANNELS", "auctions", "bids", "events_of", "people"]
+__all__ = ["EPOCH", "HOT_CHANNELS", "auctions", "bids", "events_of", "people", "side_input"]
 
 EPOCH, AUCTIONS = 50, 3
 """Ids in a row of which one is a person and three are auctions."""
@@ -126,6 +126,15 @@ def bids(ids: Ids, rate: float, seed: int = 0) -> pa.Table:
             "extra": draws.letters("extra of bids", 20, 40),
         }
     )
+
+
+def side_input() -> pa.Table:
+    """Return the table of q13: a text for each number below 10,000.
+
+    >>> side_input().slice(7, 1).to_pylist()
+    [{'key': 7, 'value': 'value 7'}]
+    """
+    return pa.table({"key": np.arange(10_000), "value": [f"value {key}" for key in range(10_000)]})
 
 
 def _channels(draws: Draws) -> dict[str, pa.Array]:

@@ -1,8 +1,8 @@
 """Nexmark queries, a function each: it takes streams of events with event time and returns the stream of the answer.
 
 The meaning of the queries is that of nexmark/nexmark, commit 6b3646c. A query that aggregates without windows emits
-signed changes, of which the net is the answer. Queries that join streams (q3, q4, q6, q8, q9, q13, q20, q23) or keep
-the highest rows (q19) are not here.
+signed changes, of which the net is the answer. Queries that join are in ``join_queries``; q6, q9 and q19, which keep
+the highest rows, are not there yet.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 import dataflow as flow
 import operators as op
+from benchmarks.nexmark.join_queries import q3, q4, q8, q13, q20, q23
 from dataflow import col, lit, when
 from dataflow.expressions import Aggregation, Expr
 
@@ -172,5 +173,6 @@ def _statistics() -> dict[str, Aggregation]:
 
 
 QUERIES: Mapping[str, Callable[..., flow.Stream]] = {
-    query.__name__: query for query in (q0, q1, q2, q5, q7, q10, q11, q12, q14, q15, q16, q17, q18, q21, q22)
+    query.__name__: query
+    for query in (q0, q1, q2, q3, q4, q5, q7, q8, q10, q11, q12, q13, q14, q15, q16, q17, q18, q20, q21, q22, q23)
 }

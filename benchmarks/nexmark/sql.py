@@ -27,11 +27,19 @@ COUNTS = ", ".join(
     for rank, where in RANKS.items()
 )
 BIDS_BY_RANK = ", ".join(f"count(*) filter ({where}) as {rank}_bids" for rank, where in RANKS.items())
+VALID_BIDS = 'auctions a join bids b on a.id = auction and b."dateTime" between a."dateTime" and expires'
 
 SQL: Mapping[str, str] = {
     "q0": 'select auction, bidder, price, "dateTime", extra from bids',
     "q1": f'select auction, bidder, {EUROS} as price, "dateTime", extra from bids',
     "q2": "select auction, price from bids where auction % 123 = 0",
+    "q3": """
+        select name, city, state, a.id from auctions a join people p on seller = p.id
+        where category = 10 and state in ('OR', 'ID', 'CA')""",
+    "q4": f"""
+        select category, (sum(final) // count(*))::bigint as final
+        from (select a.id, category, max(price) as final from {VALID_BIDS} group by a.id, category)
+        group by category""",
     "q5": """
         with hops as (
             select auction, bucket - hop * interval 2 seconds as window_start
@@ -42,6 +50,11 @@ SQL: Mapping[str, str] = {
     "q7": """
         select auction, price, bidder, "dateTime", extra from bids
         qualify price = max(price) over (partition by time_bucket(interval 10 seconds, "dateTime"))""",
+    "q8": """
+        select p.id, name, time_bucket(interval 10 seconds, p."dateTime") as window_start
+        from people p semi join auctions a
+        on p.id = seller
+            and time_bucket(interval 10 seconds, p."dateTime") = time_bucket(interval 10 seconds, a."dateTime")""",
     "q10": f'select auction, bidder, price, "dateTime", extra, {DAY} as dt, {MINUTE} as hm from bids',
     "q11": """
         with marked as (
@@ -53,6 +66,9 @@ SQL: Mapping[str, str] = {
             count(*) as bid_count
         from numbered group by bidder, number""",
     "q12": "select bidder, count(*) as bid_count from bids group by bidder",
+    "q13": """
+        select auction, bidder, price, "dateTime", value
+        from bids join side_input on auction % 10000 = key""",
     "q14": f"""
         select auction, bidder, {EUROS} as price,
             case when hour("dateTime") between 8 and 18 then 'dayTime'
@@ -71,6 +87,10 @@ SQL: Mapping[str, str] = {
     "q18": """
         select bidder, auction, price, channel, url, "dateTime", extra from bids
         qualify row_number() over (partition by bidder, auction order by "dateTime" desc) = 1""",
+    "q20": """
+        select b.*, "itemName", description, "initialBid", reserve, a."dateTime" as "dateTime_auction", expires, seller,
+            category, a.extra as extra_auction
+        from bids b join auctions a on auction = a.id where category = 10""",
     "q21": """
         select auction, bidder, price, channel,
             case lower(channel) when 'apple' then '0' when 'google' then '1' when 'facebook' then '2'
@@ -81,6 +101,11 @@ SQL: Mapping[str, str] = {
         select auction, bidder, price, channel, split_part(url, '/', 4) as dir1, split_part(url, '/', 5) as dir2,
             split_part(url, '/', 6) as dir3
         from bids""",
+    "q23": """
+        select bidder, auction, price, channel, url, b."dateTime", b.extra, name, "emailAddress", "creditCard", city,
+            state, p."dateTime" as "dateTime_person", p.extra as extra_person, a.id, "itemName", description,
+            "initialBid", reserve, a."dateTime" as "dateTime_auction", expires, category, a.extra as extra_auction
+        from bids b join people p on bidder = p.id join auctions a on seller = bidder""",
 }
 """In q12 windows go by the clock, so only the count of each bidder over all windows is defined."""
 

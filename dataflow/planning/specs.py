@@ -409,7 +409,7 @@ class Aggregate(Grouped):
 
     @property
     def sees_batches(self) -> bool:  # type: ignore[override]
-        return self.emit is not Emit.FINAL and self.every is None
+        return self.emit is not Emit.FINAL and self.every is None and not self.signed
 
     def arguments(self) -> tuple[Any, ...]:
         return self.keys, self.aggregations, self.emit, self.every, self.ttl, self.time, CHANGE if self.signed else None

@@ -8,7 +8,7 @@ from typing import Any
 
 import dataflow as flow
 from benchmarks.nexmark.answers import add_queries, answer, difference
-from benchmarks.nexmark.events import Events, Sources
+from benchmarks.nexmark.events import Events, Sources, write_all
 from benchmarks.nexmark.queries import QUERIES
 from benchmarks.nexmark.sql import by_duckdb
 
@@ -19,13 +19,13 @@ Files = Mapping[str, list[Path]]
 
 
 def written(events: Events, folder: Path, files: int = 3) -> Files:
-    """Write the bids of a stream."""
+    """Write the people, auctions and bids of a stream, and the table of q13."""
     folder.mkdir(exist_ok=True)
-    return {"bids": events.write(folder, "bids", files=files)}
+    return write_all(events, folder, files=files)
 
 
 def pipeline(files: Files, folder: Path, queries: Iterable[str] = QUERIES, **options: Any) -> flow.Pipeline:
-    """Return a pipeline with all ``queries``, which share the source of bids; its batches have 500 rows by default.
+    """Return a pipeline with all ``queries``, which share the sources; their batches have 500 rows by default.
 
     Answers that are files are below ``folder``.
     """

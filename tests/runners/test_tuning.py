@@ -107,6 +107,17 @@ def test_small_batches_of_a_source_are_counted_as_joined() -> None:
     assert joining.values["joined"] > 0
 
 
+def test_small_batches_of_signed_changes_are_joined_before_an_aggregate() -> None:
+    with flow.Pipeline() as p:
+        rows = p.source(op.from_arrow(pa.table({"k": range(64)}), batch_rows=1), name="in")
+        counts = rows.key_by("k").agg(n=op.count(), emit="changes", name="counts")
+        counts.key_by("n").agg(keys=op.count(), emit="changes", name="again").sink(op.collect(net=True), name="out")
+    result = p.run()
+    (plain,), (signed,) = (result.tuning.of("joining", name) for name in ("counts", "again"))
+    assert (plain.chosen, signed.chosen) == ("off", "up to 8,192 rows")
+    assert result.table("out").to_pylist() == [{"n": 1, "keys": 64}]
+
+
 def test_a_loop_that_is_not_compiled_has_the_rows_that_did_without() -> None:
     with flow.Pipeline() as p:
         rows = p.source(op.from_arrow(pa.table({"x": range(64)})), name="in")
