@@ -17,7 +17,7 @@ import operators as op
 from benchmarks.nexmark import generator
 from benchmarks.nexmark.draws import Draws, Ids
 
-__all__ = ["SIDE_INPUT", "Events", "Sources", "write_all"]
+__all__ = ["KINDS", "SIDE_INPUT", "Events", "Sources", "write_all"]
 
 SEGMENT = 1 << 20
 """Events that are generated at a time."""

@@ -1,7 +1,7 @@
 """Real processes that run Nexmark queries, killed with SIGKILL and restarted until they finish: DuckDB's whole tables.
 
 In mode ``unaligned`` they equal DuckDB's over the bids and those that the restores reported as delivered again. The
-campaign of 108 kills runs in each mode nine jobs, with one, two and four tasks. It prints a table: where the
+campaign of 144 kills runs in each mode twelve jobs, with one, two and four tasks. It prints a table: where the
 kills landed, what was in progress, what the restores put back::
 
     pytest tests/nexmark/test_kills.py -m soak -o faulthandler_timeout=0 -s
@@ -21,7 +21,7 @@ from benchmarks.nexmark.answers import written_answer
 from benchmarks.nexmark.events import Events
 from benchmarks.nexmark.queries import QUERIES
 from tests.nexmark.child import SLOW
-from tests.nexmark.duplicates import OPERATORS, with_duplicates, wrong_rows
+from tests.nexmark.duplicates import OPERATORS, NOT_COMPARED, with_duplicates, wrong_rows
 from tests.nexmark.running import Files, written
 from tests.reality.harness import Aim, Program, Story, survive
 from tests.reality.tally import Tally, table
@@ -33,6 +33,7 @@ GROUPS = [
     ("q0", "q5", "q10", "q11", "q15"),
     ("q1", "q7", "q12", "q16", "q22"),
     ("q2", "q14", "q17", "q18", "q21"),
+    ("q3", "q4", "q8", "q13", "q20", "q23"),
 ]
 TASKS = (1, 2, 4)
 KILLS = 3
@@ -41,7 +42,7 @@ KILLS = 3
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    return written(EVENTS, tmp_path_factory.mktemp("nexmark") / "bids", files=4)
+    return written(EVENTS, tmp_path_factory.mktemp("nexmark") / "events", files=4)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,8 @@ def test_many_killed_jobs_have_the_answers_of_duckdb(
     mode: str, files: Files, tmp_path: Path, tallies: dict[str, Tally]
 ) -> None:
     assert sorted(query for group in GROUPS for query in group) == sorted(QUERIES)
-    tally = tallies[mode] = Tally(heads=[SLOW, *OPERATORS.values()], reporting=[SLOW, *OPERATORS.values()])
+    watched = [*SLOW.values(), *OPERATORS.values()]
+    tally = tallies[mode] = Tally(heads=watched, reporting=watched)
     for seed, (tasks, queries) in enumerate(product(TASKS, GROUPS)):
         tally.add(killed(files, tmp_path / f"{seed}", mode, queries, tasks, seed=seed, kills=KILLS))
     assert len(tally.kills) == KILLS * len(TASKS) * len(GROUPS), "jobs ended before they were killed"
@@ -85,6 +87,8 @@ def killed(
     aims: tuple[Aim, ...] | None = None,
 ) -> Story:
     """Kill a job several times, and compare its files with DuckDB's answers, with the rows that it reported."""
+    if mode == "unaligned":
+        queries = [query for query in queries if query not in NOT_COMPARED]
     program = Program(
         Path(__file__).with_name("child.py"),
         sinks={query: query for query in queries},

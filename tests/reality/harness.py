@@ -81,7 +81,7 @@ class Story:
         restores = {line["checkpoint"]: line for line in self.restores}.values()
         texts = [restore["rows"][operator] for restore in restores if operator in restore["rows"]]
         tables = [pa.ipc.open_stream(base64.b64decode(text)).read_all() for text in texts]
-        return pa.concat_tables(tables) if tables else pa.table({})
+        return pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
 
 
 def environment() -> dict[str, str]:
