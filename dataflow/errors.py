@@ -320,7 +320,8 @@ class UnnamedStateWarning(BarrierflowWarning):
 class GrowingStateWarning(BarrierflowWarning):
     """An operator keeps its rows as long as the job runs, and its input has no end: its state only grows.
 
-    Joins without ``window=``, ``within=`` and ``ttl=`` are an example. The warning names what limits the state.
+    Joins without ``window=``, ``within=`` and ``ttl=`` are an example, as are ``unique`` and ``top`` without ``ttl=``.
+    The warning names what limits the state.
     """
 
 

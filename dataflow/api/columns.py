@@ -14,7 +14,7 @@ from dataflow.contracts.windows import EventTime
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Expr, col, lit
 from dataflow.planning.checks import (
-    as_expression,
+    check_condition,
     check_distinct,
     check_options,
     column_expressions,
@@ -53,15 +53,8 @@ class ColumnMethods(StreamBase):
         >>> prices.filter(flow.col("price") > 3).collect()["price"].to_pylist()
         [5, 9]
         """
-        import pyarrow as pa
-
-        predicate = as_expression(predicate, "filter")
-        kind = predicate.dtype(self.schema, where="filter")
-        if kind != pa.bool_():
-            raise SchemaMismatch(
-                f"filter: expected a boolean expression such as col('x') > 0, found {predicate} of type {kind}"
-            )
-        return self._then(Filter(predicate), self.schema, "filter", name, parallelism, time=self._time)
+        condition = check_condition(predicate, self.schema, "filter")
+        return self._then(Filter(condition), self.schema, "filter", name, parallelism, time=self._time)
 
     def select(
         self,

@@ -5,7 +5,7 @@ Aggregates over all rows are those of a stream with no key columns, which one su
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,8 @@ from dataflow.state.ttl import Ttl
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dataflow.planning.chosen_row_specs import By, Ties
 
 
 __all__ = ["KeyedStream", "WindowedStream"]
@@ -213,6 +215,59 @@ class KeyedStream(Stream):
         )
         return self._then(spec, pa.schema(fields), "agg", name, width)
 
+    def top(
+        self,
+        n: int,
+        *,
+        by: By,
+        descending: bool | Sequence[bool] = True,
+        ties: Ties = "arrival",
+        ttl: Duration | None = None,
+        emit: str | Emit | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Return the first ``n`` rows of each key by the order of columns, with their ``rank``.
+
+        Nulls are last in both directions. NaN is greater than every number.
+
+        Args:
+            n: the greatest rank.
+            by: the column to compare, or several, the most important one first.
+            descending: whether the greatest value is first; a list has an entry for each column.
+            ties: ``"arrival"``: rows with equal columns have different ranks, in the order in which they came, like
+                SQL's ROW_NUMBER; ``"all"``: they have the same rank, like SQL's RANK (1, 1, 3), so more than ``n`` rows
+                may come out.
+            ttl: with changes, how long a key is kept after its last row; then it starts anew. It is measured as in
+                `agg`. What was shown stays. None: keys are kept until the end.
+            emit: ``"final"``: the rows come out at the end; ``"changes"``: after each batch, a row whose rank has
+                changed is taken back with its old rank (``change`` -1), and added with the new one (+1). Default: final
+                for bounded input, else changes.
+            name: the operator's name in summaries and checkpoints; None: an automatic one.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
+
+        Returns: a stream of the same columns and ``rank``, and with changes ``change``; without event time.
+
+            Of plain rows, the first ``n`` of each key are kept. Of signed changes, all are kept, because a row comes
+            up when one before it is taken back; a row goes by the arrival of the first change of an equal row.
+
+        Raises:
+            GraphError: a column in ``by`` is computed, two columns have one name, the rows are updates, or ``ttl`` is
+                given with ``emit="final"`` or for signed changes.
+            UnknownColumn: the stream has no such column.
+            SchemaMismatch: a column in ``by`` has no order; signed changes have a column of a nested type.
+            ConfigurationError: ``n``, ``descending``, ``ties``, ``emit`` or ``ttl`` is wrong.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> table = pa.table({"shop": ["a", "a", "b", "a"], "price": [3, 9, 5, 4]})
+        >>> rows = flow.Pipeline().source(op.from_arrow(table)).key_by("shop").top(2, by="price")
+        >>> rows.collect().sort_by([("shop", "ascending"), ("rank", "ascending")])["price"].to_pylist()
+        [9, 4, 5]
+        """
+        from dataflow.api.tops import top_of_keys
+
+        return top_of_keys(self, n, by, descending, ties, ttl, emit, name, parallelism)
+
     def _check_change(self, method: str) -> None:
         """Raise GraphError if signed changes cannot be emitted, because rows have a column ``change`` of their own."""
         if not self._is_signed and CHANGE in self.schema.names:
@@ -286,13 +341,13 @@ class KeyedStream(Stream):
             return aggregation
         return replace(aggregation, by=col(self.time))
 
-    def _width(self, parallelism: int | None) -> int | None:
-        """Return the parallelism of an aggregate: 1 over all rows. Raises: GraphError if another one was asked for."""
+    def _width(self, parallelism: int | None, method: str = "agg") -> int | None:
+        """Return the parallelism of an operator: 1 over all rows. Raises: GraphError if another one was asked for."""
         if self.keys:
             return parallelism
         if parallelism not in (None, 1):
             raise GraphError(
-                f"agg(parallelism=) must be 1 without keys, got {parallelism}: one subtask takes all rows; "
+                f"{method}(parallelism=) must be 1 without keys, got {parallelism}: one subtask takes all rows; "
                 "for more subtasks, call key_by before"
             )
         return 1
@@ -408,6 +463,47 @@ class WindowedStream:
         plan = plan_windows(window, windowed)
         sides = {LATE: stream.schema} if isinstance(window, Window) else {}
         return stream._then(plan.spec, plan.schema, "window", name, width, sides=sides, time=plan.time)
+
+    def top(
+        self,
+        n: int,
+        *,
+        by: By,
+        descending: bool | Sequence[bool] = True,
+        ties: Ties = "arrival",
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Return the first ``n`` rows of each key and window by the order of columns, with their ``rank``.
+
+        They come out once, when the watermark has reached the end of the window plus the allowed lateness; the
+        watermark downstream is reduced by the lateness. Rows that come later are in ``.side("late")``.
+
+        Args:
+            n: the greatest rank.
+            by: the column to compare, or several, as for `KeyedStream.top`.
+            descending: as for `KeyedStream.top`.
+            ties: as for `KeyedStream.top`.
+            name: the operator's name in summaries and checkpoints; None: an automatic one.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
+
+        Returns: a stream of the keys, ``window_start`` and ``window_end``, the other columns, and ``rank``. Its event
+            time is the last moment of the window.
+
+        Raises:
+            GraphError: the windows are sessions, sliding or of a kind without times; they have ``early``, ``late`` or
+                discarding panes; or as for `KeyedStream.top`.
+            UnknownColumn, SchemaMismatch, ConfigurationError: as for `KeyedStream.top`.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> table = pa.table({"at": pa.array([1, 2, 12], pa.timestamp("s")), "price": [3, 9, 5]})
+        >>> rows = flow.Pipeline().source(op.from_arrow(table)).with_watermark("at")
+        >>> rows.window(op.tumbling("10s")).top(1, by="price").collect()["price"].to_pylist()
+        [9, 5]
+        """
+        from dataflow.api.tops import top_of_windows
+
+        return top_of_windows(self, n, by, descending, ties, name, parallelism)
 
 
 def _ttl(ttl: Duration | None, ttl_from: str) -> Ttl | None:

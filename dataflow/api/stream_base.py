@@ -50,9 +50,10 @@ class StreamBase:
         Every other method would count rows that were replaced, so it raises GraphError; see `as_rows`.
 
         Aggregates with ``emit="changes"`` emit signed changes. These may go to any sink, through `filter`, `select`,
-        `with_columns`, `map`, `flat_map`, `union`, `rebalance` and `key_by`, and to ``agg``. All of these keep
-        ``change`` without being told; expressions and functions do not see it. What counts is the net: the rows that
-        are left when added rows and equal rows that are taken back cancel out. Every other method raises GraphError.
+        `with_columns`, `split`, `map`, `flat_map`, `union`, `rebalance`, `key_by`, `lookup` and `join`, and to ``agg``
+        and ``top``. All of these keep ``change`` without being told; expressions and functions do not see it. What
+        counts is the net: the rows that are left when added rows and equal rows that are taken back cancel out. Every
+        other method raises GraphError.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]})))

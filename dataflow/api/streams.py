@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dataflow.api.columns import ColumnMethods
 from dataflow.api.custom_operators import OperatorMethods
 from dataflow.api.functions import FunctionMethods
 from dataflow.api.joins import JoinMethods
 from dataflow.api.lookups import LookupMethods
+from dataflow.api.splits import SplitMethods
+from dataflow.api.uniques import UniqueMethods
 from dataflow.clock import Duration
 from dataflow.contracts.panes import Panes, Trigger
 from dataflow.contracts.sink import Sink
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
 
     from dataflow.api.keyed_streams import KeyedStream, WindowedStream
     from dataflow.api.pipeline import Pipeline
+    from dataflow.planning.chosen_row_specs import By, Ties
 
 __all__ = ["Stream"]
 
 
-class Stream(ColumnMethods, FunctionMethods, OperatorMethods, JoinMethods, LookupMethods):
+class Stream(SplitMethods, UniqueMethods, FunctionMethods, OperatorMethods, JoinMethods, LookupMethods):
     """The rows that an operator emits. Every method returns a new stream; using one stream twice branches it.
 
     ``schema`` and ``changes`` are known, and checked, while the graph is built.
@@ -254,6 +256,40 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods, JoinMethods, Looku
         [2, 1]
         """
         return self._all_rows().window(window, lateness=lateness, early=early, late=late, panes=panes)
+
+    def top(
+        self,
+        n: int,
+        *,
+        by: By,
+        descending: bool | Sequence[bool] = True,
+        ties: Ties = "arrival",
+        ttl: Duration | None = None,
+        emit: str | Emit | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Return the first ``n`` of all rows by the order of columns, with their ``rank``.
+
+        One subtask ranks them; `KeyedStream.top` ranks those of each key.
+
+        Args and Raises: as for `KeyedStream.top`; ``parallelism`` is 1.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"price": [3, 9, None, 5]})))
+        >>> rows.top(2, by="price").collect().to_pylist()
+        [{'price': 9, 'rank': 1}, {'price': 5, 'rank': 2}]
+        """
+        return self._all_rows().top(
+            n,
+            by=by,
+            descending=descending,
+            ties=ties,
+            ttl=ttl,
+            emit=emit,
+            name=name,
+            parallelism=parallelism,
+        )
 
     def _all_rows(self) -> KeyedStream:
         """Return this stream, such that one subtask of the next operator gets all rows."""

@@ -25,6 +25,7 @@ __all__ = [
     "edge_type",
     "choose_emit",
     "as_expression",
+    "check_condition",
     "key_names",
     "check_key_types",
     "check_names_differ",
@@ -207,6 +208,22 @@ def as_expression(value: object, where: str) -> Expr:
     if not isinstance(value, Expr):
         raise GraphError(f"{where}: expected a column name or an expression, got {value!r} ({type(value).__name__})")
     return value
+
+
+def check_condition(value: object, schema: pa.Schema, where: str) -> Expr:
+    """Return a condition on rows of ``schema`` as an expression; a text is the name of a boolean column.
+
+    Raises: GraphError for other values; UnknownColumn; SchemaMismatch unless it is boolean.
+    """
+    import pyarrow as pa
+
+    condition = as_expression(value, where)
+    kind = condition.dtype(schema, where=where)
+    if kind != pa.bool_():
+        raise SchemaMismatch(
+            f"{where}: expected a boolean expression such as col('x') > 0, found {condition} of type {kind}"
+        )
+    return condition
 
 
 def key_names(keys: Iterable[object], schema: pa.Schema, where: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.contracts.spec import Spec
 from dataflow.errors import ConfigurationError
-from dataflow.planning import join_specs, lookup_specs, specs, triggered_specs
+from dataflow.planning import chosen_row_specs, join_specs, lookup_specs, specs, triggered_specs
 
 __all__ = ["make_operator", "operator_class", "register", "specs_of"]
 
@@ -40,6 +40,11 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     join_specs.AsofJoin: "operators.joins.asof:AsofJoinOperator",
     join_specs.IntervalJoin: "operators.joins.interval:IntervalJoinOperator",
     join_specs.WindowJoin: "operators.joins.windowed:WindowJoinOperator",
+    chosen_row_specs.Unique: "operators.chosen_rows.unique:UniqueOperator",
+    chosen_row_specs.LastOfKey: "operators.aggregation.aggregate:AggregateOperator",
+    chosen_row_specs.Top: "operators.chosen_rows.top:TopOperator",
+    chosen_row_specs.SignedTop: "operators.chosen_rows.signed_top:SignedTopOperator",
+    chosen_row_specs.WindowTop: "operators.chosen_rows.window_top:WindowTopOperator",
     lookup_specs.Lookup: "operators.lookup.lookup:LookupOperator",
     specs.Combine: "operators.aggregation.combine:CombineOperator",
     specs.Union: "operators.transforms.union:UnionOperator",

@@ -32,7 +32,7 @@ from dataflow.planning.window_options import WindowOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["WindowPlan", "Windowed", "plan_windows"]
+__all__ = ["WindowPlan", "Windowed", "is_exclusive", "plan_windows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def plan_windows(window: Window | Untimed, windowed: Windowed) -> WindowPlan:
     change = [pa.field(CHANGE, pa.int8())] if emit is Emit.CHANGES else []
     schema = pa.schema([*windowed.keys, *labels, *windowed.results, *change])
     check_distinct(schema.names, "agg", "rename the column that is not of the window, before or with .alias(...)")
-    time = EventTime("window_end", exclusive=_is_exclusive(window)) if isinstance(window, Window) else None
+    time = EventTime("window_end", exclusive=is_exclusive(window)) if isinstance(window, Window) else None
     return WindowPlan(_spec(window, windowed, emit, because), schema, time)
 
 
@@ -118,7 +118,7 @@ def _check_merging(window: Window | Untimed, windowed: Windowed) -> None:
         )
 
 
-def _is_exclusive(window: Window) -> bool:
+def is_exclusive(window: Window) -> bool:
     """Return whether ends of windows are exclusive: a watermark at the end of a window completes it."""
     if isinstance(window, SameWindow):
         return not window.inclusive

@@ -110,6 +110,12 @@ class KeyedRows:
         """Remove the first rows of slots, each once, which have so many."""
         self._drop(self._runs.take_first(slots, counts))
 
+    def drop_rows(self, numbers: Slots) -> None:
+        """Remove rows by their numbers, each once."""
+        slots = self.slots_of(numbers)
+        self._drop(numbers)
+        self._runs.sweep(slots, self.records.rows)
+
     def of_times(self, low: int, high: int) -> Slots:
         """Return the numbers of the rows of all slots with ``low <= time < high``, in the order of time."""
         return self._ranges.between(low, high, self.records.rows)[:, 2].astype(np.int32)

@@ -224,6 +224,23 @@ class KeyedState:
         self._values.change(slots)
         return slots, self._values.set_live(slots, rows)
 
+    def add_keys(self, keys: Sequence[pa.Array]) -> tuple[Slots, npt.NDArray[np.bool_]]:
+        """Return the slot of each row's key, and whether the key is new; values of known keys are not to be written.
+
+        It is ``insert`` for state whose values do not expire: known keys are not listed as changed.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}))
+        >>> state.add_keys([pa.array([1, 2, 1])])[1].tolist(), state.add_keys([pa.array([2, 3])])[1].tolist()
+        ([True, True, False], [False, True])
+        """
+        assert not self._values.stamp, "values of this state expire"
+        assert self._timers is None, "keys with timers may have no value"
+        self._settle()
+        slots, rows = self._values.enter(keys)
+        if len(rows):
+            self._values.change(slots[rows])
+        return slots, self._values.set_live(slots, rows)
+
     def touch(self, slots: Slots, now: Times = 0, stamps: Times = 0) -> npt.NDArray[np.bool_]:
         """Prepare ``slots`` for ``write`` or ``append``; return whether each row found no visible value.
 
@@ -522,6 +539,27 @@ class KeyedState:
             return
         self._settle()
         self._row_store.drop_first(slots, counts)
+        if self._has_only_rows:
+            self._drop_values(slots[self._row_store.counts(slots) == 0])
+
+    def drop_rows(self, numbers: Slots) -> None:
+        """Remove rows by their numbers, each once. If the state has rows alone, keys go with their last row.
+
+        It looks at all rows of their keys.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), rows=pa.schema({"x": pa.int64()}))
+        >>> slots, fresh = state.insert([pa.array([7, 7])])
+        >>> numbers = state.append(slots, np.array([2, 1]), pa.record_batch({"x": [20, 10]}))
+        >>> state.drop_rows(numbers[:1])
+        >>> state.read_rows(state.all_rows)["x"].to_pylist()
+        [10]
+        """
+        numbers = row_numbers(numbers, self._row_store.count)
+        if not len(numbers):
+            return
+        self._settle()
+        slots = self._row_store.slots_of(numbers)
+        self._row_store.drop_rows(numbers)
         if self._has_only_rows:
             self._drop_values(slots[self._row_store.counts(slots) == 0])
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from sortedcontainers import SortedDict
 
@@ -79,6 +80,24 @@ class RowLog:
         numbers = self._slices.irange(first, stop, inclusive=(True, False))
         batches = [batch for number in numbers for piece in self._slices[number] for batch in piece.batches]
         return _joined(batches, self.schema)
+
+    def count(self, number: int) -> int:
+        """Return the number of rows of a slice."""
+        return sum([piece.rows for piece in self._slices.get(number, ())])
+
+    def keep(self, number: int, chosen: npt.NDArray[np.bool_]) -> None:
+        """Keep only some rows of a slice; ``chosen`` has an entry for each of ``rows(number, number + 1)``.
+
+        A checkpoint made of a base and deltas may still have the others.
+        """
+        pieces, begin = self._slices[number], 0
+        for piece in pieces:
+            own, begin = chosen[begin : begin + piece.rows], begin + piece.rows
+            piece.batches = [_joined(piece.batches, self.schema).filter(to_array(own))]  # readers keep the old list
+            piece.rows = piece.batches[0].num_rows
+        self._slices[number] = [piece for piece in pieces if piece.rows]
+        if not self._slices[number]:
+            del self._slices[number]
 
     def drop(self, below: int) -> None:
         """Drop the slices before ``below``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +29,26 @@ def joined(*, ends: bool, **options: Any) -> flow.Stream:
 def test_a_join_of_endless_input_warns_and_names_what_limits_it(runner: str) -> None:
     with pytest.warns(GrowingStateWarning, match=r"'pairs' keeps its rows.*limit it with ttl=, within= or window="):
         joined(ends=False).head(5, runner=runner)
+
+
+def numbers() -> flow.Stream:
+    return flow.Pipeline().source(op.generate({"n": op.sequence()}, batch_rows=10), name="numbers")
+
+
+CHOSEN: dict[str, Callable[[flow.Stream, Any], flow.Stream]] = {
+    "first": lambda rows, ttl: rows.unique("n", ttl=ttl, name="chosen"),
+    "last": lambda rows, ttl: rows.unique("n", keep="last", ttl=ttl, name="chosen"),
+    "top": lambda rows, ttl: rows.key_by("n").top(1, by="n", ttl=ttl, name="chosen"),
+}
+
+
+@pytest.mark.parametrize("kind", CHOSEN)
+def test_chosen_rows_of_endless_input_warn_unless_they_have_a_time_to_live(kind: str) -> None:
+    with pytest.warns(GrowingStateWarning, match=r"'chosen' keeps its rows.*limit it with ttl="):
+        CHOSEN[kind](numbers(), None).head(5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GrowingStateWarning)
+        assert CHOSEN[kind](numbers(), "1h").head(5).num_rows == 5
 
 
 @pytest.mark.parametrize("options", [{"ends": True}, {"ends": False, "ttl": "1h"}])

@@ -104,6 +104,12 @@ class Model:
                 del self.values[key]  # its timers stay
         return held - sum(len(self.rows[key]) for key in keys)
 
+    def keep_rows(self, key: Key, stays: Sequence[bool]) -> None:
+        before = len(self.rows[key])
+        self.rows[key] = [entry for entry, stay in zip(self.rows[key], stays, strict=True) if stay]
+        if not self.columns and before and not self.rows[key]:
+            del self.values[key]  # its timers stay
+
     def set_timer(self, key: Key, due: int, domain: TimeDomain) -> None:
         if (key, due, domain) not in self.timers:
             self.timers[key, due, domain] = self.registered
@@ -259,6 +265,19 @@ class Run:
                 self.model.drop_before(time, sorted(found, key=str)),
             )
         assert dropped == expected if self.ttl is None else dropped <= expected
+
+    def drop_single_rows(self) -> None:
+        if self.rows is None:
+            return
+        columns, keys = self.keys(10)
+        slots = self.state.find(columns, self.watermark)
+        known = {key: slot for key, slot in zip(keys, slots.tolist(), strict=True) if slot >= 0}
+        offsets, numbers = self.state.rows_between(np.array(list(known.values()), np.int32), -(2**63), 2**63 - 1)
+        stays = [self.rng.random() < 0.6 for _ in numbers]
+        for i, key in enumerate(known):
+            kept = stays[offsets[i] : offsets[i + 1]]
+            self.model.keep_rows(key, kept)
+        self.state.drop_rows(numbers[~np.array(stays, np.bool_)])
 
     def find(self) -> None:
         columns, keys = self.keys(20)
@@ -442,6 +461,7 @@ OPERATIONS = {
     Run.append_more: 3,
     Run.between: 2,
     Run.drop_rows: 2,
+    Run.drop_single_rows: 2,
     Run.timers: 3,
     Run.due: 2,
     Run.expire: 3,

@@ -1,0 +1,1 @@
+"""Rows chosen per key: the first one (``unique``), and the best ones by an order (``top``)."""

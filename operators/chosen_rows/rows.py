@@ -1,0 +1,126 @@
+"""The columns of chosen rows in the types that state takes, their times, and the check of a restored state."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array
+from dataflow.clock import Clock
+from dataflow.contracts.operator import OperatorContext, Snapshot
+from dataflow.contracts.spec import Spec
+from dataflow.contracts.windows import EventTime
+from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
+from dataflow.state.dictionaries import decoded
+from operators.aggregation.partials import ALL
+from operators.aggregation.window_times import Numbers, row_times, time_column
+
+__all__ = ["CHUNK", "KeyColumns", "Mask", "RowColumns", "RowTimes", "check_described"]
+
+CHUNK = 65_536
+"""The most rows of an emitted batch."""
+LEAST = -(2**63)
+
+Mask = npt.NDArray[np.bool_]
+
+
+class KeyColumns:
+    """The key columns of rows: dictionaries are decoded, views are large text, and over all rows there is one key.
+
+    >>> keys = KeyColumns(pa.schema({"k": pa.string(), "x": pa.int64()}), ["k"])
+    >>> keys.schema.names, keys.of(pa.record_batch({"k": ["a"], "x": [1]}))[0].to_pylist()
+    (['k'], ['a'])
+    """
+
+    def __init__(self, schema: pa.Schema, names: Sequence[str]) -> None:
+        from dataflow.expressions.coercion import value_type
+
+        self.names = list(names)
+        fields = [pa.field(name, value_type(schema.field(name).type)) for name in names]
+        self.schema = pa.schema(fields or [pa.field(ALL, pa.int8())])
+
+    def of(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """Return the key columns of a batch."""
+        if not self.names:
+            return [to_array(np.zeros(batch.num_rows, np.int8))]
+        return [_typed(batch.column(field.name), field.type) for field in self.schema]
+
+
+class RowColumns:
+    """The columns of rows that are kept beside the key columns, at least one, and how rows become output.
+
+    Args:
+        inputs: the columns of the input.
+        output: the columns of the output.
+        keys: the names of the key columns.
+        made: the columns of the output that are not of the input.
+    """
+
+    def __init__(self, inputs: pa.Schema, output: pa.Schema, keys: Sequence[str], made: Collection[str]) -> None:
+        from dataflow.expressions.coercion import value_type
+
+        names = [name for name in output.names if name not in made]
+        others = [name for name in names if name not in keys] or names[:1]
+        self.schema = pa.schema([pa.field(name, value_type(inputs.field(name).type)) for name in others])
+        self._output = output
+        self._keys = list(keys)
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns ``schema`` of a batch."""
+        columns = [_typed(batch.column(field.name), field.type) for field in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def output(self, keys: Sequence[pa.Array], rows: pa.RecordBatch, **made: pa.Array) -> pa.RecordBatch:
+        """Return rows of the output, from their key columns, the columns ``schema``, and those that are made."""
+        own = dict(zip(rows.schema.names, rows.columns, strict=True))
+        own |= dict(zip(self._keys, keys, strict=False)) | made
+        return pa.RecordBatch.from_arrays([own[name] for name in self._output.names], schema=self._output)
+
+
+class RowTimes:
+    """The times by which keys expire: event time and watermark, or the clock.
+
+    Attributes:
+        now: the watermark, or without event time the latest time of the clock.
+    """
+
+    def __init__(self, time: EventTime | None, clock: Clock, where: str) -> None:
+        self._time = time
+        self._clock = clock
+        self._where = where
+        self.now = LEAST
+
+    def of(self, batch: pa.RecordBatch) -> Numbers:
+        """Return the time at which each row writes its key; one for all rows if it is the clock's.
+
+        Raises: ValueError for a null event time.
+        """
+        if self._time is None:
+            self.now = max(self.now, int(self._clock.wall() * 1_000_000))
+            return np.full(1, self.now, np.int64)
+        return row_times(time_column(batch, self._time.column, self._where), self._time.back)
+
+    def advance(self, watermark: int) -> bool:
+        """Take note of a watermark; return whether keys expire by it."""
+        if self._time is not None:
+            self.now = watermark
+        return self._time is not None
+
+
+def _typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return a column with ``type_``: of a dictionary the values, of a view its text."""
+    column = decoded(column)
+    return column if column.type == type_ else column.cast(type_)
+
+
+def check_described(context: OperatorContext, spec: Spec, restored: Snapshot) -> None:
+    """Raise CheckpointMismatch if the checkpoint holds the state of other settings."""
+    found, own = restored.values.get("settings"), spec.detail()
+    if found != own:
+        raise CheckpointMismatch(
+            f"{context.name}: the checkpoint holds the state of {spec.kind} {found}, the pipeline has {own}; "
+            f"{OTHER_PIPELINE}"
+        )

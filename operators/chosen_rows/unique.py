@@ -1,0 +1,74 @@
+"""The first row of each key: a row comes out if its key is not in the state yet. The state has keys, and no rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array
+from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.source import Json
+from dataflow.planning.chosen_row_specs import Unique
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.keyed_state import KeyedState
+from dataflow.untrusted import parsed
+from operators.aggregation.restoring import restoring
+from operators.chosen_rows.rows import KeyColumns, RowTimes, check_described
+
+__all__ = ["SWEPT", "SWEPT_A_ROW", "SWEPT_AT_ONCE", "UniqueOperator"]
+
+SWEPT, SWEPT_A_ROW, SWEPT_AT_ONCE = 1024, 2, 8192
+"""Slots that are searched for expired keys: after a batch, for each of its rows, and at a watermark."""
+
+
+class UniqueOperator(Operator):
+    """Emits the rows whose key is new, at once and unchanged.
+
+    Raises: ValueError for a null event time, if keys expire by it; CheckpointMismatch for the state of other keys.
+    """
+
+    def __init__(self, context: OperatorContext, spec: Unique) -> None:
+        self._context = context
+        self._spec = spec
+        self._keys = KeyColumns(context.input_schemas[0], spec.keys)
+        self._times = RowTimes(spec.time, context.clock, context.name)
+        self._state = KeyedState(self._keys.schema, pa.schema([]), ttl=spec.ttl)
+        if context.restored is not None and context.restored.logs:
+            self._restore(context.restored)
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return self._state.kernels
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        if not batch.num_rows:
+            return
+        keys = self._keys.of(batch)
+        if self._spec.ttl is None:
+            _, fresh = self._state.add_keys(keys)
+        else:
+            times = self._times.of(batch)
+            _, fresh = self._state.insert(keys, np.maximum(times, self._times.now), times)
+            self._state.expire(self._times.now, SWEPT + SWEPT_A_ROW * batch.num_rows)
+        if fresh.all():
+            out.emit(batch)
+        elif fresh.any():
+            out.emit(batch.filter(to_array(fresh)))
+
+    def advance(self, watermark: int, out: Out) -> None:
+        if self._spec.ttl is not None and self._times.advance(watermark) and watermark < MAX_WATERMARK:
+            self._state.expire(watermark, SWEPT_AT_ONCE)
+
+    def snapshot(self) -> Snapshot:
+        values: dict[str, Json] = {"settings": self._spec.detail(), "now": self._times.now}
+        return Snapshot(values, logs={"state": self._state})
+
+    def _restore(self, restored: Snapshot) -> None:
+        context, logs = self._context, dict[str, Any](restored.logs)
+        check_described(context, self._spec, restored)
+        self._times.now = parsed(int, restored.values["now"], f"{context.name}: the time of its state")
+        with restoring(context.name):
+            self._state.restore(logs.get("state", ()), context.key_groups, context.max_key_groups)

@@ -1,0 +1,183 @@
+"""The rows of each key and window with the lowest ranks; they come out once, when the window is complete.
+
+Rows wait by slice of time, or by the end of their window if windows have no slices. A slice that has become large is
+cut down to the rows that are among the first ones of their key in it, because no other row of it can be among the first
+ones of a window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array, to_numbers
+from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.source import Json
+from dataflow.contracts.windows import Sliced
+from dataflow.planning.chosen_row_specs import EDGES, WindowTop
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.keyed import KeyIndex, index_kernels
+from dataflow.untrusted import Time, parsed
+from operators.aggregation.restoring import restoring
+from operators.aggregation.window_numbers import START, BySlice, ByWindow, Numbering
+from operators.aggregation.window_times import Numbers, edges
+from operators.chosen_rows.ranking import KERNELS, Ranked, order_words, rank_rows
+from operators.chosen_rows.rows import CHUNK, KeyColumns, RowColumns, check_described
+from operators.joins.row_log import RowLog, by_number
+from operators.windows.entries import number_rows
+from operators.windows.late_rows import without_late
+from operators.windows.sparse_results import CompleteWindows
+
+__all__ = ["WindowTopOperator"]
+
+ARRIVAL = "barrierflow:arrival"
+KEY = "barrierflow:key"
+"""The prefix of the key columns in the state; the others keep their names."""
+_LARGE = 65_536
+"""The rows of a slice above which it is cut down, each time it has become twice as large."""
+
+
+class WindowTopOperator(Operator):
+    """Ranks rows per key and window; see the module's text.
+
+    Raises: ValueError for a null event time; OverflowError for one out of range; CheckpointMismatch for the state of
+    another top.
+    """
+
+    def __init__(self, context: OperatorContext, spec: WindowTop) -> None:
+        (schema,) = context.input_schemas
+        self._context = context
+        self._spec = spec
+        self._keys = KeyColumns(schema, spec.keys)
+        self._columns = RowColumns(schema, context.output_schema, spec.keys, spec.made)
+        self._by = [(name, down) for name, down in spec.order.pairs if name not in spec.keys]
+        self._windows = spec.window if isinstance(spec.window, Sliced) else None
+        self._numbering: Numbering = (
+            ByWindow(spec.window, spec.time) if self._windows is None else BySlice(self._windows, spec.time)
+        )
+        own = [field.with_name(f"{KEY}{number}") for number, field in enumerate(self._keys.schema)]
+        self._key_schema = pa.schema([*own, *self._numbering.key_fields])
+        self._log = RowLog(
+            pa.schema([*self._key_schema, *self._columns.schema, pa.field(ARRIVAL, pa.int64())]), len(own)
+        )
+        self._limits: dict[int, int] = {}
+        self._arrived = 0
+        self._watermark: int | None = None
+        if context.restored is not None and context.restored.logs:
+            self._restore(context.restored)
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return *index_kernels(self._key_schema), "operators.kernels.windows", *KERNELS
+
+    @property
+    def _closed(self) -> int | None:
+        """The watermark less the lateness: the windows that it completes are over. None: no watermark has come."""
+        if self._watermark is None or self._watermark == MAX_WATERMARK:
+            return self._watermark
+        return self._watermark - self._spec.lateness
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        if not batch.num_rows:
+            return
+        context, numbering = self._context, self._numbering
+        entries = number_rows(batch, numbering, context.tally, context.name)
+        if entries is not None and self._closed is not None:
+            batch, entries = without_late(batch, entries, numbering, self._closed, context.tally, out)
+        if entries is None:
+            return
+        columns = [*self._keys.of(batch), *self._columns.of(batch).columns]
+        columns.append(to_array(self._arrived + np.arange(batch.num_rows)))
+        self._arrived += batch.num_rows
+        if entries.rows is not None:
+            index = to_array(entries.rows)
+            columns = [column.take(index) for column in columns]
+        if entries.starts is not None:
+            columns.insert(len(self._keys.schema), to_array(entries.starts))
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._log.schema)
+        for number, at in by_number(entries.numbers):
+            self._log.add(number, rows if at is None else rows.take(to_array(at)))
+            if self._log.count(number) >= self._limits.get(number, _LARGE):
+                self._cut_down(number)
+
+    def _cut_down(self, number: int) -> None:
+        """Keep the rows of a slice that are among the first ones of their key."""
+        rows = self._log.rows(number, number + 1)
+        ranked = self._ranked(rows)
+        chosen = np.zeros(rows.num_rows, np.bool_)
+        chosen[ranked.rows] = True
+        self._log.keep(number, chosen)
+        self._limits[number] = max(_LARGE, 2 * len(ranked.rows))
+
+    def _ranked(self, rows: pa.RecordBatch) -> Ranked:
+        """Return the first rows of each key among rows of the log."""
+        groups = KeyIndex(self._key_schema).slots(rows.columns[: len(self._key_schema)])
+        words = order_words([rows.column(name) for name, _ in self._by], [down for _, down in self._by])
+        order = self._spec.order
+        if order.ties == "arrival":
+            words.append(to_numbers(rows.column(ARRIVAL)))
+        return rank_rows(groups, words, order.n, order.ties)
+
+    def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
+        """Emit the windows that the watermark, less the lateness, completes, in order of time."""
+        before, self._watermark = self._closed, watermark
+        if not len(self._log.numbers):
+            return None
+        return self._fire(before, out)
+
+    def held(self, watermark: int) -> int:
+        """Return the watermark below which no result comes any more."""
+        return watermark - self._spec.lateness
+
+    def _fire(self, before: int | None, out: Out) -> Iterator[None]:
+        closed, window = self._closed, self._windows
+        assert closed is not None, "windows fire at a watermark"
+        over = self._numbering.over(closed)
+        if window is None:
+            numbers = self._log.numbers
+            for number in numbers[numbers <= over].tolist():
+                yield from self._emit(self._log.rows(number, number + 1), None, number, out)
+        else:
+            done = None if before is None else window.last_complete(before)
+            for number in CompleteWindows(window, self._log.numbers, done, window.last_complete(closed)):
+                rows = self._log.rows(*window.covered(number))
+                yield from self._emit(rows, window.start(number), window.end(number), out)
+        self._log.drop(over + 1)
+        self._limits = {number: limit for number, limit in self._limits.items() if number > over}
+
+    def _emit(self, rows: pa.RecordBatch, start: int | None, end: int, out: Out) -> Iterator[None]:
+        """Emit the first rows of windows that end at ``end`` and begin at ``start`` (None: the rows say where)."""
+        ranked = self._ranked(rows)
+        names = self._columns.schema.names
+        kind = self._context.output_schema.field(EDGES[0]).type
+        for begin in range(0, len(ranked.rows), CHUNK):
+            part = rows.take(to_array(ranked.rows[begin : begin + CHUNK]))
+            count = part.num_rows
+            starts = to_numbers(part.column(START)) if start is None else np.full(count, start, np.int64)
+            times = (starts, np.full(count, end, np.int64))
+            made: Mapping[str, pa.Array] = {
+                "rank": to_array(ranked.ranks[begin : begin + CHUNK]),
+                **{name: edges(time, kind) for name, time in zip(EDGES, times, strict=True)},
+            }
+            out.emit(self._columns.output(part.columns[: len(self._keys.schema)], part.select(names), **made))
+            yield
+
+    # --- state
+
+    def snapshot(self) -> Snapshot:
+        values: dict[str, Json] = {"settings": self._spec.detail(), "watermark": self._watermark}
+        return Snapshot(values, logs={"rows": self._log})
+
+    def _restore(self, restored: Snapshot) -> None:
+        context, logs = self._context, dict[str, Any](restored.logs)
+        check_described(context, self._spec, restored)
+        self._watermark = parsed(Time | None, restored.values["watermark"], f"{context.name}: the watermark")
+        first = None if self._closed is None else self._numbering.over(self._closed) + 1
+        with restoring(context.name):
+            self._log.restore(logs.get("rows", ()), first, context.key_groups, context.max_key_groups)
+        for number in self._log.numbers.tolist():
+            arrivals: Numbers = to_numbers(self._log.rows(number, number + 1).column(ARRIVAL))
+            self._arrived = max(self._arrived, int(arrivals.max()) + 1)
