@@ -1,21 +1,19 @@
 """Nexmark queries, a function each: it takes streams of events with event time and returns the stream of the answer.
 
 The meaning of the queries is that of nexmark/nexmark, commit 6b3646c. A query that aggregates without windows emits
-signed changes, of which the net is the answer. Queries that join are in ``join_queries``; q6, q9 and q19, which keep
-the highest rows, are not there yet.
+signed changes, of which the net is the answer. Queries that join are in ``join_queries``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 
 import dataflow as flow
 import operators as op
-from benchmarks.nexmark.join_queries import q3, q4, q8, q13, q20, q23
+from benchmarks.nexmark.join_queries import q3, q4, q6, q8, q9, q13, q20, q23
 from dataflow import col, lit, when
 from dataflow.expressions import Aggregation, Expr
 
@@ -53,32 +51,14 @@ def q5(bids: flow.Stream) -> flow.Stream:
     """Find the auctions with the most bids of the last 10 seconds, every 2 seconds."""
     hopping = bids.key_by("auction").window(op.hopping("10s", every="2s"))
     counts = hopping.agg(num=op.count(), name="q5 counts")
-    lists = counts.window(op.same_window()).agg(
-        auctions=col("auction").to_list(), nums=col("num").to_list(), name="q5 windows"
-    )
-
-    def hottest(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        most = max(row["nums"])
-        edges = {name: row[name] for name in ("window_start", "window_end")}
-        return (
-            {**edges, "auction": a, "num": n} for a, n in zip(row["auctions"], row["nums"], strict=True) if n == most
-        )
-
-    schema = pa.schema([counts.schema.field(name) for name in ("window_start", "window_end", "auction", "num")])
-    return lists.flat_map(hottest, schema=schema, name="q5 hottest")
+    hottest = counts.window(op.same_window()).top(1, by="num", ties="all", name="q5 hottest")
+    return hottest.drop("rank")
 
 
 def q7(bids: flow.Stream) -> flow.Stream:
     """Find the bids with the highest price of each 10 seconds."""
-    columns = ["auction", "price", "bidder", "dateTime", "extra"]
-    windows = bids.window(op.tumbling("10s")).agg({name: col(name).to_list() for name in columns}, name="q7 windows")
-
-    def highest(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        top = max(row["price"])
-        rows = zip(*[row[name] for name in columns], strict=True)
-        return (dict(zip(columns, bid, strict=True)) for bid in rows if bid[1] == top)
-
-    return windows.flat_map(highest, schema=pa.schema([bids.schema.field(name) for name in columns]), name="q7 highest")
+    highest = bids.window(op.tumbling("10s")).top(1, by="price", ties="all", name="q7 highest")
+    return highest.select("auction", "price", "bidder", "dateTime", "extra")
 
 
 def q10(bids: flow.Stream) -> flow.Stream:
@@ -142,7 +122,14 @@ def q17(bids: flow.Stream) -> flow.Stream:
 
 def q18(bids: flow.Stream) -> flow.Stream:
     """Keep the last bid of each bidder on each auction."""
-    return bids.key_by("bidder", "auction").agg(op.latest(), emit="changes", name="q18 last bids")
+    return bids.unique("bidder", "auction", keep="last", emit="changes", name="q18 last bids")
+
+
+def q19(bids: flow.Stream) -> flow.Stream:
+    """Rank the ten highest bids on each auction, of equal prices the earliest first."""
+    return bids.key_by("auction").top(
+        10, by=["price", "dateTime"], descending=[True, False], emit="changes", name="q19 highest bids"
+    )
 
 
 def q21(bids: flow.Stream) -> flow.Stream:
@@ -174,5 +161,30 @@ def _statistics() -> dict[str, Aggregation]:
 
 QUERIES: Mapping[str, Callable[..., flow.Stream]] = {
     query.__name__: query
-    for query in (q0, q1, q2, q3, q4, q5, q7, q8, q10, q11, q12, q13, q14, q15, q16, q17, q18, q20, q21, q22, q23)
+    for query in (
+        q0,
+        q1,
+        q2,
+        q3,
+        q4,
+        q5,
+        q6,
+        q7,
+        q8,
+        q9,
+        q10,
+        q11,
+        q12,
+        q13,
+        q14,
+        q15,
+        q16,
+        q17,
+        q18,
+        q19,
+        q20,
+        q21,
+        q22,
+        q23,
+    )
 }

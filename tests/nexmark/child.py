@@ -70,7 +70,13 @@ def main() -> None:
         alignment_timeout="50ms" if args.mode == "aligned-timeout" else None,
         duplicates="rows",
     )
-    run(lambda: pipeline(args), args.work, settings, args.parallelism, [*SLOW.values(), *(OPERATORS[q] for q in args.queries)])
+    run(
+        lambda: pipeline(args),
+        args.work,
+        settings,
+        args.parallelism,
+        [*SLOW.values(), *(OPERATORS[q] for q in args.queries)],
+    )
 
 
 if __name__ == "__main__":

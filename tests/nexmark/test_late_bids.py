@@ -31,7 +31,7 @@ WINDOWS: dict[str, flow.Window] = {
     "q5 counts": op.hopping("10s", every="2s"),
     "q11 sessions": op.session("10s"),
 }
-WITH_WINDOWS = {"q5": "q5 counts", "q7": "q7 windows", "q11": "q11 sessions"}
+WITH_WINDOWS = {"q5": "q5 counts", "q7": "q7 highest", "q11": "q11 sessions"}
 """The windows of event time of queries."""
 WITHOUT_WINDOWS = [query for query in QUERIES if query not in WITH_WINDOWS]
 
