@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ EVENTS = Events(4_000, rate=100, group=100, one_in=15, delay=2_000, busy=1_500, 
 
 No two events have the same time.
 """
+MORE_LATE = replace(EVENTS, one_in=8, seed=1)
+"""So many are late that some people have no auction on time."""
 WINDOWS: dict[str, flow.Window] = {
     "tumbling": op.tumbling("10s"),
     "q5 counts": op.hopping("10s", every="2s"),
@@ -85,10 +88,9 @@ def test_queries_without_windows_of_event_time_lose_nothing(files: Files, querie
     assert differences(result, tmp_path, files, queries) == {}
 
 
-@pytest.mark.parametrize("parallelism", [2, *in_soak(1, 4)])
-def test_a_join_of_windows_has_the_answer_over_the_events_on_time(
-    files: Files, parallelism: int, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("parallelism", [1, 2, *in_soak(4)])
+def test_a_join_of_windows_has_the_answer_over_the_events_on_time(parallelism: int, tmp_path: Path) -> None:
+    files = written(MORE_LATE, tmp_path / "events", files=2)
     with flow.Pipeline("late people") as p:
         sources = Sources(p, files, batch_rows=50)
         people, auctions = sources.stream("people"), sources.stream("auctions")
@@ -101,8 +103,8 @@ def test_a_join_of_windows_has_the_answer_over_the_events_on_time(
     result = p.run(parallelism=parallelism, timeout="60s")
     on_time = {kind: without(result.table(f"late {kind}"), files, tmp_path, kind) for kind in ("auctions", "people")}
     assert result.table("late sellers").num_rows == 0, "a count is not later than the rows that it counts"
-    assert result.table("late auctions").num_rows or parallelism > 1, "no auction is late"
     assert difference(result.table("q8"), by_duckdb("q8", on_time)) is None
+    assert difference(result.table("q8"), by_duckdb("q8", files)) or parallelism > 1, "no late event matters"
 
 
 def without(late: pa.Table, files: Files, folder: Path, kind: str) -> list[Path]:
