@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -27,7 +28,7 @@ README = ROOT / "README.md"
 GUIDES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [README, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *GUIDES]
 LANGUAGES = {"python", "text", "console", "layout", "report", "dockerfile"}
-DIRECTIVES = {"{toctree}", "{include}"}
+DIRECTIVES = {"{toctree}", "{include}", "{literalinclude}"}
 TEXT = README.read_text(encoding="utf-8")
 
 
@@ -71,6 +72,28 @@ def test_every_text_block_is_the_output_of_the_python_block_before_it(document: 
 def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8"))
     assert [link for link in links if "://" not in link and not (document.parent / link).exists()] == []
+
+
+INCLUDED = re.compile(r"^```\{literalinclude\} (\S+)\n(?::language: python\n)?:pyobject: (\w+)\n```$", re.MULTILINE)
+
+
+def included_functions(document: Path) -> list[tuple[str, str]]:
+    """Return the path and the name of each function that ``document`` includes from a file of code."""
+    return INCLUDED.findall(document.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_included_function_exists(document: Path) -> None:
+    found = included_functions(document)
+    assert len(found) == sum(block.language == "{literalinclude}" for block in blocks(document))
+    for path, name in found:
+        tree = ast.parse((document.parent / path).read_text(encoding="utf-8"))
+        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, f"{path}: {name}"
+
+
+def test_every_nexmark_query_is_shown() -> None:
+    shown = {name for _, name in included_functions(ROOT / "docs/nexmark.md")}
+    assert {f"q{number}" for number in range(24)} <= shown
 
 
 def test_directives_are_not_code_and_no_fence_hides_a_block(tmp_path: Path) -> None:

@@ -28,11 +28,11 @@ def q4(auctions: flow.Stream, bids: flow.Stream) -> flow.Stream:
 
 
 def q6(auctions: flow.Stream, bids: flow.Stream) -> flow.Stream:
-    """Compute the mean price of the last ten winning bids on the auctions of each seller."""
-    winners = _winning_bids(auctions, bids, "q6")
-    last = winners.key_by("seller").top(10, by="dateTime_bid", emit="changes", name="q6 last winners")
+    """Compute the mean price of the last ten auctions of each seller, by the time of the winning bid."""
+    winners = _winners(auctions, bids, "q6").drop("rank").key_by("seller")
+    last = winners.top(10, by="dateTime_bid", emit="changes", name="q6 last auctions")
     totals = last.key_by("seller").agg(total=col("price").sum(), auctions=op.count(), emit="changes", name="q6 sellers")
-    return totals.select("seller", final=col("total") // col("auctions"))
+    return totals.select("seller", avg_price=col("total") // col("auctions"))
 
 
 def q8(people: flow.Stream, auctions: flow.Stream) -> flow.Stream:
@@ -43,8 +43,8 @@ def q8(people: flow.Stream, auctions: flow.Stream) -> flow.Stream:
 
 
 def q9(auctions: flow.Stream, bids: flow.Stream) -> flow.Stream:
-    """Find the winning bid of each auction: the highest price, and of equal prices the earliest bid."""
-    return _winning_bids(auctions, bids, "q9")
+    """Find the winning bid of each auction: the highest one, of equal prices the earliest."""
+    return _winners(auctions, bids, "q9").drop("rank")
 
 
 def q13(bids: flow.Stream, side_input: flow.Source) -> flow.Stream:
@@ -73,8 +73,7 @@ def _valid_bids(auctions: flow.Stream, bids: flow.Stream, name: str) -> flow.Str
     return pairs.filter(col("dateTime_bid").between(col("dateTime"), col("expires")))
 
 
-def _winning_bids(auctions: flow.Stream, bids: flow.Stream, query: str) -> flow.Stream:
+def _winners(auctions: flow.Stream, bids: flow.Stream, query: str) -> flow.Stream:
     """Return each auction with its winning bid."""
-    order = {"by": ["price", "dateTime_bid"], "descending": [True, False]}
-    valid = _valid_bids(auctions, bids, f"{query} bids")
-    return valid.key_by("id").top(1, **order, emit="changes", name=f"{query} winners").drop("rank")
+    valid = _valid_bids(auctions, bids, f"{query} bids").key_by("id")
+    return valid.top(1, by=["price", "dateTime_bid"], descending=[True, False], emit="changes", name=f"{query} winners")

@@ -52,7 +52,7 @@ def q5(bids: flow.Stream) -> flow.Stream:
     hopping = bids.key_by("auction").window(op.hopping("10s", every="2s"))
     counts = hopping.agg(num=op.count(), name="q5 counts")
     hottest = counts.window(op.same_window()).top(1, by="num", ties="all", name="q5 hottest")
-    return hottest.select("window_start", "window_end", "auction", "num")
+    return hottest.drop("rank")
 
 
 def q7(bids: flow.Stream) -> flow.Stream:
@@ -126,9 +126,10 @@ def q18(bids: flow.Stream) -> flow.Stream:
 
 
 def q19(bids: flow.Stream) -> flow.Stream:
-    """Find the ten highest bids on each auction, with their ranks; of equal prices the earlier bid is first."""
-    order = {"by": ["price", "dateTime"], "descending": [True, False]}
-    return bids.key_by("auction").top(10, **order, emit="changes", name="q19 highest bids")
+    """Rank the ten highest bids on each auction, of equal prices the earliest first."""
+    return bids.key_by("auction").top(
+        10, by=["price", "dateTime"], descending=[True, False], emit="changes", name="q19 highest bids"
+    )
 
 
 def q21(bids: flow.Stream) -> flow.Stream:
@@ -161,7 +162,29 @@ def _statistics() -> dict[str, Aggregation]:
 QUERIES: Mapping[str, Callable[..., flow.Stream]] = {
     query.__name__: query
     for query in (
-        *(q0, q1, q2, q3, q4, q5, q6, q7, q8, q9, q10, q11, q12),
-        *(q13, q14, q15, q16, q17, q18, q19, q20, q21, q22, q23),
+        q0,
+        q1,
+        q2,
+        q3,
+        q4,
+        q5,
+        q6,
+        q7,
+        q8,
+        q9,
+        q10,
+        q11,
+        q12,
+        q13,
+        q14,
+        q15,
+        q16,
+        q17,
+        q18,
+        q19,
+        q20,
+        q21,
+        q22,
+        q23,
     )
 }

@@ -28,10 +28,10 @@ COUNTS = ", ".join(
 )
 BIDS_BY_RANK = ", ".join(f"count(*) filter ({where}) as {rank}_bids" for rank, where in RANKS.items())
 VALID_BIDS = 'auctions a join bids b on a.id = auction and b."dateTime" between a."dateTime" and expires'
-
-WINNING_BIDS = f"""
-    select a.*, bidder, price, channel, url, b."dateTime" as "dateTime_bid", b.extra as extra_bid from {VALID_BIDS}
-    qualify row_number() over (partition by a.id order by price desc, b."dateTime") = 1"""
+WINNERS = f"""
+        select a.*, bidder, price, channel, url, b."dateTime" as "dateTime_bid", b.extra as extra_bid
+        from {VALID_BIDS}
+        qualify row_number() over (partition by a.id order by price desc, b."dateTime") = 1"""
 
 SQL: Mapping[str, str] = {
     "q0": 'select auction, bidder, price, "dateTime", extra from bids',
@@ -52,11 +52,10 @@ SQL: Mapping[str, str] = {
         select window_start, window_start + interval 10 seconds as window_end, auction, num
         from counts qualify num = max(num) over (partition by counts.window_start)""",
     "q6": f"""
-        select seller, (sum(price) // count(*))::bigint as final
-        from (
-            from ({WINNING_BIDS})
+        with last as (
+            select seller, price from ({WINNERS})
             qualify row_number() over (partition by seller order by "dateTime_bid" desc) <= 10)
-        group by seller""",
+        select seller, (sum(price) // count(*))::bigint as avg_price from last group by seller""",
     "q7": """
         select auction, price, bidder, "dateTime", extra from bids
         qualify price = max(price) over (partition by time_bucket(interval 10 seconds, "dateTime"))""",
@@ -65,7 +64,7 @@ SQL: Mapping[str, str] = {
         from people p semi join auctions a
         on p.id = seller
             and time_bucket(interval 10 seconds, p."dateTime") = time_bucket(interval 10 seconds, a."dateTime")""",
-    "q9": WINNING_BIDS,
+    "q9": WINNERS,
     "q10": f'select auction, bidder, price, "dateTime", extra, {DAY} as dt, {MINUTE} as hm from bids',
     "q11": """
         with marked as (
@@ -96,8 +95,7 @@ SQL: Mapping[str, str] = {
             sum(price)::bigint as sum_price, trunc(sum(price) / count(*))::bigint as avg_price
         from bids group by auction, day""",
     "q18": """
-        select auction, bidder, price, channel, url, "dateTime", extra from bids
-        qualify row_number() over (partition by bidder, auction order by "dateTime" desc) = 1""",
+        from bids qualify row_number() over (partition by bidder, auction order by "dateTime" desc) = 1""",
     "q19": """
         select *, row_number() over (partition by auction order by price desc, "dateTime") as rank from bids
         qualify rank <= 10""",

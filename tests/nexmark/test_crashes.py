@@ -13,7 +13,7 @@ from benchmarks.nexmark.events import Events
 from dataflow.contracts.checkpointing import Mode
 from dataflow.runners.faults import Attempt, Faults
 from dataflow.testing import lineage
-from tests.nexmark.duplicates import NOT_DEFINED, OPERATORS, with_duplicates, wrong_rows
+from tests.nexmark.duplicates import NOT_COMPARED, OPERATORS, with_duplicates, wrong_rows
 from tests.nexmark.running import Files, differences, pipeline, written
 from tests.seeds import in_soak
 
@@ -23,8 +23,9 @@ EXACT = [mode.value for mode in Mode if mode is not Mode.UNALIGNED]
 GROUPS = [
     ("q0", "q5", "q11", "q15"),
     ("q3", "q8", "q13", "q20"),
-    ("q6", "q9", "q18", "q19"),
-    *in_soak(("q4", "q23"), ("q7", "q12", "q16", "q17"), ("q1", "q2", "q10", "q14", "q21", "q22")),
+    *in_soak(
+        ("q4", "q23"), ("q6", "q9", "q19"), ("q7", "q12", "q16", "q17", "q18"), ("q1", "q2", "q10", "q14", "q21", "q22")
+    ),
 ]
 SEEDS = [1, *in_soak(0, *range(2, 40))]
 """With seed 1 the jobs crash, and in mode unaligned rows come again."""
@@ -67,7 +68,7 @@ def test_answers_after_crashes_are_those_of_duckdb(
 def test_in_mode_unaligned_the_reported_duplicates_are_part_of_the_answers(
     files: Files, seed: int, queries: Sequence[str], tmp_path: Path
 ) -> None:
-    queries = [query for query in queries if query not in NOT_DEFINED]
+    queries = [query for query in queries if query not in NOT_COMPARED]
     attempts, result = crashed(files, tmp_path, "unaligned", seed, queries)
     duplicates = 0
     for query in queries:
