@@ -14,6 +14,7 @@ from dataflow.api.custom_operators import OperatorMethods
 from dataflow.api.functions import FunctionMethods
 from dataflow.api.joins import JoinMethods
 from dataflow.api.lookups import LookupMethods
+from dataflow.api.process import ProcessMethods
 from dataflow.clock import Duration
 from dataflow.contracts.panes import Panes, Trigger
 from dataflow.contracts.sink import Sink
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Stream"]
 
 
-class Stream(ColumnMethods, FunctionMethods, OperatorMethods, JoinMethods, LookupMethods):
+class Stream(ColumnMethods, FunctionMethods, OperatorMethods, JoinMethods, LookupMethods, ProcessMethods):
     """The rows that an operator emits. Every method returns a new stream; using one stream twice branches it.
 
     ``schema`` and ``changes`` are known, and checked, while the graph is built.

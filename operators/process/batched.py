@@ -1,0 +1,246 @@
+"""The operator of a `BatchProcess`: one call for each batch, with state as columns by slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array
+from dataflow.contracts.operator import OperatorContext, Out
+from dataflow.errors import ContractViolation
+from dataflow.planning.process_specs import Process
+from dataflow.state.index import Slots
+from dataflow.state.timers import TimeDomain
+from operators.aggregation.window_times import Numbers, row_times, time_column
+from operators.process.base import NoTimers, ProcessOperator
+from operators.process.list_store import Lists, lists_of
+from operators.process.map_store import Maps
+from operators.process.stores import LEAST, Store, Values
+from operators.process.timing import due_times
+from operators.process.values import Converter
+
+__all__ = ["BatchProcessOperator"]
+
+
+class BatchProcessOperator(ProcessOperator):
+    """Calls a `BatchProcess`; see the module's text."""
+
+    most_timers = 8192
+
+    def __init__(self, context: OperatorContext, spec: Process) -> None:
+        self._slots: Slots = np.empty(0, np.int32)
+        self._times: Numbers | None = None  # by slot: the time of the call for it; None: _before, for all
+        super().__init__(context, spec)
+        self._ctx = _Context(self, _Timers(self))
+
+    def _bind(self) -> None:
+        for name, declared in self._spec.states:
+            store = self._states.stores.get(name)
+            if store is None:
+                continue
+            where, types = f"{self.where}: state {name!r}", declared.types
+            if isinstance(store, Lists):
+                handle: _Columns = _ListColumns(self, store, Converter(types[0], where))
+            elif isinstance(store, Maps):
+                key = Converter(types[0], f"{where}, key", nullable=False)
+                handle = _MapColumns(self, store, key, Converter(types[1], where))
+            else:
+                assert isinstance(store, Values), f"{name} is {store}"
+                handle = _ValueColumns(self, store, Converter(types[0], where))
+            setattr(self._function, name, handle)
+
+    def slots(self, slots: Any) -> Slots:
+        """Return slots that the function named. Raises: ContractViolation if the call has no such slot."""
+        if isinstance(slots, pa.Array | pa.ChunkedArray):
+            slots = slots.to_numpy()
+        numbers = np.asarray(slots)
+        if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+            if not numbers.size and numbers.ndim == 1:
+                return np.empty(0, np.int32)
+            raise ContractViolation(f"{self.where}: slots are one array of integers, got {numbers.dtype} {slots!r}")
+        if len(numbers) and not (int(numbers.min()) >= 0 and int(numbers.max()) < len(self._states.main.records)):
+            raise ContractViolation(
+                f"{self.where}: slots from {numbers.min()} to {numbers.max()} are none of this call; take them from "
+                "the argument slots"
+            )
+        return numbers.astype(np.int32)
+
+    def now(self, slots: Slots) -> Numbers | int:
+        """Return the time of the call, for state of ``slots`` that expires."""
+        return self._before if self._times is None else self._times[slots]
+
+    # --- calls
+
+    def _call_rows(self, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
+        self._slots = self._states.main.enter([batch.column(name) for name in self._spec.keys])
+        time = self._spec.time
+        self._times = None
+        if self._states.expires and time is None:
+            self._before = self._wall.now()
+        elif self._states.expires and time is not None:
+            times = row_times(time_column(batch, time.column, self.where), time.back)
+            self._set_times(self._slots, times)
+        with self._blamed("process(slots, rows, ctx)"):
+            if self._function.process(self._slots.astype(np.int64), batch, self._ctx) is not None:
+                raise self.returned("process")
+        yield from self._end(out)
+
+    def _call_timers(self, dues: Numbers, slots: Slots, domain: TimeDomain, upto: int, out: Out) -> Iterator[None]:
+        self._slots, self._times = slots, None
+        if self._states.expires and self._spec.time is not None and domain is TimeDomain.EVENT:
+            self._set_times(slots, dues)
+        moments = to_array(dues, pa.timestamp("us")).cast(self._moments.type)
+        with self._blamed("on_timer(slots, dues, ctx)"):
+            if self._function.on_timer(slots.astype(np.int64), moments, self._ctx) is not None:
+                raise self.returned("on_timer")
+        yield from self._end(out, domain, upto)
+
+    def _set_times(self, slots: Slots, times: Numbers) -> None:
+        """Let the time of the call be the latest of ``times`` for each slot, at least the watermark."""
+        self._times = np.full(len(self._states.main.records), max(self._before, LEAST), np.int64)
+        np.maximum.at(self._times, slots, times)
+
+    def _end(self, out: Out, fires: TimeDomain | None = None, upto: int = 0) -> Iterator[None]:
+        yield from self._send(out)
+        self._changes.apply(fires, upto)
+        self._states.drop_empty(self._slots)
+        self._request_clock()
+
+    def _context_of_broadcast(self) -> Any:
+        return _Context(self, NoTimers(self.where))
+
+    def change_timers(self, slots: Any, dues: Any, domain: TimeDomain, *, sets: bool) -> None:
+        """Set or cancel timers."""
+        numbers = self.slots(slots)
+        self._changes.add(numbers, due_times(dues, len(numbers), self.where), domain, sets=sets)
+
+    def keys(self, slots: Any) -> pa.RecordBatch:
+        """Return the key columns of ``slots``."""
+        columns = self._states.main.keys(self.slots(slots))
+        return pa.RecordBatch.from_arrays(columns, names=list(self._spec.keys))
+
+
+class _Timers:
+    """The timers of slots."""
+
+    def __init__(self, operator: BatchProcessOperator) -> None:
+        self._operator = operator
+
+    def event(self, slots: Any, due: Any) -> None:
+        """Set timers of event time."""
+        self._operator.change_timers(slots, due, TimeDomain.EVENT, sets=True)
+
+    def clock(self, slots: Any, due: Any) -> None:
+        """Set timers of the clock."""
+        self._operator.change_timers(slots, due, TimeDomain.CLOCK, sets=True)
+
+    def cancel(self, slots: Any, due: Any) -> None:
+        """Remove timers of event time."""
+        self._operator.change_timers(slots, due, TimeDomain.EVENT, sets=False)
+
+    def cancel_clock(self, slots: Any, due: Any) -> None:
+        """Remove timers of the clock."""
+        self._operator.change_timers(slots, due, TimeDomain.CLOCK, sets=False)
+
+
+class _Context:
+    """The context of a call."""
+
+    def __init__(self, operator: BatchProcessOperator, timers: Any) -> None:
+        self._operator = operator
+        self.timers = timers
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The watermark."""
+        return self._operator._moments.watermark(self._operator._watermark)
+
+    def emit(self, rows: Any, tag: str | None = None) -> None:
+        """Send rows downstream."""
+        self._operator._emissions.add(rows, tag)
+
+    def keys(self, slots: Any) -> pa.RecordBatch:
+        """Return the key columns of slots."""
+        return self._operator.keys(slots)
+
+
+class _Columns:
+    """What the handles of all kinds of state have."""
+
+    def __init__(self, operator: BatchProcessOperator, store: Store) -> None:
+        self._operator = operator
+        self._any_store = store
+
+    def clear(self, slots: Any) -> None:
+        """Remove the state of slots."""
+        self._any_store.clear(self._operator.slots(slots))
+
+
+class _ValueColumns(_Columns):
+    """The handle of a `value_state`."""
+
+    def __init__(self, operator: BatchProcessOperator, store: Values, converter: Converter) -> None:
+        super().__init__(operator, store)
+        self._store, self._converter = store, converter
+
+    def get(self, slots: Any) -> pa.Array:
+        """Return the value of each slot, null where there is none."""
+        numbers = self._operator.slots(slots)
+        return self._store.read(numbers, self._operator.now(numbers))
+
+    def set(self, slots: Any, values: Any) -> None:
+        """Write a value for each slot; null removes it. Of equal slots the last one counts."""
+        numbers = self._operator.slots(slots)
+        self._store.write(numbers, self._converter.column(values, len(numbers)), self._operator.now(numbers))
+
+
+class _ListColumns(_Columns):
+    """The handle of a `list_state`."""
+
+    def __init__(self, operator: BatchProcessOperator, store: Lists, converter: Converter) -> None:
+        super().__init__(operator, store)
+        self._store, self._converter = store, converter
+
+    def get(self, slots: Any) -> pa.Array:
+        """Return the list of each slot."""
+        numbers = self._operator.slots(slots)
+        return lists_of(*self._store.read(numbers, self._operator.now(numbers)))
+
+    def append(self, slots: Any, values: Any) -> None:
+        """Append a value to the list of each slot, in order."""
+        numbers = self._operator.slots(slots)
+        self._store.append(numbers, self._converter.column(values, len(numbers)), self._operator.now(numbers))
+
+
+class _MapColumns(_Columns):
+    """The handle of a `map_state`."""
+
+    def __init__(self, operator: BatchProcessOperator, store: Maps, key: Converter, value: Converter) -> None:
+        super().__init__(operator, store)
+        self._store, self._key, self._value = store, key, value
+
+    def get(self, slots: Any, keys: Any) -> pa.Array:
+        """Return the value of an entry of each slot, null where there is none."""
+        numbers = self._operator.slots(slots)
+        return self._store.read(numbers, self._key.column(keys, len(numbers)), self._operator.now(numbers))[1]
+
+    def put(self, slots: Any, keys: Any, values: Any) -> None:
+        """Write an entry of each slot, in order."""
+        numbers = self._operator.slots(slots)
+        entries, written = self._key.column(keys, len(numbers)), self._value.column(values, len(numbers))
+        self._store.put(numbers, entries, written, self._operator.now(numbers))
+
+    def remove(self, slots: Any, keys: Any) -> None:
+        """Remove an entry of each slot, where there is one."""
+        numbers = self._operator.slots(slots)
+        self._store.remove(numbers, self._key.column(keys, len(numbers)))
+
+    def items(self, slots: Any) -> pa.Array:
+        """Return the entries of each slot, as an array of maps."""
+        numbers = self._operator.slots(slots)
+        offsets, keys, values = self._store.items(numbers, self._operator.now(numbers))
+        return pa.MapArray.from_arrays(to_array(offsets.astype(np.int32)), keys, values)
