@@ -98,10 +98,10 @@ class ProcessMethods(StreamBase):
             edges.append(self._in_one_order(broadcast, name)._spread(Partitioning.BROADCAST))
             if kind.process_broadcast is ProcessFunction.process_broadcast:
                 raise GraphError(f"process(broadcast=): {kind.__name__} must define process_broadcast(rows, ctx)")
-        elif shared := [name for name, state in states.items() if isinstance(state, SharedMap)]:
+        elif shared := [name for name, state in states.items() if state.word == SharedMap.word]:
             raise GraphError(
-                f"process: {kind.__name__} declares shared_map {shared[0]!r}, which only rows of a broadcast stream can "
-                "change; give process(..., broadcast=stream)"
+                f"process: {kind.__name__} declares shared_map {shared[0]!r}, which only rows of a broadcast stream "
+                "can change; give process(..., broadcast=stream)"
             )
         spec = ProcessKeys if kind.calls == "key" else ProcessBatches
         made = spec(function, _label(function), keys, self._time, tuple(states.items()), tuple(tagged.items()), policy)
@@ -150,7 +150,8 @@ def _class_of(function: object) -> type[ProcessFunction]:
     if kind.process is base.process:
         arguments = "key, rows, ctx" if kind.calls == "key" else "slots, rows, ctx"
         raise GraphError(f"process: {kind.__name__} must define process(self, {arguments})")
-    return kind  # type: ignore[no-any-return]
+    checked: type[ProcessFunction] = kind
+    return checked
 
 
 def _label(function: Any) -> str:

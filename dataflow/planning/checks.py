@@ -90,8 +90,8 @@ def side_schemas(sides: object, main: pa.Schema, method: str = "apply") -> dict[
         return {}
     if not isinstance(sides, Mapping) or not all(isinstance(tag, str) and tag for tag in sides):
         raise GraphError(
-            f"{method}(sides=): expected a dict from tag to pyarrow.Schema, or None for the columns of the main output, "
-            f"got {sides!r}"
+            f"{method}(sides=): expected a dict from tag to pyarrow.Schema, or None for the columns of the main "
+            f"output, got {sides!r}"
         )
     return {tag: schema_or_default(schema, main, f"{method}(sides=) of {tag!r}") for tag, schema in sides.items()}
 

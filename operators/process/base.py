@@ -40,7 +40,12 @@ class ProcessOperator(Operator):
     """Calls a process function; see the module's text.
 
     Raises: CheckpointMismatch if the checkpoint's states are not those that the function declares.
+
+    Attributes:
+        most_timers: how many timers are taken at a time.
     """
+
+    most_timers = 1024
 
     def __init__(self, context: OperatorContext, spec: Process) -> None:
         self._context = context
@@ -128,9 +133,6 @@ class ProcessOperator(Operator):
     @abstractmethod
     def _context_of_broadcast(self) -> Any:
         """Return the context for ``process_broadcast``."""
-
-    #: how many timers are taken at a time
-    most_timers = 1024
 
     def _take_broadcast(self, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
         """Call the function with rows of the broadcast stream. An error fails the job: copies must stay equal."""

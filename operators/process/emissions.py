@@ -34,7 +34,9 @@ class _Output:
             Converter(field.type, f"{where}:{output} column {field.name!r}", nullable=field.nullable)
             for field in schema
         ]
-        self._checks = [(field.name, converter.checked) for field, converter in zip(schema, self._converters)]
+        self._checks = [
+            (field.name, converter.checked) for field, converter in zip(schema, self._converters, strict=True)
+        ]
         advice = "change ctx.emit(...) or the schema declared in process(...)"
         self._declared = DeclaredSchema(schema, f"{where}:{output} an emitted batch", advice)
         self.pieces: list[Row | pa.RecordBatch] = []
@@ -68,9 +70,10 @@ class _Output:
         return batch if batch.num_rows else None
 
     def _of_rows(self, rows: Sequence[Row]) -> pa.RecordBatch:
-        columns = [to_array(list(values), type_) for values, type_ in zip(zip(*rows), self._schema.types)]
-        if not columns:
+        if not self._names:
             return pa.record_batch({"": pa.nulls(len(rows))}).select([])
+        values = zip(*rows, strict=True)
+        columns = [to_array(list(each), type_) for each, type_ in zip(values, self._schema.types, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _wrong_columns(self, row: Mapping[str, Any]) -> SchemaMismatch:

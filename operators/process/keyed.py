@@ -43,6 +43,9 @@ class KeyedProcessOperator(ProcessOperator):
     def __init__(self, context: OperatorContext, spec: Process) -> None:
         self._call = Call()
         self._handles: list[Handle] = []
+        self._keys: list[Any] = []
+        self._firing: TimeDomain | None = None  # while timers fire: of which domain
+        self._cancelled: set[tuple[int, int]] = set()  # and which of them were cancelled: key and due time
         super().__init__(context, spec)
         self._ctx = _Context(self)
         self._undoes = spec.on_error is not OnError.FAIL
@@ -71,8 +74,6 @@ class KeyedProcessOperator(ProcessOperator):
         return self._keys[self._call.at]
 
     # --- calls
-
-    _keys: list[Any]
 
     def _begin(self, slots: Slots, keys: list[pa.Array]) -> None:
         """Begin a batch of calls for some keys."""
@@ -126,14 +127,13 @@ class KeyedProcessOperator(ProcessOperator):
             self._before = self._wall.now()
             return None
         times = row_times(time_column(rows, time.column, self.where), time.back)
-        return np.maximum(np.maximum.reduceat(times, starts[:-1]), self._before).tolist()  # type: ignore[no-any-return]
+        return np.maximum(np.maximum.reduceat(times, starts[:-1]), self._before).tolist()
 
     def _call_timers(self, dues: Numbers, slots: Slots, domain: TimeDomain, upto: int, out: Out) -> Iterator[None]:
         distinct, numbers = np.unique(slots, return_inverse=True)
         self._begin(distinct, self._states.main.keys(distinct))
         call, keys, function, moments = self._call, self._keys, self._function.on_timer, self._moments
         by_event = self._spec.time is not None and domain is TimeDomain.EVENT
-        self._cancelled: set[tuple[int, int]] = set()
         self._firing = domain
         for at, due in zip(numbers.tolist(), dues.tolist(), strict=True):
             if self._cancelled and (at, due) in self._cancelled:
@@ -153,8 +153,6 @@ class KeyedProcessOperator(ProcessOperator):
                 yield from self._send(out)
         self._firing, self._cancelled = None, set()
         self._end(domain, upto)
-
-    _firing: TimeDomain | None = None
 
     def _try(self, function: Any, key: Any, rows: pa.RecordBatch | None, due: datetime | None) -> None:
         """Call the function; undo all that it did, and set its rows aside, if it raises."""
@@ -177,8 +175,6 @@ class KeyedProcessOperator(ProcessOperator):
             else:
                 for row in render_rows(rows):
                     self._errors.reject(where, row, error)
-
-    _cancelled: set[tuple[int, int]] = set()
 
     def _blame(self, error: Exception, key: Any, rows: pa.RecordBatch | None, due: datetime | None) -> None:
         """Raise ``error`` with a note that names the operator, the key, and the rows or the due time."""

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.contracts.process_state import SharedMap
 from dataflow.errors import ContractViolation
 from dataflow.state.keyed_state import KeyedState
 from operators.process.stores import Codec
@@ -25,13 +24,13 @@ class SharedValues:
         is_writable: whether ``put`` and ``remove`` may be called now.
     """
 
-    def __init__(self, declared: SharedMap, where: str) -> None:
+    def __init__(self, key: pa.DataType, value: pa.DataType, where: str) -> None:
         self._where = where
-        self._codec = Codec(declared.value)
-        self._key = Converter(declared.key, f"{where}: key", nullable=False)
-        self._value = Converter(declared.value, f"{where}: value")
+        self._codec = Codec(value)
+        self._key = Converter(key, f"{where}: key", nullable=False)
+        self._value = Converter(value, f"{where}: value")
         self._schema = pa.schema([pa.field("value", self._codec.kept), pa.field("number", pa.int64())])
-        self.state = KeyedState(pa.schema([pa.field("key", declared.key)]), self._schema)
+        self.state = KeyedState(pa.schema([pa.field("key", key)]), self._schema)
         self._entries: dict[Any, tuple[Any, Any]] = {}
         self._numbers: dict[Any, int] = {}
         self._written = 0

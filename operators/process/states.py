@@ -52,7 +52,8 @@ class States:
         self.shared: dict[str, SharedValues] = {}
         for name, state in spec.states:
             if _word(state) == SharedMap.word:
-                self.shared[name] = SharedValues(state, f"{where}: shared_map {name!r}")
+                key, value = state.types
+                self.shared[name] = SharedValues(key, value, f"{where}: shared_map {name!r}")
             else:
                 self.stores[name] = self._store(state, keys, columns.get(name, ""))
         self._columns = [store for store in self.stores.values() if isinstance(store, MainValues)]
@@ -63,7 +64,8 @@ class States:
             case ListState.word:
                 return Lists(self.main, keys, state.types[0], state.ttl)
             case MapState.word:
-                return Maps(self.main, keys, *state.types, state.ttl)
+                entry, value = state.types
+                return Maps(self.main, keys, entry, value, state.ttl)
             case _ if state.ttl is not None:
                 return ExpiringValues(self.main, keys, state.types[0], state.ttl)
             case _:

@@ -52,10 +52,10 @@ class TimerChanges:
             some = waiting[start:stop]
             slots = np.concatenate([np.asarray(each[2], np.int32) for each in some])
             dues = np.concatenate([np.asarray(each[3], np.int64) for each in some])
-            self._apply(slots, dues, domain, sets, upto if domain is fires else None)
+            self._apply(slots, dues, domain, upto if domain is fires else None, sets=sets)
             start = stop
 
-    def _apply(self, slots: Slots, dues: Numbers, domain: TimeDomain, sets: bool, upto: int | None) -> None:
+    def _apply(self, slots: Slots, dues: Numbers, domain: TimeDomain, upto: int | None, *, sets: bool) -> None:
         if upto is not None:
             later = dues <= upto
             if later.any():
