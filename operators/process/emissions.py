@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from dataflow.arrow_values import to_array
 from dataflow.contracts.declared_schema import DeclaredSchema
 from dataflow.contracts.operator import Out
 from dataflow.errors import ContractViolation, SchemaMismatch, did_you_mean
@@ -73,7 +72,7 @@ class _Output:
         if not self._names:
             return pa.record_batch({"": pa.nulls(len(rows))}).select([])
         values = zip(*rows, strict=True)
-        columns = [to_array(list(each), type_) for each, type_ in zip(values, self._schema.types, strict=True)]
+        columns = [converter.array(each) for each, converter in zip(values, self._converters, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _wrong_columns(self, row: Mapping[str, Any]) -> SchemaMismatch:
@@ -117,12 +116,12 @@ class Emissions:
                 f"{self._where}: there is no side output {tag!r}; declared are {tags}: process(..., sides={{{tag!r}: "
                 "schema}})"
             )
-        if isinstance(rows, pa.RecordBatch):
-            output.add_batch(rows)
-            self.rows += rows.num_rows
-        elif isinstance(rows, Mapping):
+        if type(rows) is dict or isinstance(rows, Mapping):  # the first test is ten times as fast
             output.add_row(rows)
             self.rows += 1
+        elif isinstance(rows, pa.RecordBatch):
+            output.add_batch(rows)
+            self.rows += rows.num_rows
         else:
             raise ContractViolation(
                 f"{self._where}: expected a row, as a mapping, or a pyarrow.RecordBatch, got {shown(rows)}; emit the "

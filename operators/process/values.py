@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from dataflow.arrow_values import to_array, to_scalar
+from dataflow.arrow_values import storage_dtype, to_array, to_scalar
 from dataflow.contracts.declared_schema import misplaced_nulls
 from dataflow.errors import SchemaMismatch
 from operators.rows import cuts
@@ -42,6 +42,8 @@ class Converter:
         self._field = pa.field("value", type_, nullable=nullable)
         self._fits = _quick_check(type_)
         self._nullable = nullable
+        is_number = pa.types.is_integer(type_) or pa.types.is_float64(type_)
+        self._dtype = storage_dtype(type_) if is_number else None
 
     def checked(self, value: Any) -> Any:
         """Return ``value`` as Arrow would return it. Raises: SchemaMismatch if it does not fit the type."""
@@ -74,6 +76,13 @@ class Converter:
 
     def array(self, values: Sequence[Any]) -> pa.Array:
         """Return checked values as an array."""
+        if self._dtype is not None:
+            try:
+                numbers = np.array(values, self._dtype)
+            except (TypeError, ValueError):  # some are None
+                pass
+            else:
+                return to_array(numbers, self.type)
         return to_array(list(values), self.type)
 
     def column(self, values: Any, rows: int) -> pa.Array:
