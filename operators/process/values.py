@@ -76,13 +76,8 @@ class Converter:
 
     def array(self, values: Sequence[Any]) -> pa.Array:
         """Return checked values as an array."""
-        if self._dtype is not None:
-            try:
-                numbers = np.array(values, self._dtype)
-            except (TypeError, ValueError):  # some are None
-                pass
-            else:
-                return to_array(numbers, self.type)
+        if self._dtype is not None and None not in values:
+            return to_array(np.array(values, self._dtype), self.type)
         return to_array(list(values), self.type)
 
     def column(self, values: Any, rows: int) -> pa.Array:
