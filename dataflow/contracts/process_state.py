@@ -40,8 +40,8 @@ class StateDeclaration:
 
     def _unbound(self, *arguments: Any, **options: Any) -> NoReturn:
         raise GraphError(
-            f"{self.described()} is a declaration: state is there in open(), process(), on_timer() and "
-            "process_broadcast() of the instance that the engine made, not in its constructor"
+            f"{self.described()} is a declaration: state is there while the engine calls process() and on_timer() of "
+            "the instance that it made, not in the constructor"
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.process_state import StateDeclaration
 from dataflow.contracts.row_errors import ERRORS, RowErrors
 from dataflow.errors import ContractViolation, GraphError
 from dataflow.planning.process_specs import Process
@@ -22,7 +23,7 @@ from dataflow.state.timers import TimeDomain
 from dataflow.untrusted import Time, parsed
 from operators.process.emissions import Emissions
 from operators.process.states import States
-from operators.process.stores import LEAST
+from operators.process.stores import LEAST, Store
 from operators.process.timers import TimerChanges
 from operators.process.timing import Moments
 from operators.windows.wall_timer import WallTimer
@@ -66,6 +67,7 @@ class ProcessOperator(Operator):
             self._watermark = parsed(Time | None, stored, f"{context.name}: the watermark")
             self._before = LEAST if self._watermark is None else self._watermark
         self._function = self._new_function()
+        self._handles: dict[str, Any] = {}
         self._bind()
 
     def _new_function(self) -> Any:
@@ -86,20 +88,28 @@ class ProcessOperator(Operator):
                 "body of the class, so that it is known before anything runs"
             )
         setattr(function, _BOUND, True)
-        for name, shared in self._states.shared.items():
-            setattr(function, name, shared)
         return function
 
-    @abstractmethod
     def _bind(self) -> None:
         """Give the function the handles of its states."""
+        for name, state in self._spec.states:
+            store = self._states.stores.get(name)
+            if store is None:
+                setattr(self._function, name, self._states.shared[name])
+            else:
+                self._handles[name] = self._new_handle(name, state, store)
+                setattr(self._function, name, self._handles[name])
+
+    @abstractmethod
+    def _new_handle(self, name: str, declared: StateDeclaration, store: Store) -> Any:
+        """Return the handle of the state of keys ``name``."""
 
     @property
     def kernels(self) -> Sequence[str]:
         return (*self._states.kernels, "dataflow.state.kernels.timers")
 
     def open(self) -> None:
-        with self._blamed("open()"):
+        with self._blamed("open()"), self._without_key("open"):
             self._function.open()
         self._request_clock()
 
@@ -140,7 +150,7 @@ class ProcessOperator(Operator):
         for each in shared:
             each.is_writable = True
         try:
-            with self._blamed("process_broadcast(rows, ctx)"):
+            with self._blamed("process_broadcast(rows, ctx)"), self._without_key("process_broadcast"):
                 if self._function.process_broadcast(batch, self._context_of_broadcast()) is not None:
                     raise self.returned("process_broadcast")
         finally:
@@ -162,6 +172,17 @@ class ProcessOperator(Operator):
             f"{self.where}: {self._spec.label}.{method} returned a value, which would be lost; emit rows with "
             "ctx.emit(...), and use neither return nor yield"
         )
+
+    @contextmanager
+    def _without_key(self, method: str) -> Iterator[None]:
+        """Let the states of keys raise an error, because ``method`` has no key."""
+        for name in self._handles:
+            setattr(self._function, name, _NoState(f"{self.where}: state {name!r}", method))
+        try:
+            yield
+        finally:
+            for name, handle in self._handles.items():
+                setattr(self._function, name, handle)
 
     @contextmanager
     def _blamed(self, call: str) -> Iterator[None]:
@@ -210,6 +231,18 @@ class ProcessOperator(Operator):
 
     def snapshot(self) -> Snapshot:
         return self._states.snapshot(self._watermark)
+
+
+class _NoState:
+    """Stands in for the state of a key where there is no key."""
+
+    def __init__(self, where: str, method: str) -> None:
+        self._where, self._method = where, method
+
+    def __getattr__(self, name: str) -> Any:
+        raise ContractViolation(
+            f"{self._where} is that of a key, and {self._method} has none; use it in process and on_timer"
+        )
 
 
 class NoTimers:

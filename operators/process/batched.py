@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import OperatorContext, Out
+from dataflow.contracts.process_state import StateDeclaration
 from dataflow.errors import ContractViolation
 from dataflow.planning.process_specs import Process
 from dataflow.state.index import Slots
@@ -37,21 +38,15 @@ class BatchProcessOperator(ProcessOperator):
         super().__init__(context, spec)
         self._ctx = _Context(self, _Timers(self))
 
-    def _bind(self) -> None:
-        for name, declared in self._spec.states:
-            store = self._states.stores.get(name)
-            if store is None:
-                continue
-            where, types = f"{self.where}: state {name!r}", declared.types
-            if isinstance(store, Lists):
-                handle: _Columns = _ListColumns(self, store, Converter(types[0], where))
-            elif isinstance(store, Maps):
-                key = Converter(types[0], f"{where}, key", nullable=False)
-                handle = _MapColumns(self, store, key, Converter(types[1], where))
-            else:
-                assert isinstance(store, Values), f"{name} is {store}"
-                handle = _ValueColumns(self, store, Converter(types[0], where))
-            setattr(self._function, name, handle)
+    def _new_handle(self, name: str, declared: StateDeclaration, store: Store) -> _Columns:
+        where, types = f"{self.where}: state {name!r}", declared.types
+        if isinstance(store, Lists):
+            return _ListColumns(self, store, Converter(types[0], where))
+        if isinstance(store, Maps):
+            key = Converter(types[0], f"{where}, key", nullable=False)
+            return _MapColumns(self, store, key, Converter(types[1], where))
+        assert isinstance(store, Values), f"{name} is {store}"
+        return _ValueColumns(self, store, Converter(types[0], where))
 
     def slots(self, slots: Any) -> Slots:
         """Return slots that the function named. Raises: ContractViolation if the call has no such slot."""

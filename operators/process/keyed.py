@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import OperatorContext, Out
+from dataflow.contracts.process_state import StateDeclaration
 from dataflow.contracts.render_rows import render_rows
 from dataflow.contracts.row_errors import OnError
 from dataflow.errors import ContractViolation
@@ -27,7 +28,7 @@ from operators.process.emissions import MOST
 from operators.process.handles import Call, Handle, KeyedList, KeyedMap, KeyedValue
 from operators.process.list_store import Lists
 from operators.process.map_store import Maps
-from operators.process.stores import Values
+from operators.process.stores import Store, Values
 from operators.process.timing import due_time
 from operators.process.values import Converter
 
@@ -42,7 +43,6 @@ class KeyedProcessOperator(ProcessOperator):
 
     def __init__(self, context: OperatorContext, spec: Process) -> None:
         self._call = Call()
-        self._handles: list[Handle] = []
         self._keys: list[Any] = []
         self._firing: TimeDomain | None = None  # while timers fire: of which domain
         self._cancelled: set[tuple[int, int]] = set()  # and which of them were cancelled: key and due time
@@ -51,23 +51,15 @@ class KeyedProcessOperator(ProcessOperator):
         self._undoes = spec.on_error is not OnError.FAIL
         self._one_key = len(spec.keys) == 1
 
-    def _bind(self) -> None:
-        for name, declared in self._spec.states:
-            store = self._states.stores.get(name)
-            if store is None:
-                continue
-            where = _Where(self, name)
-            types = declared.types
-            if isinstance(store, Lists):
-                handle: Handle = KeyedList(self._call, store, Converter(types[0], where))
-            elif isinstance(store, Maps):
-                key = Converter(types[0], _Where(self, name, ", key"), nullable=False)
-                handle = KeyedMap(self._call, store, key, Converter(types[1], where))
-            else:
-                assert isinstance(store, Values), f"{name} is {store}"
-                handle = KeyedValue(self._call, store, Converter(types[0], where))
-            self._handles.append(handle)
-            setattr(self._function, name, handle)
+    def _new_handle(self, name: str, declared: StateDeclaration, store: Store) -> Handle:
+        where, types = _Where(self, name), declared.types
+        if isinstance(store, Lists):
+            return KeyedList(self._call, store, Converter(types[0], where))
+        if isinstance(store, Maps):
+            key = Converter(types[0], _Where(self, name, ", key"), nullable=False)
+            return KeyedMap(self._call, store, key, Converter(types[1], where))
+        assert isinstance(store, Values), f"{name} is {store}"
+        return KeyedValue(self._call, store, Converter(types[0], where))
 
     def current_key(self) -> Any:
         """Return the key of the call at hand, for messages."""
@@ -80,12 +72,12 @@ class KeyedProcessOperator(ProcessOperator):
         self._call.slots = slots
         columns = [column.to_pylist() for column in keys]
         self._keys = columns[0] if self._one_key else list(zip(*columns, strict=True))
-        for handle in self._handles:
+        for handle in self._handles.values():
             handle.begin()
 
     def _end(self, fires: TimeDomain | None = None, upto: int = 0) -> None:
         """Write what the calls of a batch changed."""
-        for handle in self._handles:
+        for handle in self._handles.values():
             handle.flush()
         self._changes.apply(fires, upto)
         self._states.drop_empty(self._call.slots)

@@ -25,7 +25,9 @@ def random_table(draw: random.Random, *, in_order: bool) -> pa.Table:
     noise = 0 if in_order else 15
     times = [max(0, 3 * n + draw.randint(-noise, noise)) for n in range(count)]
     keys = [draw.choice([None, 0, 1, 2, 3, 4]) for _ in range(count)]
-    return pa.table({"k": pa.array(keys, pa.int64()), "at": pa.array(times, US), "x": [1 << n for n in range(count)]})
+    numbers = [1 << n for n in range(count)]
+    columns = [pa.array(keys, pa.int64()), pa.array(times, US), pa.array(numbers, pa.int64())]
+    return pa.table(columns, ["k", "at", "x"])
 
 
 def rows_of(result: flow.RunResult, sink: str) -> Counter[Any]:
