@@ -51,7 +51,7 @@ class ProcessTimers(Protocol):
     def clock(self, *due: Any) -> None:
         """Set a timer that fires when the clock reaches ``due``; if that is past, after the current call.
 
-        Timers that are not due at the end of the input do not fire.
+        Timers that are not due when the input ends do not fire.
         """
         ...
 

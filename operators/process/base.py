@@ -212,6 +212,11 @@ class ProcessOperator(Operator):
         self._changes.apply_deferred()
         self._request_clock()
 
+    def finish(self, out: Out) -> Iterator[None]:
+        """Call timers of the clock that are due; those set in these calls do not fire."""
+        yield from self._fire(self._wall.now(), TimeDomain.CLOCK, out)
+        self._states.main.dropped_timers += self._changes.drop_deferred()
+
     def _fire(self, upto: int, domain: TimeDomain, out: Out) -> Iterator[None]:
         """Call the function with all timers that are due at ``upto``, in order."""
         if self._spec.time is None:

@@ -179,3 +179,40 @@ class CountsInColumns(flow.BatchProcess):
 
 
 COUNTERS = [CountsInValue, CountsInList, CountsInMap, CountsInColumns]
+
+SEEN = pa.schema({"n": pa.int64(), "items": pa.string()})
+
+
+class Rules(flow.KeyedProcess):
+    """Emits its copy of a shared mapping after each row of the broadcast stream; counts the rows of keys."""
+
+    rules = flow.shared_map(pa.string(), pa.int64())
+    seen = flow.value_state(pa.int64())
+
+    def process(self, key: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+        for _ in range(rows.num_rows):
+            self.seen.set(self.seen.get(0) + 1)
+            ctx.emit({"n": self.seen.get(), "items": repr(key)}, tag="counts")
+
+    def process_broadcast(self, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+        for row in rows.to_pylist():
+            n = self.rules.get("n", 0) + 1
+            self.rules.put("n", n)
+            self.rules.remove(row["name"])
+            self.rules.put(row["name"], row["limit"])
+            ctx.emit({"n": n, "items": repr(self.rules.items())})
+
+
+class OnTheClock(flow.KeyedProcess):
+    """Emits the rows of a key once the clock has moved, and how often it was called."""
+
+    rows = flow.list_state(pa.int64())
+
+    def process(self, key: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+        self.rows.extend(rows["x"].to_pylist())
+        ctx.timers.clock(EPOCH)
+
+    def on_timer(self, key: Any, due: datetime, ctx: flow.ProcessContext) -> None:
+        assert due == EPOCH
+        ctx.emit({"n": len(self.rows.get()), "items": repr(sorted(self.rows.get()))})
+        self.rows.clear()

@@ -14,8 +14,20 @@ import operators as op
 from dataflow import col
 from dataflow.runners.faults import Faults
 from dataflow.runners.spark.runner import SparkRunner
-from tests.agreement.process_functions import COUNTERS, COUNTS, SUMS, US, WINDOWS, WithColumns, WithList, WithMap
-from tests.seeds import each_once_with_seeds
+from tests.agreement.process_functions import (
+    COUNTERS,
+    COUNTS,
+    SEEN,
+    SUMS,
+    US,
+    WINDOWS,
+    OnTheClock,
+    Rules,
+    WithColumns,
+    WithList,
+    WithMap,
+)
+from tests.seeds import each_once_with_seeds, seeds
 
 EXACT = ["aligned", "aligned-timeout", "unaligned-persisted"]
 
@@ -81,15 +93,50 @@ def test_threads_agree_with_the_library() -> None:
         assert rows_of(result, "found") == rows_of(result, "expected")
 
 
-def test_spark_agrees_with_the_library(spark: Any) -> None:
-    table = random_table(random.Random(2), in_order=False)
+def with_rules(table: pa.Table, draw: random.Random) -> flow.Pipeline:
     with flow.Pipeline() as p:
-        rows = p.source(op.from_arrow(table, batch_rows=9), name="rows").with_watermark("at", delay="40us")
+        count = draw.randint(1, 20)
+        names = [draw.choice("abc") for _ in range(count)]
+        rules = pa.table({"name": names, "limit": range(count)})
+        broadcast = p.source(op.from_arrow(rules, batch_rows=draw.choice([1, 4])), name="rules")
+        keyed = p.source(op.from_arrow(table, batch_rows=draw.choice([1, 9])), name="rows").key_by("k")
+        made = keyed.process(Rules, schema=SEEN, sides={"counts": None}, broadcast=broadcast, name="process")
+        made.sink(op.collect(), name="seen")
+        made.side("counts").sink(op.collect(), name="counts")
+    return p
+
+
+def copies_are_equal(result: flow.RunResult, table: pa.Table) -> bool:
+    """Whether each state of the shared mapping was seen as often as there are subtasks, and each row counted once."""
+    seen = rows_of(result, "seen")
+    numbers = sorted(n for n, _ in seen)
+    counts = Counter(map(repr, table["k"].to_pylist()))
+    last = Counter({key: max(n for n, own in rows_of(result, "counts") if own == key) for key in counts})
+    once = set(rows_of(result, "counts").values()) <= {1}
+    return numbers == list(range(1, len(seen) + 1)) and len(set(seen.values())) == 1 and last == counts and once
+
+
+@pytest.mark.parametrize("seed", seeds(4, 400))
+def test_all_subtasks_have_equal_copies_of_a_shared_mapping(seed: int) -> None:
+    draw = random.Random(seed)
+    table = random_table(draw, in_order=False)
+    assert copies_are_equal(simulated(with_rules(table, draw), draw, seed), table)
+
+
+def test_spark_agrees(spark: Any) -> None:
+    draw = random.Random(4)
+    table = random_table(draw, in_order=False)
+    p = with_rules(table, draw)
+    with p:
+        rows = p.source(op.from_arrow(table, batch_rows=9), name="timed").with_watermark("at", delay="40us")
         for function in (WithList, WithColumns):
             name = function.__name__
             rows.key_by("k").process(function, schema=SUMS, name=f"by {name}").sink(op.collect(), name=name)
         sums = rows.key_by("k").window(op.tumbling("10us")).agg(col("x").sum().alias("total"), name="sums")
         sums.select("k", "window_end", "total").sink(op.collect(), name="expected")
+        rows.key_by("k").process(OnTheClock, schema=SEEN, name="by the clock").sink(op.collect(), name="clocked")
     result = p.run(SparkRunner(spark), parallelism=2, max_key_groups=2)
     assert rows_of(result, "WithList") == rows_of(result, "WithColumns") == rows_of(result, "expected")
     assert sum(rows_of(result, "expected").values()) > 10
+    assert copies_are_equal(result, table)
+    assert sum(n for n, _ in rows_of(result, "clocked").elements()) == table.num_rows

@@ -84,6 +84,9 @@ class Driver:
     def end(self) -> None:
         self.advance(2**63 - 1)
 
+    def finish(self) -> None:
+        drained(self.operator.finish(self.out))
+
     def ring(self) -> None:
         """Call the timers that were asked for and are due by the clock."""
         ready = [due for due in self.due if due <= self.clock.now()]

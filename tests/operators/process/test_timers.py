@@ -262,8 +262,11 @@ def test_timers_of_the_clock_fire_when_it_is_there() -> None:
     clocked.clock.advance(5)
     clocked.ring()
     assert clocked.take() == [("a", 107)]
+    clocked.rows(("d", 0, 4), ("e", 0, 90))
     clocked.end()
     assert clocked.take() == []
+    clocked.finish()
+    assert clocked.take() == [("d", 104)]
 
 
 def test_a_timer_of_the_clock_that_is_past_fires_after_the_call() -> None:
