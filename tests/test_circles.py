@@ -18,6 +18,7 @@ LATE_IMPORTS = {
     ("dataflow.api.functions", "dataflow.api.streams"),
     ("dataflow.api.joins", "dataflow.api.streams"),
     ("dataflow.api.lookups", "dataflow.api.streams"),
+    ("dataflow.api.process", "dataflow.api.streams"),
     ("dataflow.api.stream_base", "dataflow.api.pipeline"),
     ("dataflow.api.stream_base", "dataflow.api.streams"),
     ("dataflow.api.streams", "dataflow.api.keyed_streams"),
