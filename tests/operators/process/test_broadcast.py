@@ -45,8 +45,9 @@ def test_rows_of_the_broadcast_stream_change_what_all_keys_read() -> None:
 def test_shared_mappings_are_restored_in_their_order() -> None:
     driver = Driver(Limits)
     driver.rules(("b", 3), ("a", 20), ("c", 0))
-    driver.rules(("b", -1))
+    driver.rules(("b", -1), ("e", 9))
     driver.rules(("b", 7))
+    driver.rules(("e", -1))
     restored = Driver(Limits, restored=driver.snapshot())
     restored.rows(("a", 0, 11), ("b", 0, 9))
     restored.rules(("d", 4), ("a", 5))

@@ -402,3 +402,106 @@ def test_columns_that_do_not_fit_are_refused(values: Any, error: str) -> None:
 
     with pytest.raises(SchemaMismatch, match=f"process 'op': state 'last': {error}"):
         Driver(Wrong).rows(("a", 0, 0))
+
+
+def test_a_key_goes_with_its_last_value() -> None:
+    class Cleared(flow.KeyedProcess):
+        one = flow.value_state(pa.int64())
+        other = flow.value_state(pa.string())
+
+        def process(self, key: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+            for x in rows["x"].to_pylist():
+                self.one.set(x if x in (1, 3) else None)
+                self.other.set("x" if x in (2, 3) else None)
+
+    driver = Driver(Cleared)
+    for x, live in ((0, 0), (3, 1), (1, 1), (2, 1), (0, 0), (1, 1)):
+        driver.rows(("a", 0, x))
+        assert driver.live == live, x
+
+
+class BriefColumns(flow.BatchProcess):
+    """Emits what it reads from state that expires, and writes 1, or for x = 0 nothing."""
+
+    value = flow.value_state(pa.int64(), ttl="10us")
+    pairs = flow.map_state(pa.int64(), pa.int64(), ttl="10us")
+
+    def process(self, slots: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+        entries = [len(entries) for entries in self.pairs.items(slots).to_pylist()]
+        for key, value, count in zip(rows["k"].to_pylist(), self.value.get(slots).to_pylist(), entries, strict=True):
+            ctx.emit({"k": f"{key} {value}", "x": count})
+        some = slots[rows["x"].to_numpy() > 0]
+        self.value.set(some, 1)
+        self.pairs.put(some, rows["x"].filter(pa.array(rows["x"].to_numpy() > 0)), 1)
+
+
+def test_columns_expire_by_the_time_of_the_rows_of_each_key() -> None:
+    driver = Driver(BriefColumns)
+    driver.rows(("a", 0, 1), ("b", 50, 1))
+    driver.rows(("a", 9, 0), ("b", 59, 0))
+    driver.rows(("a", 10, 0), ("b", 60, 0))
+    assert driver.take() == [
+        *[("a None", 0), ("b None", 0)],
+        *[("a 1", 1), ("b 1", 1)],
+        *[("a None", 0), ("b None", 0)],
+    ]
+
+
+def test_an_expired_mapping_begins_anew() -> None:
+    driver = Driver(BriefColumns)
+    driver.rows(("a", 0, 1))
+    driver.rows(("a", 20, 2))
+    driver.rows(("a", 21, 0))
+    assert driver.take() == [("a None", 0), ("a None", 0), ("a 1", 1)]
+
+
+class BriefValue(flow.KeyedProcess):
+    """Emits what it reads from state that expires, and writes x, or for x = 0 nothing; it raises for x = 7."""
+
+    value = flow.value_state(pa.int64(), ttl="10us")
+
+    def process(self, key: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+        (x,) = rows["x"].to_pylist()
+        ctx.emit({"k": key, "x": self.value.get()})
+        if x:
+            self.value.set(x)
+        if x == 7:
+            raise ValueError("seven")
+
+
+def test_a_failed_call_does_not_renew_state() -> None:
+    driver = Driver(BriefValue, on_error="skip")
+    driver.rows(("a", 0, 1))
+    driver.rows(("a", 8, 7))
+    driver.rows(("a", 9, 0))
+    driver.rows(("a", 10, 0))
+    assert driver.take() == [("a", None), ("a", 1), ("a", None)]
+
+
+def test_time_is_at_least_the_restored_watermark() -> None:
+    driver = Driver(BriefValue)
+    driver.advance(100)
+    driver = Driver(BriefValue, restored=driver.snapshot())
+    driver.rows(("a", 5, 1))
+    driver.rows(("a", 20, 0))
+    driver.rows(("a", 110, 0))
+    assert driver.take() == [("a", None), ("a", 1), ("a", None)]
+
+
+def test_a_failed_timer_does_not_renew_state_that_a_later_timer_reads() -> None:
+    class Timed(BriefValue):
+        def process(self, key: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+            self.value.set(1)
+            for due in (8, 9, 12):
+                ctx.timers.event(moment(due))
+
+        def on_timer(self, key: Any, due: Any, ctx: flow.ProcessContext) -> None:
+            ctx.emit({"k": str(due.microsecond), "x": self.value.get()})
+            if due == moment(8):
+                self.value.set(7)
+                raise ValueError("seven")
+
+    driver = Driver(Timed, on_error="skip")
+    driver.rows(("a", 0, 1))
+    driver.advance(50)
+    assert driver.take() == [("9", 1), ("12", None)]
