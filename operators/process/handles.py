@@ -285,6 +285,7 @@ class KeyedMap(Handle):
         self._read: dict[int, dict[Any, Entry]] = {}
         self._whole: set[int] = set()  # the keys all of whose entries are in _read
         self._sizes: list[int] | None = None
+        self._next, self._ahead = -1, 1
         self._changed: dict[int, dict[Any, Entry]] = {}
         self._removed: dict[int, dict[Any, Any]] = {}  # the keys of entries to remove
         self._cleared: set[int] = set()
@@ -345,6 +346,7 @@ class KeyedMap(Handle):
     def begin(self) -> None:
         super().begin()
         self._read, self._whole, self._sizes = {}, set(), None
+        self._next, self._ahead = -1, 1
 
     def flush(self) -> None:
         if self._cleared:
@@ -361,15 +363,13 @@ class KeyedMap(Handle):
         self._changed, self._removed, self._cleared, self._stamps = {}, {}, set(), {}
 
     def _entry(self, at: int, own: Any, key: Any) -> Entry:
-        """Return an entry of the store."""
+        """Return an entry of the store. A mapping with few entries is read as a whole."""
         read = self._read.get(at)
         if read is not None and own in read:
             return read[own]
         if at in self._whole:
             return None
-        if self._sizes is None:
-            self._sizes = self._store.sizes(self._call.slots).tolist()
-        if self._sizes[at] <= _SMALL:
+        if self._known_sizes()[at] <= _SMALL:
             self._load(at)
             return self._read[at].get(own)
         there, values = self._store.read(self._call.slots[at : at + 1], self._key.array([key]), LEAST)
@@ -378,12 +378,25 @@ class KeyedMap(Handle):
         return entry
 
     def _load(self, at: int) -> None:
-        """Read all entries of a key."""
-        if at not in self._whole:
-            _, keys, values = self._store.items(self._call.slots[at : at + 1], LEAST)
-            pairs = zip(keys.to_pylist(), values.to_pylist(), strict=True)
-            self._read[at] = {canonical(key): (key, value) for key, value in pairs}
-            self._whole.add(at)
+        """Read all entries of a key; if those of several keys are read in their order, more are read at a time."""
+        if at in self._whole:
+            return
+        self._ahead = min(2 * self._ahead, _MOST_AHEAD) if at == self._next else 1
+        self._next = min(at + self._ahead, len(self._call.slots))
+        sizes = self._known_sizes()
+        numbers = [at, *[n for n in range(at + 1, self._next) if sizes[n] <= _SMALL and n not in self._whole]]
+        offsets, keys, values = self._store.items(self._slots(numbers), LEAST)
+        pairs = [(canonical(key), value) for key, value in zip(keys.to_pylist(), values.to_pylist(), strict=True)]
+        places = offsets.tolist()
+        for number, start, stop in zip(numbers, places, places[1:], strict=False):
+            self._read[number] = {pair[0]: pair for pair in pairs[start:stop]}
+        self._whole.update(numbers)
+
+    def _known_sizes(self) -> list[int]:
+        """Return the number of entries of each key in the store."""
+        if self._sizes is None:
+            self._sizes = self._store.sizes(self._call.slots).tolist()
+        return self._sizes
 
     def _copied(self, at: int) -> Callable[[], None]:
         changed, removed = dict(self._changed.get(at, {})), dict(self._removed.get(at, {}))

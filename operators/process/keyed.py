@@ -189,7 +189,7 @@ class KeyedProcessOperator(ProcessOperator):
         at = self._call.at
         if not sets and self._firing is domain:
             self._cancelled.add((at, time))
-        self._changes.add([self._call.slots[at]], [time], domain, sets=sets)
+        self._changes.add(self._call.slots[at], time, domain, sets=sets)
 
     def _context_of_broadcast(self) -> Any:
         return _Context(self, NoTimers(self.where))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,6 @@ from operators.aggregation.window_times import Numbers
 
 __all__ = ["TimerChanges"]
 
-_NONE: Final = np.empty(0, np.int64)
-
 
 class TimerChanges:
     """Changes of timers that wait. Each is of some slots, and sets timers or cancels them.
@@ -26,7 +24,7 @@ class TimerChanges:
 
     def __init__(self, main: KeyedState) -> None:
         self._main = main
-        self._waiting: list[tuple[bool, TimeDomain, list[int] | Slots, list[int] | Numbers]] = []
+        self._waiting: list[tuple[bool, TimeDomain, Any, Any]] = []
         self._deferred: list[tuple[bool, TimeDomain, list[pa.Array], Numbers]] = []
 
     def __len__(self) -> int:
@@ -37,7 +35,7 @@ class TimerChanges:
         del self._waiting[mark:]
 
     def add(self, slots: Any, dues: Any, domain: TimeDomain, *, sets: bool) -> None:
-        """Take a change of slots, which must be valid until ``apply``. Both are lists of ints, or arrays."""
+        """Take a change of slots, which must be valid until ``apply``. Both are single integers, or both arrays."""
         self._waiting.append((sets, domain, slots, dues))
 
     def apply(self, fires: TimeDomain | None = None, upto: int = 0) -> None:
@@ -50,8 +48,8 @@ class TimerChanges:
             while stop < len(waiting) and waiting[stop][:2] == (sets, domain):
                 stop += 1
             some = waiting[start:stop]
-            slots = np.concatenate([np.asarray(each[2], np.int32) for each in some])
-            dues = np.concatenate([np.asarray(each[3], np.int64) for each in some])
+            slots = _joined([each[2] for each in some], np.int32)
+            dues = _joined([each[3] for each in some], np.int64)
             self._apply(slots, dues, domain, upto if domain is fires else None, sets=sets)
             start = stop
 
@@ -83,3 +81,10 @@ class TimerChanges:
         dropped = sum([len(dues) for sets, _, _, dues in self._deferred if sets])
         self._deferred = []
         return dropped
+
+
+def _joined(numbers: list[Any], dtype: type[np.int32] | type[np.int64]) -> np.ndarray:
+    """Return integers, or arrays of them, as one array."""
+    if isinstance(numbers[0], np.ndarray):
+        return np.concatenate(numbers).astype(dtype, copy=False)
+    return np.array(numbers, dtype)

@@ -19,6 +19,7 @@ __all__ = ["Moments", "due_time", "due_times"]
 
 _EPOCH: Final = datetime(1970, 1, 1)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_UNITS: Final = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 _LEAST: Final = (datetime.min - _EPOCH) // _MICROSECOND
 _GREATEST: Final = (datetime.max - _EPOCH) // _MICROSECOND
 
@@ -51,8 +52,12 @@ def due_time(due: Any, where: str) -> int:
     >>> due_time(datetime(1970, 1, 2), "process 'p'")
     86400000000
     """
-    if isinstance(due, pa.Scalar):
-        return int(due_times(pa.array([due.as_py()], due.type), 1, where)[0])
+    if isinstance(due, pa.TimestampScalar) and due.is_valid:
+        multiplied, divided = _UNITS[due.type.unit]
+        time = -(-due.value * multiplied // divided)  # never too early
+        if not -(2**63) <= time < MAX_WATERMARK:
+            raise OverflowError(f"{where}: the due time {due} does not fit into microseconds of 64 bits")
+        return time
     if not isinstance(due, datetime):
         raise TypeError(f"{where}: a timer is due at a datetime, got {shown(due)}")
     offset = due.utcoffset()

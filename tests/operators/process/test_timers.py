@@ -196,15 +196,16 @@ def test_a_due_time_may_be_of_arrow_or_aware() -> None:
         def process(self, key: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
             ctx.timers.event(rows["at"][0])
             ctx.timers.event(pa.scalar(7_001, pa.timestamp("ns")))
+            ctx.timers.event(pa.scalar(0, pa.timestamp("s", "Asia/Tokyo")))
             ctx.timers.event(moment(9).replace(tzinfo=UTC))
 
     aware = Driver(Aware)
     aware.rows(("a", 5, 0))
     aware.end()
-    assert aware.take() == [("a", 5), ("a", 8), ("a", 9)]
+    assert aware.take() == [("a", 0), ("a", 5), ("a", 8), ("a", 9)]
 
 
-@pytest.mark.parametrize("due", [5, "5us", timedelta(1), None])
+@pytest.mark.parametrize("due", [5, "5us", timedelta(1), None, pa.scalar(None, US)])
 def test_a_due_time_that_is_no_datetime_is_refused(due: Any) -> None:
     class Wrong(Alarm):
         def process(self, key: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
