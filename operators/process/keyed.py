@@ -25,8 +25,10 @@ from dataflow.state.timers import TimeDomain
 from operators.aggregation.window_times import Numbers, row_times, time_column
 from operators.process.base import NoTimers, ProcessOperator
 from operators.process.emissions import MOST
-from operators.process.handles import Call, Handle, KeyedList, KeyedMap, KeyedValue
+from operators.process.handles import Call, Handle, KeyedValue
+from operators.process.list_handle import KeyedList
 from operators.process.list_store import Lists
+from operators.process.map_handle import KeyedMap
 from operators.process.map_store import Maps
 from operators.process.stores import Store, Values
 from operators.process.timing import due_time
