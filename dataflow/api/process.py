@@ -51,7 +51,7 @@ class ProcessMethods(StreamBase):
             on_error: ``"fail"``: an error of the function fails the job, and names the key. ``"skip"``: all rows of the
                 call are left out, and what the call wrote, set and emitted is undone. ``"side"``: they are also sent to
                 side output ``errors``. For a timer, that is one row that names the key and the due time. A
-                `BatchProcess` can only fail.
+                call of a `BatchProcess` has rows of many keys, so many are left out together.
             name: the operator's name in summaries and checkpoints; None: an automatic one.
             parallelism: how many subtasks the operator has; None: as many as the run says.
 
@@ -83,11 +83,6 @@ class ProcessMethods(StreamBase):
         self._check_keys()
         output = schema_or_default(schema, self.schema, "process")
         tagged = side_schemas(sides, output, "process")
-        if policy is not OnError.FAIL and kind.calls == "slots":
-            raise GraphError(
-                f"process(on_error={policy.value!r}): a BatchProcess is called with the rows of many keys, so an error "
-                "cannot be undone for some of them; use a KeyedProcess, or on_error='fail'"
-            )
         if policy is OnError.SIDE:
             if ERRORS in tagged:
                 raise GraphError(f"process(sides=): {ERRORS!r} is the side output of on_error='side'; rename yours")

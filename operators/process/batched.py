@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +14,8 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.process_state import StateDeclaration
+from dataflow.contracts.render_rows import render_rows
+from dataflow.contracts.row_errors import OnError
 from dataflow.errors import ContractViolation
 from dataflow.planning.process_specs import Process
 from dataflow.state.index import Slots
@@ -35,6 +39,8 @@ class BatchProcessOperator(ProcessOperator):
     def __init__(self, context: OperatorContext, spec: Process) -> None:
         self._slots: Slots = np.empty(0, np.int32)
         self._times: Numbers | None = None  # by slot: the time of the call for it; None: _before, for all
+        self.log: list[Callable[[], None]] | None = None
+        """Functions that undo what the call changed; None: nothing will be undone."""
         super().__init__(context, spec)
         self._ctx = _Context(self, _Timers(self))
 
@@ -79,7 +85,7 @@ class BatchProcessOperator(ProcessOperator):
         elif self._states.expires and time is not None:
             times = row_times(time_column(batch, time.column, self.where), time.back)
             self._set_times(self._slots, times)
-        with self._blamed("process(slots, rows, ctx)"):
+        with self._guarded("process(slots, rows, ctx)", lambda: render_rows(batch)):
             if self._function.process(self._slots.astype(np.int64), batch, self._ctx) is not None:
                 raise self.returned("process")
         yield from self._end(out)
@@ -89,10 +95,33 @@ class BatchProcessOperator(ProcessOperator):
         if self._states.expires and self._spec.time is not None and domain is TimeDomain.EVENT:
             self._set_times(slots, dues)
         moments = to_array(dues, pa.timestamp("us")).cast(self._moments.type)
-        with self._blamed("on_timer(slots, dues, ctx)"):
+        keys = self._states.main.keys(slots)
+        with self._guarded("on_timer(slots, dues, ctx)", lambda: _shown_timers(keys, moments)):
             if self._function.on_timer(slots.astype(np.int64), moments, self._ctx) is not None:
                 raise self.returned("on_timer")
         yield from self._end(out, domain, upto)
+
+    @contextmanager
+    def _guarded(self, call: str, rows: Callable[[], Iterable[object]]) -> Iterator[None]:
+        """Undo all that a call did, and set its rows aside, if it raises; or name the call in the error."""
+        if self._spec.on_error is OnError.FAIL:
+            with self._blamed(call):
+                yield
+            return
+        self.log = []
+        emitted, timers = self._emissions.mark(), len(self._changes)
+        try:
+            yield
+        except Exception as error:
+            log, self.log = self.log, None
+            for undo in reversed(log):
+                undo()
+            self._emissions.undo(emitted)
+            self._changes.undo(timers)
+            for row in rows():
+                self._errors.reject(self.where, row, error)
+        finally:
+            self.log = None
 
     def _set_times(self, slots: Slots, times: Numbers) -> None:
         """Let the time of the call be the latest of ``times`` for each slot, at least the watermark."""
@@ -117,6 +146,13 @@ class BatchProcessOperator(ProcessOperator):
         """Return the key columns of ``slots``."""
         columns = self._states.main.keys(self.slots(slots))
         return pa.RecordBatch.from_arrays(columns, names=list(self._spec.keys))
+
+
+def _shown_timers(keys: list[pa.Array], dues: pa.Array) -> Iterator[str]:
+    """Yield timers as they are set aside."""
+    columns = zip(*[column.to_pylist() for column in keys], strict=True)
+    for key, due in zip(columns, dues.to_pylist(), strict=True):
+        yield f"timer of key {(key[0] if len(key) == 1 else key)!r} due {due}"
 
 
 class _Timers:
@@ -163,7 +199,7 @@ class _Context:
         return self._operator.keys(slots)
 
 
-class _Columns:
+class _Columns(ABC):
     """What the handles of all kinds of state have."""
 
     def __init__(self, operator: BatchProcessOperator, store: Store) -> None:
@@ -172,7 +208,13 @@ class _Columns:
 
     def clear(self, slots: Any) -> None:
         """Remove the state of slots."""
-        self._any_store.clear(self._operator.slots(slots))
+        numbers = self._operator.slots(slots)
+        self._save(numbers)
+        self._any_store.clear(numbers)
+
+    @abstractmethod
+    def _save(self, slots: Slots) -> None:
+        """Prepare the state of slots for being cleared, so that it can be undone."""
 
 
 class _ValueColumns(_Columns):
@@ -190,7 +232,12 @@ class _ValueColumns(_Columns):
     def set(self, slots: Any, values: Any) -> None:
         """Write a value for each slot; null removes it. Of equal slots the last one counts."""
         numbers = self._operator.slots(slots)
+        self._save(numbers)
         self._store.write(numbers, self._converter.column(values, len(numbers)), self._operator.now(numbers))
+
+    def _save(self, slots: Slots) -> None:
+        if self._operator.log is not None:
+            self._operator.log.append(self._store.saved(np.unique(slots)))
 
 
 class _ListColumns(_Columns):
@@ -208,7 +255,13 @@ class _ListColumns(_Columns):
     def append(self, slots: Any, values: Any) -> None:
         """Append a value to the list of each slot, in order."""
         numbers = self._operator.slots(slots)
+        self._save(numbers, whole=False)
         self._store.append(numbers, self._converter.column(values, len(numbers)), self._operator.now(numbers))
+
+    def _save(self, slots: Slots, *, whole: bool = True) -> None:
+        if self._operator.log is not None:
+            distinct = np.unique(slots)
+            self._operator.log.append(self._store.saved(distinct, self._operator.now(distinct), whole=whole))
 
 
 class _MapColumns(_Columns):
@@ -227,12 +280,20 @@ class _MapColumns(_Columns):
         """Write an entry of each slot, in order."""
         numbers = self._operator.slots(slots)
         entries, written = self._key.column(keys, len(numbers)), self._value.column(values, len(numbers))
+        self._save(numbers, entries)
         self._store.put(numbers, entries, written, self._operator.now(numbers))
 
     def remove(self, slots: Any, keys: Any) -> None:
         """Remove an entry of each slot, where there is one."""
         numbers = self._operator.slots(slots)
-        self._store.remove(numbers, self._key.column(keys, len(numbers)))
+        entries = self._key.column(keys, len(numbers))
+        self._save(numbers, entries)
+        self._store.remove(numbers, entries)
+
+    def _save(self, slots: Slots, entries: pa.Array | None = None) -> None:
+        if self._operator.log is not None:
+            slots = np.unique(slots) if entries is None else slots
+            self._operator.log.append(self._store.saved(slots, entries, self._operator.now(slots)))
 
     def items(self, slots: Any) -> pa.Array:
         """Return the entries of each slot, as an array of maps."""

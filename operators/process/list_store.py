@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 
@@ -50,6 +52,30 @@ class Lists(Store):
         self._state.append(
             own.copy(), times, pa.RecordBatch.from_arrays([self.codec.encode(values)], schema=self._schema)
         )
+
+    def saved(self, slots: Slots, now: Numbers | int, *, whole: bool) -> Callable[[], None]:
+        """Return a function that writes back the lists that ``slots``, each once, have now.
+
+        Args:
+            now: the time of the call. Lists that have expired are read now, because they will be dropped.
+            whole: whether all lists are read now; else only their lengths, because values will only be appended.
+        """
+        until, lengths = self.until(slots), self._state.count_rows(self._state.find(self.main.keys(slots), LEAST))
+        kept = np.full(len(slots), whole) | (until <= now)
+        before = self.read(slots[kept], LEAST)
+
+        def undo() -> None:
+            offsets, values = self.read(slots[~kept], LEAST)
+            first = np.arange(len(values)) - np.repeat(offsets[:-1], np.diff(offsets))
+            left = first < np.repeat(lengths[~kept], np.diff(offsets))
+            self.clear(slots)
+            for some, array, rows in (
+                (~kept, values.filter(to_array(left)), lengths[~kept]),
+                (kept, before[1], np.diff(before[0])),
+            ):
+                self.append(np.repeat(slots[some], rows), array, np.repeat(self.stamps(until[some]), rows))
+
+        return undo
 
     def clear(self, slots: Slots) -> None:
         if len(slots):

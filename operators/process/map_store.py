@@ -6,6 +6,8 @@ entries do not count any more; they are removed by a sweep, or when the key is w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 
@@ -104,6 +106,42 @@ class Maps(Store):
         if len(slots):
             found = self._entries.find([*self.main.keys(slots), entries])
             self._remove(np.unique(found[found >= 0]))
+
+    def saved(self, slots: Slots, entries: pa.Array | None, now: Numbers | int) -> Callable[[], None]:
+        """Return a function that writes back the entries that the mappings of ``slots`` have now.
+
+        Args:
+            slots: the slots, of which one may occur several times.
+            entries: an entry of each slot, the only one that will change; None: all will, and slots occur once.
+            now: the time of the call. Mappings that have expired are read as a whole, because they will be dropped.
+        """
+        distinct, first = np.unique(slots, return_index=True)
+        until = self.until(distinct)
+        times = now if isinstance(now, int) else now[first]
+        if entries is None or ((until > LEAST) & (until <= times)).any():
+            entries = None
+            rows = self._members.rows(self._members.find(self.main.keys(distinct)))[1]
+        else:
+            found = self._entries.find([*self.main.keys(slots), entries])
+            rows = np.unique(found[found >= 0])
+        keys, stored = self._entries.keys(rows), self._entries.read(rows)
+
+        def undo() -> None:
+            if entries is None:
+                self.clear(distinct)
+            else:
+                self.remove(slots, entries)
+            if len(rows):
+                own = self._entries.insert(keys)[0].copy()
+                self._entries.write(own, stored)
+                self._link(own, 1)
+            if self._lives is not None:
+                self._lives.delete(self._lives.find(self.main.keys(distinct), LEAST))
+                there = until > LEAST
+                stamps = self.stamps(until[there])
+                self._lives.insert(self.main.keys(distinct[there]), stamps, stamps)
+
+        return undo
 
     def clear(self, slots: Slots) -> None:
         if len(slots):

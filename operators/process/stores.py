@@ -7,7 +7,7 @@ timers. Every other state has a keyed state of its own. So a state with a time t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -103,6 +103,10 @@ class Store(ABC):
     def clear(self, slots: Slots) -> None:
         """Remove the state of slots."""
 
+    def stamps(self, until: Numbers) -> Numbers:
+        """Return the times at which state that expires at ``until`` was written; 0 if it does not expire."""
+        return np.zeros(len(until), np.int64) if self.ttl is None else until - self.ttl
+
     def restored(self, where: str) -> None:
         """Take note that ``states`` are restored. Raises: CheckpointDamaged if values cannot be decoded."""
 
@@ -131,6 +135,18 @@ class Values(Store):
     @abstractmethod
     def write(self, slots: Slots, values: pa.Array, now: Numbers | int) -> None:
         """Write the value of each slot; null removes it. Of equal slots the last one counts."""
+
+    def saved(self, slots: Slots) -> Callable[[], None]:
+        """Return a function that writes back what ``slots``, each once, have now."""
+        until = self.until(slots)
+        there = until > LEAST
+        values = self.read(slots, LEAST).filter(to_array(there))
+
+        def undo() -> None:
+            self.clear(slots)
+            self.write(slots[there], values, self.stamps(until[there]))
+
+        return undo
 
 
 class MainValues(Values):

@@ -144,8 +144,6 @@ def test_the_policy_for_errors_is_checked() -> None:
     keyed = source().key_by("k")
     with pytest.raises(ConfigurationError, match=r"process\(on_error=\) must be one of"):
         keyed.process(Passed, on_error="ignore")
-    with pytest.raises(GraphError, match=r"process\(on_error='skip'\): a BatchProcess is called with the rows of many"):
-        keyed.process(PassedBatches, on_error="skip")
     with pytest.raises(GraphError, match="'errors' is the side output of on_error='side'; rename yours"):
         keyed.process(Passed, on_error="side", sides={"errors": None})
     with pytest.raises(GraphError, match=r"process\(sides=\): expected a dict from tag to pyarrow.Schema"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -94,8 +95,9 @@ def test_state_is_that_of_plain_python(seed: int) -> None:
 
 
 class Columns(flow.BatchProcess):
-    """Changes state as its rows say, all of them at once, and checks it against a model."""
+    """Changes state as its rows say, all of them at once, and checks it against a model. Some calls fail."""
 
+    fails: bool
     value = flow.value_state(pa.string())
     brief = flow.value_state(pa.int32(), ttl="100d")
     items = flow.list_state(pa.int64())
@@ -103,6 +105,15 @@ class Columns(flow.BatchProcess):
     model: dict[Any, dict[str, Any]]
 
     def process(self, slots: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+        model = deepcopy(self.model) if self.fails and sum(rows["x"].to_pylist()) % 2 else None
+        ctx.emit({"k": None, "x": rows.num_rows})
+        self.change(slots, rows, ctx)
+        if model is not None:
+            self.model.clear()
+            self.model.update(model)
+            raise ZeroDivisionError
+
+    def change(self, slots: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
         keys, numbers = rows["k"].to_pylist(), rows["x"].to_pylist()
         assert ctx.keys(slots)["k"].to_pylist() == keys
         models = [self.model.setdefault(key, {"value": None, "brief": None, "items": [], "pairs": {}}) for key in keys]
@@ -145,12 +156,23 @@ class Columns(flow.BatchProcess):
 @pytest.mark.parametrize("seed", seeds(4, 300))
 def test_columns_of_state_are_those_of_plain_python(seed: int) -> None:
     draw = random.Random(seed)
-    function = type("Function", (Columns,), {"model": {}})
-    driver = Driver(function)
+    fails = seed % 2 > 0
+    members: dict[str, Any] = {"model": {}, "fails": fails}
+    if seed % 4 > 1:
+        members["items"] = flow.list_state(pa.int64(), ttl="100d")
+        members["pairs"] = flow.map_state(pa.string(), pa.int64(), ttl="100d")
+    function = type("Function", (Columns,), members)
+    policy = "skip" if fails else "fail"
+    driver, failed = Driver(function, on_error=policy), 0
     for _ in range(12):
-        driver.rows(*[(draw.choice(["a", "b", None]), 0, draw.randrange(1000)) for _ in range(draw.randint(1, 6))])
+        rows = [(draw.choice(["a", "b", None]), 0, draw.randrange(1000)) for _ in range(draw.randint(1, 6))]
+        failed += len(rows) * (fails and sum(x for _, _, x in rows) % 2)
+        before = driver.context.tally.skipped
+        driver.rows(*rows)
+        failed -= driver.context.tally.skipped - before
         if draw.random() < 0.3:
-            driver = Driver(function, restored=driver.snapshot())
+            driver = Driver(function, on_error=policy, restored=driver.snapshot())
+    assert failed == 0
 
 
 def sets(type_: pa.DataType, value: Any) -> Any:
@@ -505,3 +527,26 @@ def test_a_failed_timer_does_not_renew_state_that_a_later_timer_reads() -> None:
     driver.rows(("a", 0, 1))
     driver.advance(50)
     assert driver.take() == [("9", 1), ("12", None)]
+
+
+def test_a_failed_call_does_not_drop_what_had_expired_for_it() -> None:
+    class Fails(BriefColumns):
+        items = flow.list_state(pa.int64(), ttl="10us")
+
+        def process(self, slots: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+            super().process(slots, rows, ctx)
+            ctx.emit({"k": repr(self.items.get(slots).to_pylist()), "x": None})
+            self.items.append(slots, rows["x"])
+            ctx.timers.event(slots, rows["at"])
+            if rows["x"][0].as_py() == 7:
+                raise ValueError("seven")
+
+    driver = Driver(Fails, on_error="side")
+    driver.rows(("a", 0, 1))
+    driver.rows(("a", 20, 7), ("b", 30, 8))
+    driver.rows(("a", 5, 0))
+    assert driver.take() == [("a None", 0), ("[[]]", None), ("a 1", 1), ("[[1]]", None)]
+    assert [where for where, _, _ in driver.take("errors")] == ["process 'op'"] * 2
+    driver.operator._function.on_timer = lambda slots, dues, ctx: 1 / 0
+    driver.end()
+    assert [row for _, row, _ in driver.take("errors")] == [f"timer of key 'a' due {moment(n)}" for n in (0, 5)]
