@@ -546,7 +546,18 @@ def test_a_failed_call_does_not_drop_what_had_expired_for_it() -> None:
     driver.rows(("a", 20, 7), ("b", 30, 8))
     driver.rows(("a", 5, 0))
     assert driver.take() == [("a None", 0), ("[[]]", None), ("a 1", 1), ("[[1]]", None)]
+    driver.rows(("a", 10, 0))
+    assert driver.take()[0] == ("a None", 0)
     assert [where for where, _, _ in driver.take("errors")] == ["process 'op'"] * 2
     driver.operator._function.on_timer = lambda slots, dues, ctx: 1 / 0
     driver.end()
-    assert [row for _, row, _ in driver.take("errors")] == [f"timer of key 'a' due {moment(n)}" for n in (0, 5)]
+    assert [row for _, row, _ in driver.take("errors")] == [f"timer of key 'a' due {moment(n)}" for n in (0, 5, 10)]
+
+
+def test_a_late_write_does_not_shorten_a_life() -> None:
+    driver = Driver(BriefValue)
+    driver.rows(("a", 8, 1))
+    driver.rows(("a", 3, 2))
+    driver.rows(("a", 17, 0))
+    driver.rows(("a", 18, 0))
+    assert driver.take() == [("a", None), ("a", 1), ("a", 2), ("a", None)]

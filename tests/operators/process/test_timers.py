@@ -171,6 +171,27 @@ def test_a_cancelled_timer_does_not_fire(watermarks: list[int]) -> None:
     assert cancel.take() == [("a", 10), ("b", 10), ("c", 10), ("a", 20)]
 
 
+def test_a_timer_that_waits_for_the_next_watermark_can_be_cancelled() -> None:
+    class Waits(flow.KeyedProcess):
+        def process(self, key: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+            ctx.timers.event(moment(1))
+            ctx.timers.event(moment(2))
+
+        def on_timer(self, key: Any, due: datetime, ctx: flow.ProcessContext) -> None:
+            ctx.emit({"k": key, "x": due.microsecond})
+            if due == moment(1):
+                ctx.timers.event(moment(0))
+            elif key == "b":
+                ctx.timers.cancel(moment(0))
+
+    waits = Driver(Waits)
+    waits.rows(("a", 0, 0), ("b", 0, 0))
+    waits.advance(5)
+    assert waits.take() == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
+    waits.advance(6)
+    assert waits.take() == [("a", 0)]
+
+
 def test_due_times_have_a_zone_if_the_rows_have_one() -> None:
     found: list[Any] = []
 
