@@ -22,6 +22,8 @@ from dataflow.api.streams import Stream
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.process import BatchProcess, KeyedProcess, ProcessContext, ProcessTimers
+from dataflow.contracts.process_state import list_state, map_state, shared_map, value_state
 from dataflow.contracts.sink import Guarantee, Sink, TwoPhaseSink, TwoPhaseWriter
 from dataflow.contracts.source import END, Condition, Source, Split, SplitReader
 from dataflow.contracts.spec import Spec
@@ -89,6 +91,14 @@ __all__ = [
     "TimeDomain",
     "Operator",
     "OperatorContext",
+    "KeyedProcess",
+    "BatchProcess",
+    "ProcessContext",
+    "ProcessTimers",
+    "value_state",
+    "list_state",
+    "map_state",
+    "shared_map",
     "Spec",
     "register",
     "Window",

@@ -19,6 +19,7 @@ LATE_IMPORTS = {
     ("dataflow.api.joins", "dataflow.api.streams"),
     ("dataflow.api.keyed_streams", "dataflow.api.tops"),
     ("dataflow.api.lookups", "dataflow.api.streams"),
+    ("dataflow.api.process", "dataflow.api.streams"),
     ("dataflow.api.splits", "dataflow.api.streams"),
     ("dataflow.api.stream_base", "dataflow.api.pipeline"),
     ("dataflow.api.stream_base", "dataflow.api.streams"),

@@ -13,6 +13,7 @@ from dataflow.api.custom_operators import OperatorMethods
 from dataflow.api.functions import FunctionMethods
 from dataflow.api.joins import JoinMethods
 from dataflow.api.lookups import LookupMethods
+from dataflow.api.process import ProcessMethods
 from dataflow.api.splits import SplitMethods
 from dataflow.api.uniques import UniqueMethods
 from dataflow.clock import Duration
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Stream"]
 
 
-class Stream(SplitMethods, UniqueMethods, FunctionMethods, OperatorMethods, JoinMethods, LookupMethods):
+class Stream(SplitMethods, UniqueMethods, FunctionMethods, OperatorMethods, JoinMethods, LookupMethods, ProcessMethods):
     """The rows that an operator emits. Every method returns a new stream; using one stream twice branches it.
 
     ``schema`` and ``changes`` are known, and checked, while the graph is built.

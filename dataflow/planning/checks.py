@@ -82,7 +82,7 @@ def check_names_differ(schema: pa.Schema, where: str) -> None:
         )
 
 
-def side_schemas(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
+def side_schemas(sides: object, main: pa.Schema, method: str = "apply") -> dict[str, pa.Schema]:
     """Return the schema of each side output that a user declared for an operator; None means the schema ``main``.
 
     Raises: GraphError for anything but a dict from tag to schema.
@@ -91,10 +91,10 @@ def side_schemas(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
         return {}
     if not isinstance(sides, Mapping) or not all(isinstance(tag, str) and tag for tag in sides):
         raise GraphError(
-            f"apply(sides=): expected a dict from tag to pyarrow.Schema, or None for the columns of the main output, "
-            f"got {sides!r}"
+            f"{method}(sides=): expected a dict from tag to pyarrow.Schema, or None for the columns of the main "
+            f"output, got {sides!r}"
         )
-    return {tag: schema_or_default(schema, main, f"apply(sides=) of {tag!r}") for tag, schema in sides.items()}
+    return {tag: schema_or_default(schema, main, f"{method}(sides=) of {tag!r}") for tag, schema in sides.items()}
 
 
 def choose_emit(

@@ -12,7 +12,7 @@ from typing import Any
 from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.contracts.spec import Spec
 from dataflow.errors import ConfigurationError
-from dataflow.planning import chosen_row_specs, join_specs, lookup_specs, specs, triggered_specs
+from dataflow.planning import chosen_row_specs, join_specs, lookup_specs, process_specs, specs, triggered_specs
 
 __all__ = ["make_operator", "operator_class", "register", "specs_of"]
 
@@ -47,6 +47,9 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     chosen_row_specs.SignedTop: "operators.chosen_rows.signed_top:SignedTopOperator",
     chosen_row_specs.WindowTop: "operators.chosen_rows.window_top:WindowTopOperator",
     lookup_specs.Lookup: "operators.lookup.lookup:LookupOperator",
+    process_specs.ProcessKeys: "operators.process.keyed:KeyedProcessOperator",
+    process_specs.ProcessBatches: "operators.process.batched:BatchProcessOperator",
+    process_specs.OneOrder: "operators.transforms.pass_through:PassThrough",
     specs.Combine: "operators.aggregation.combine:CombineOperator",
     specs.Union: "operators.transforms.union:UnionOperator",
     specs.Apply: "operators.transforms.custom:applied",

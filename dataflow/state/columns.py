@@ -104,17 +104,22 @@ class _Column:
         present = records[:, 0] & self.flag != 0
         return None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
 
-    def write(self, rows: RecordRows, slots: Slots, array: pa.Array, last: npt.NDArray[np.intp]) -> None:
-        """Write the rows ``last`` of an array into the records of ``slots``, which are distinct."""
+    def write(self, rows: RecordRows, slots: Slots, array: pa.Array) -> None:
+        """Write the values of an array, each one word, into the records of ``slots``; the last of equal ones counts."""
+        from dataflow.state.kernels.columns import write_words
+
+        bits, first = validity(array)
+        write_words(rows.rows, slots, words(array), bits, first, self.word, self.flag)
+
+    def write_bytes(self, rows: RecordRows, slots: Slots, array: pa.Array, last: npt.NDArray[np.intp]) -> None:
+        """Write the rows ``last`` of an array of byte values into the records of ``slots``, which are distinct."""
+        assert self.kept is not None, f"{self.name} has no byte values"
         records = rows.rows
         present = np.ones(len(last), bool) if not array.null_count else to_numbers(array.is_valid())[last]
         records[slots, 0] = np.where(present, records[slots, 0] | self.flag, records[slots, 0] & ~self.flag)
-        if self.kept is None:
-            records[slots, self.word] = words(array)[last]
-        else:
-            numbers = self.kept.row_numbers(len(array))[last]
-            records[slots, self.word] = np.where(present, numbers, 0)
-            self.kept.settle(rows, slots, array)
+        numbers = self.kept.row_numbers(len(array))[last]
+        records[slots, self.word] = np.where(present, numbers, 0)
+        self.kept.settle(rows, slots, array)
 
 
 def check_distinct(schema: pa.Schema) -> None:
@@ -147,7 +152,9 @@ class WordColumns:
         self._by_name = {column.name: column for column in self._columns}
         self.stored = pa.schema([*[pa.field(f"word {i}", pa.int64()) for i in range(words)], *schema])
         self.template: npt.NDArray[np.int64] = np.zeros(1 + words + len(schema), np.int64)
-        self.kernels = KEPT_KERNELS if any([column.kept is not None for column in self._columns]) else ()
+        kept = KEPT_KERNELS if any([column.kept is not None for column in self._columns]) else ()
+        in_words = ("dataflow.state.kernels.columns",) if any([column.kept is None for column in self._columns]) else ()
+        self.kernels = (*kept, *in_words)
         self._words = words
 
     @staticmethod
@@ -212,13 +219,17 @@ class WordColumns:
 
     def write(self, slots: Slots, batch: pa.RecordBatch, *, distinct: bool = False) -> None:
         """Write the columns of ``batch``, row i into the record of ``slots[i]``; of equal slots the last row counts."""
-        last = np.arange(len(slots)) if distinct else _last_of_each(slots)
-        slots = slots[last]
+        last: npt.NDArray[np.intp] | None = None
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
             column = self._known(name)
             if array.type != column.dtype:
                 raise SchemaMismatch(f"the state column {name!r} has type {column.dtype}, got {array.type}: cast it")
-            column.write(self._rows, slots, array, last)
+            if column.kept is None:
+                column.write(self._rows, slots, array)
+                continue
+            if last is None:
+                last = np.arange(len(slots)) if distinct else _last_of_each(slots)
+            column.write_bytes(self._rows, slots[last], array, last)
 
     def _known(self, name: str) -> _Column:
         if name not in self._by_name:

@@ -135,6 +135,10 @@ class KeyedState:
         """The slots of all keys with a value, in ascending order, expired ones that are not removed yet included."""
         return np.flatnonzero(self.records[:, 0] < 0).astype(np.int32)
 
+    def slots_from(self, first: int, limit: int) -> Slots:
+        """Return the slots of keys with a value among the ``limit`` slots from ``first`` on, in ascending order."""
+        return (np.flatnonzero(self.records[first : first + limit, 0] < 0) + first).astype(np.int32)
+
     @property
     def stored(self) -> pa.Schema:
         """The columns of a checkpoint: the key's, the state's, and whether the key has a value."""
@@ -240,6 +244,57 @@ class KeyedState:
         if len(rows):
             self._values.change(slots[rows])
         return slots, self._values.set_live(slots, rows)
+
+    def enter(self, keys: Sequence[pa.Array]) -> Slots:
+        """Return the slot of each row's key; a new key gets a slot and no value.
+
+        Use it in the place of ``insert`` if only some of the keys may be written, or get timers. A key that has neither
+        a value nor a timer when ``enter`` or ``insert`` is called next is removed. Existing keys are not changed.
+
+        Returns: one slot a row, in memory of their own.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}))
+        >>> slots = state.enter([pa.array([1, 2])])
+        >>> fresh = state.touch(slots[:1])
+        >>> slots = state.enter([pa.array([1])])
+        >>> state.live
+        1
+        """
+        self._with_timers()
+        self._settle()
+        slots, rows = self._values.enter(keys)
+        if len(rows):
+            self._fired = np.union1d(self._fired, slots[rows]).astype(np.int32)
+        return slots.copy()
+
+    def _with_timers(self) -> Timers:
+        """Return the timers; from the first call on, keys may have no value."""
+        if self._timers is None:
+            self._timers = Timers(self._index.schema, self._readers)
+        return self._timers
+
+    def clear(self, slots: Slots) -> None:
+        """Remove the values of ``slots``, with their rows. A key with timers stays until its last one has fired.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}))
+        >>> slots, fresh = state.insert([pa.array([1, 2])])
+        >>> state.set_timers(slots[:1], np.array([9]))
+        >>> state.clear(slots)
+        >>> state.live, state.visible(slots[:1]).tolist()
+        (1, [False])
+        """
+        slots = of_keys(self._maybe_absent(slots))
+        self._drop_values(slots[self._values.records.rows[slots, 0] < 0])
+
+    def stamps(self, slots: Slots) -> npt.NDArray[np.int64]:
+        """Return the time at which each slot, all with a value, was last written.
+
+        >>> state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({}), ttl=Ttl(10))
+        >>> state.stamps(state.insert([pa.array([1])], 5, 5)[0]).tolist()
+        [5]
+        """
+        assert self._values.stamp, "values of this state do not expire"
+        return np.asarray(self._values.records.rows[self._with_values(slots), self._values.stamp])
 
     def touch(self, slots: Slots, now: Times = 0, stamps: Times = 0) -> npt.NDArray[np.bool_]:
         """Prepare ``slots`` for ``write`` or ``append``; return whether each row found no visible value.
@@ -597,9 +652,7 @@ class KeyedState:
         if self._has_ended:
             self.dropped_timers += len(slots)
             return
-        if self._timers is None:
-            self._timers = Timers(self._index.schema, self._readers)
-        self._timers.set(slots, dues, domain)
+        self._with_timers().set(slots, dues, domain)
 
     def cancel_timers(self, slots: Slots, dues: npt.NDArray[np.int64], domain: TimeDomain = TimeDomain.EVENT) -> None:
         """Remove timers; rows without a registered timer, and slot -1, are skipped. Slots of ``due`` stay valid.

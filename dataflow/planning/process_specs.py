@@ -1,0 +1,106 @@
+"""The specs of process functions. The package ``operators.process`` implements them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dataflow.contracts.process import ProcessFactory
+from dataflow.contracts.process_state import StateDeclaration
+from dataflow.contracts.row_errors import OnError
+from dataflow.contracts.source import Json
+from dataflow.contracts.spec import Spec
+from dataflow.contracts.updates import Meaning, Signed, meaning_error
+from dataflow.contracts.windows import EventTime
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["OneOrder", "Process", "ProcessBatches", "ProcessKeys"]
+
+
+class Process(Spec):
+    """Calls a user's function with state for each key and timers. Input 1, if there is one, is broadcast.
+
+    Attributes:
+        factory: returns a function for each subtask.
+        label: names it in descriptions.
+        keys: the key columns.
+        time: the event time of the rows.
+        states: the declared states by name.
+        sides: the schemas of the declared side outputs.
+        on_error: what happens to the rows of a call that raises.
+    """
+
+    declared_in = "process(...)"
+
+    factory: ProcessFactory
+    label: str
+    keys: tuple[str, ...]
+    time: EventTime | None
+    states: tuple[tuple[str, StateDeclaration], ...]
+    sides: tuple[tuple[str, pa.Schema], ...]
+    on_error: OnError
+
+    def arguments(self) -> tuple[Any, ...]:
+        return (self,)
+
+    def described(self) -> dict[str, Json]:
+        """Return the declared states as JSON, by name."""
+        return {name: state.described() for name, state in self.states}
+
+    def detail(self) -> dict[str, Json]:
+        return {"function": self.label, "states": self.described()}
+
+    def side_advice(self, tag: str) -> str:
+        return f"declare it: process(..., sides={{{tag!r}: schema}}), None for the columns of the main one"
+
+    def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
+        for meaning in inputs:
+            if meaning is not None:
+                problem = "are taken back" if isinstance(meaning, Signed) else "a later row replaces"
+                raise meaning_error(word, meaning, f"a function would be called with rows that {problem}")
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessKeys(Process):
+    """Calls a `KeyedProcess` with the rows of one key at a time."""
+
+    factory: ProcessFactory
+    label: str
+    keys: tuple[str, ...]
+    time: EventTime | None
+    states: tuple[tuple[str, StateDeclaration], ...]
+    sides: tuple[tuple[str, pa.Schema], ...]
+    on_error: OnError
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessBatches(Process):
+    """Calls a `BatchProcess` with the rows of many keys."""
+
+    factory: ProcessFactory
+    label: str
+    keys: tuple[str, ...]
+    time: EventTime | None
+    states: tuple[tuple[str, StateDeclaration], ...]
+    sides: tuple[tuple[str, pa.Schema], ...]
+    on_error: OnError
+
+
+@dataclass(frozen=True, slots=True)
+class OneOrder(Spec):
+    """Passes rows on, in one subtask: so all subtasks after it get them in one order."""
+
+    is_users = False
+    stateful = False
+    row_wise = True
+    sees_batches = False
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str]:
+        return used
+
+    def origin_of(self, column: str) -> str:
+        return column

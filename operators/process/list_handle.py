@@ -1,0 +1,93 @@
+"""The handle of a `list_state` for a `KeyedProcess`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from operators.process.handles import MOST_AHEAD, Call, Handle
+from operators.process.list_store import Lists
+from operators.process.stores import LEAST
+from operators.process.values import Converter
+
+__all__ = ["KeyedList"]
+
+
+class KeyedList(Handle):
+    """The handle of a `list_state`."""
+
+    def __init__(self, call: Call, store: Lists, converter: Converter) -> None:
+        super().__init__(call, store)
+        self._store = store
+        self._converter = converter
+        self._read: dict[int, list[Any]] = {}
+        self._new: dict[int, list[Any]] = {}
+        self._cleared: set[int] = set()
+        self._next, self._ahead = -1, 1
+
+    def get(self) -> list[Any]:
+        """Return the list of the key."""
+        at = self._call.at
+        if not self._is_there():
+            return []
+        kept = [] if at in self._cleared else self._kept(at)
+        return [self._converter.copied(value) for value in (*kept, *self._new.get(at, ()))]
+
+    def append(self, value: Any) -> None:
+        """Append a value to the list of the key."""
+        self.extend((value,))
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Append several values to the list of the key."""
+        checked = [self._converter.copied(self._converter.checked(value)) for value in values]
+        if checked:
+            self._save()
+            self._renew()
+            self._new.setdefault(self._call.at, []).extend(checked)
+
+    def clear(self) -> None:
+        """Empty the list of the key."""
+        self._save()
+        self._forget(self._call.at)
+
+    def begin(self) -> None:
+        super().begin()
+        self._read, self._next, self._ahead = {}, -1, 1
+
+    def flush(self) -> None:
+        if self._cleared:
+            self._store.clear(self._slots(sorted(self._cleared)))
+            self._cleared = set()
+        if self._new:
+            numbers = [at for at, values in self._new.items() for _ in values]
+            values = self._converter.array([value for values in self._new.values() for value in values])
+            self._store.append(self._slots(numbers), values, self._times(numbers))
+            self._new = {}
+        self._stamps = {}
+
+    def _kept(self, at: int) -> list[Any]:
+        """Return the list in the store; if those of several keys are read in their order, more are read at a time."""
+        if at not in self._read:
+            self._ahead = min(2 * self._ahead, MOST_AHEAD) if at == self._next else 1
+            self._next = min(at + self._ahead, len(self._call.slots))
+            offsets, values = self._store.read(self._call.slots[at : self._next], LEAST)
+            kept, places = values.to_pylist(), offsets.tolist()
+            for number in range(at, self._next):
+                self._read[number] = kept[places[number - at] : places[number - at + 1]]
+        return self._read[at]
+
+    def _copied(self, at: int) -> Callable[[], None]:
+        new, cleared = list(self._new.get(at, ())), at in self._cleared
+
+        def undo() -> None:
+            self._new.pop(at, None)
+            if new:
+                self._new[at] = new
+            if not cleared:
+                self._cleared.discard(at)
+
+        return undo
+
+    def _forget(self, at: int) -> None:
+        self._new.pop(at, None)
+        self._cleared.add(at)
