@@ -51,7 +51,7 @@ def jobs(found: Mapping[str, Any]) -> str:
 
 
 def windows(found: Mapping[str, Any]) -> str:
-    """Return the table of windows, sessions and signed changes beside DuckDB, without expert settings."""
+    """Return the table of windows, sessions, signed changes or joins beside DuckDB, without expert settings."""
     head = (
         *(
             "job",
@@ -131,6 +131,7 @@ def deltas(found: Mapping[str, Any]) -> str:
 TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "jobs": jobs,
     "windows": windows,
+    "joins": windows,
     "latency": latency,
     "growth": growth,
     "growth-windows": growth,
