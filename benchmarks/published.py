@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -135,6 +136,7 @@ TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "latency": latency,
     "growth": growth,
     "growth-windows": growth,
+    "growth-joins": growth,
     "checkpoints": checkpoints,
     "deltas": deltas,
 }
@@ -145,7 +147,7 @@ def where(found: Mapping[str, Any]) -> str:
     machine, versions = found["machine"], found["versions"]
     packages = ", ".join(f"{name} {versions[name]}" for name in ("duckdb", "polars", "pyarrow") if name in versions)
     return (
-        f"`{' '.join(found['command'])}`, commit {str(found['commit'])[:7]}: {machine['cores']} cores "
+        f"`{shlex.join(found['command'])}`, commit {str(found['commit'])[:7]}: {machine['cores']} cores "
         f"({machine['processor']}), load {found['load']:.1f}, Python {versions['python']}, {packages}."
     )
 
