@@ -213,7 +213,11 @@ class ProcessOperator(Operator):
         self._request_clock()
 
     def finish(self, out: Out) -> Iterator[None]:
-        """Call timers of the clock that are due; those set in these calls do not fire."""
+        """Call timers of the clock that are due; those set in these calls do not fire.
+
+        Rows that come again after the last watermark, in mode ``unaligned``, may have set timers of event time.
+        """
+        yield from self._fire(MAX_WATERMARK, TimeDomain.EVENT, out)
         yield from self._fire(self._wall.now(), TimeDomain.CLOCK, out)
         self._states.main.dropped_timers += self._changes.drop_deferred()
 

@@ -26,6 +26,7 @@ from tests.agreement.process_functions import (
     WithColumns,
     WithList,
     WithMap,
+    end_of,
 )
 from tests.seeds import each_once_with_seeds, seeds
 
@@ -71,6 +72,37 @@ def test_sums_of_windows_agree(seed: int, function: Any) -> None:
     result = simulated(windows(function, table, draw.choice([1, 3, 100]), "40us"), draw, seed)
     assert rows_of(result, "found") == rows_of(result, "expected")
     assert sum(total for _, _, total in rows_of(result, "found").elements()) == (1 << table.num_rows) - 1
+
+
+def totals_of(result: flow.RunResult, sink: str) -> Counter[Any]:
+    """The sum of the totals of each key and window; a window may come out more than once."""
+    totals: Counter[Any] = Counter()
+    for row in result.table(sink).to_pylist():
+        totals[row["k"], row["window_end"]] += row["total"]
+    return totals
+
+
+@pytest.mark.parametrize(("seed", "function"), each_once_with_seeds(400, WINDOWS))
+def test_an_unaligned_restore_computes_with_the_rows_that_it_reports_again(seed: int, function: Any) -> None:
+    draw = random.Random(seed)
+    table = random_table(draw, in_order=False)
+    with flow.Pipeline() as p:
+        streams = [
+            p.source(op.from_arrow(part, batch_rows=draw.choice([1, 3])), name=name).with_watermark("at", delay="40us")
+            for name, part in (("even", table[::2]), ("odd", table[1::2]))
+        ]
+        rows = streams[0].union(streams[1]).key_by("k")
+        rows.process(function, schema=SUMS, name="process").sink(op.collect(), name="found")
+    faults = Faults(crashes=1, crash_after=(0, 1, 2), skew=0.5, stall=0.1, slices=0.2)
+    settings = flow.Checkpointing(flow.MemoryStore(), every="1ms", mode="unaligned", duplicates="rows")
+    runner = flow.SimulatedRunner(seed, faults, max_turns=200_000)
+    result = runner.start(p, parallelism=draw.choice([1, 2, 3]), checkpoint=settings).wait()
+    report = result.restore_report
+    again = [part.table for part in (() if report is None else report.duplicates) if part.operator == "process"]
+    expected: Counter[Any] = Counter()
+    for row in (row for part in (table, *again) for row in part.to_pylist()):
+        expected[row["k"], end_of(row["at"])] += row["x"]
+    assert totals_of(result, "found") == expected
 
 
 @pytest.mark.parametrize(("seed", "function"), each_once_with_seeds(400, COUNTERS))

@@ -75,6 +75,17 @@ def test_a_timer_whose_time_has_passed_fires_with_the_next_watermark(function: A
 
 
 @BOTH
+def test_a_timer_of_a_row_that_comes_again_after_the_last_watermark_fires_at_the_end(function: Any) -> None:
+    alarm = Driver(function)
+    alarm.rows(("a", 5, 0))
+    alarm.end()
+    assert alarm.take() == [("a", 15)]
+    alarm.rows(("a", 5, 0))
+    alarm.finish()
+    assert alarm.take() == [("a", 15)]
+
+
+@BOTH
 def test_a_timer_is_restored(function: Any) -> None:
     alarm = Driver(function)
     alarm.rows(("a", 5, 0), (None, 6, 0))
