@@ -52,6 +52,8 @@ def microseconds(duration: Duration, what: str = "a duration") -> int:
         if duration < timedelta(0):
             raise ConfigurationError(f"{what} cannot be negative, got {duration}")
         length: float = duration // timedelta(microseconds=1)
+    elif isinstance(duration, str) and _TEXT.fullmatch(duration.lstrip().removeprefix("-")) and "-" in duration:
+        raise ConfigurationError(f"{what} cannot be negative, got {duration!r}")
     elif isinstance(duration, str) and (match := _TEXT.fullmatch(duration)):
         length = (int(match[1]) if match[1].isdecimal() else float(match[1])) * _UNITS[match[2]]
     else:

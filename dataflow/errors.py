@@ -385,7 +385,7 @@ def check_count(what: str, value: object, *, least: int = 1, advice: str = "") -
     Traceback (most recent call last):
     dataflow.errors.ConfigurationError: batch_rows= must be a whole number of at least 1, got 1.5
     """
-    number = int(value) if isinstance(value, Integral) else None
+    number = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
     if number is not None and number >= 1 << 63:
         raise ConfigurationError(f"{what} must be below 2**63, got {value}{advice}")
     if number is None or number < least:

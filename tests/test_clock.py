@@ -30,7 +30,7 @@ def test_a_duration_is_whole_microseconds(duration: Duration, expected: int) -> 
     assert microseconds(duration) == expected
 
 
-@pytest.mark.parametrize("wrong", [5, 1.5, True, None, "5", "s", "", "-1s", "1 day", "1e3s", "1s 2s", b"1s"])
+@pytest.mark.parametrize("wrong", [5, 1.5, True, None, "5", "s", "", "--1s", "1 day", "1e3s", "1s 2s", b"1s"])
 def test_anything_else_is_refused_by_name(wrong: Duration) -> None:
     with pytest.raises(ConfigurationError, match=r"^every must be a timedelta or text such as '250ms'"):
         microseconds(wrong, "every")
@@ -48,9 +48,10 @@ def test_a_unit_that_does_not_exist_is_refused_with_one_that_does() -> None:
         microseconds("1w", "every")
 
 
-def test_a_negative_duration_is_refused() -> None:
+@pytest.mark.parametrize("duration", [timedelta(seconds=-1), "-1s", " -1.5 ms"])
+def test_a_negative_duration_is_refused(duration: Duration) -> None:
     with pytest.raises(ConfigurationError, match="every cannot be negative"):
-        microseconds(timedelta(seconds=-1), "every")
+        microseconds(duration, "every")
 
 
 @pytest.mark.parametrize("length", [0, 1, 999, 1_000, 999_999, 1_000_000, 59_999_999, 60_000_000])

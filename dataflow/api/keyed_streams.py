@@ -24,9 +24,9 @@ from dataflow.planning.checks import (
     as_expression,
     check_distinct,
     check_options,
+    check_state_keys,
     choose_emit,
     columns_of,
-    key_type_error,
 )
 from dataflow.planning.specs import Aggregate, Emit
 from dataflow.planning.window_options import WindowOptions, window_options
@@ -354,14 +354,10 @@ class KeyedStream(Stream):
 
     def _key_fields(self) -> list[pa.Field]:
         """Return the fields of the key columns in the output. Raises: SchemaMismatch for an unfit type."""
-        from dataflow.state.arrays import is_key
         from dataflow.state.dictionaries import key_schema
 
-        fields = list(key_schema(self.schema, self.keys))
-        for field in fields:
-            if not is_key(field.type):
-                raise key_type_error(field.name, field.type, "agg")
-        return fields
+        check_state_keys(self.keys, self.schema, "agg")
+        return list(key_schema(self.schema, self.keys))
 
     def _fields_of(self, aggregations: Iterable[Aggregation]) -> list[pa.Field]:
         """Return the fields of the aggregates in the output."""

@@ -11,7 +11,7 @@ from dataflow.contracts.process import ProcessFunction, declared_states
 from dataflow.contracts.process_state import SharedMap
 from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
 from dataflow.errors import GraphError
-from dataflow.planning.checks import check_options, key_type_error, schema_or_default, side_schemas
+from dataflow.planning.checks import check_options, check_state_keys, schema_or_default, side_schemas
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.process_specs import OneOrder, ProcessBatches, ProcessKeys
 
@@ -80,7 +80,7 @@ class ProcessMethods(StreamBase):
         check_options("process", self.schema, name=name, parallelism=parallelism)
         kind = _class_of(function)
         policy = OnError.of(on_error, "process")
-        self._check_keys()
+        check_state_keys(keys, self.schema, "process")
         output = schema_or_default(schema, self.schema, "process")
         tagged = side_schemas(sides, output, "process")
         if policy is OnError.SIDE:
@@ -103,15 +103,6 @@ class ProcessMethods(StreamBase):
         return self._then(
             made, output, "process", name, parallelism, tuple(edges), sides=tagged, time=self._time_in(output)
         )
-
-    def _check_keys(self) -> None:
-        """Raise SchemaMismatch for a key of a type that keyed state cannot have."""
-        from dataflow.state.arrays import is_key
-
-        for key in self._edge.keys:
-            type_ = self.schema.field(key).type
-            if not is_key(type_):
-                raise key_type_error(key, type_, "process")
 
     def _in_one_order(self, broadcast: Stream, name: str | None) -> Stream:
         """Return the rows of a broadcast stream, after one subtask that all of them pass through."""

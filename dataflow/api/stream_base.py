@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.updates import CHANGE, Changes, Meaning, Signed, meaning_error, word_of
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from dataflow.api.streams import Stream
 
 __all__ = ["StreamBase", "without_change"]
+
+_LONGEST_REPR: Final = 60
+"""Characters of a wrong argument that a message shows."""
 
 
 class StreamBase:
@@ -169,7 +172,10 @@ class StreamBase:
         """Raise GraphError unless all of ``others`` are streams of this pipeline."""
         for other in others:
             if not isinstance(other, StreamBase):
-                raise GraphError(f"{where}: expected a stream, got {other!r} ({type(other).__name__})")
+                way_out = "; lookup(...) joins with a table or a source" if where.startswith("join") else ""
+                kind, text = type(other).__name__, repr(other)
+                found = f"{text} ({kind})" if len(text) <= _LONGEST_REPR and "\n" not in text else kind
+                raise GraphError(f"{where}: expected a stream, got {found}{way_out}")
             if other._pipeline is not self._pipeline:
                 found, expected = other._pipeline.name, self._pipeline.name
                 names = "" if found == expected else f" ({found!r}, not {expected!r})"

@@ -12,7 +12,7 @@ from dataflow.contracts.updates import CHANGE
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn, check_count
 from dataflow.expressions import Expr
-from dataflow.planning.checks import check_distinct, check_options, edge_type
+from dataflow.planning.checks import check_distinct, check_options, check_state_keys, edge_type
 from dataflow.planning.chosen_row_specs import (
     EDGES,
     RANK,
@@ -86,6 +86,7 @@ def top_of_keys(
     from dataflow.state.arrays import is_key
 
     check_options("top", stream.schema, name=name, parallelism=parallelism, ttl=ttl, emit=emit)
+    check_state_keys(stream.keys, stream.schema, "top")
     stream._refuse("top", updates="a row among the first ones could be replaced")
     order = order_of(stream._columns, n, by, descending, ties)
     upstream = stream._pipeline.graph.upstream(stream._node)
@@ -124,6 +125,7 @@ def top_of_windows(
 
     stream, window, options = windows._stream, windows._window, windows._options
     check_options("top", stream.schema, name=name, parallelism=parallelism)
+    check_state_keys(stream.keys, stream.schema, "top")
     if not isinstance(window, Window) or window.merges or isinstance(window, Sliding):
         raise GraphError(
             f"top: {window} has no top, because rows are ranked at the end of windows whose edges follow from the time "

@@ -10,7 +10,7 @@ from dataflow.clock import Duration
 from dataflow.contracts.updates import CHANGE
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation, Expr, col, lit
-from dataflow.planning.checks import check_options, key_names
+from dataflow.planning.checks import check_options, check_state_keys, key_names
 from dataflow.planning.graph import Partitioning
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class UniqueMethods(ColumnMethods):
         if keep not in get_args(Keep):
             raise ConfigurationError(f"unique(keep=) must be 'first' or 'last', got {keep!r}")
         names = key_names(keys, self.schema, "unique")
+        check_state_keys(names, self.schema, "unique")
         if keep == "last":
             return self._last_of_key(names, ttl, emit, name, parallelism)
         if emit is not None:

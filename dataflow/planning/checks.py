@@ -33,7 +33,7 @@ __all__ = [
     "check_options",
     "side_schemas",
     "timestamp_advice",
-    "key_type_error",
+    "check_state_keys",
     "choose_sliding_emit",
     "choose_session_emit",
     "choose_window_emit",
@@ -256,11 +256,21 @@ def _key_name(key: object, where: str) -> str:
         raise GraphError(f"{where}: expected names of columns, got {key!r} ({type(key).__name__})")
     name = next((name for name in key.columns() if key.is_column(name) and key.name == name), None)
     if name is None:
+        call = f"{where[:-1]}'key')" if where.endswith("=)") else f"{where}('key')"
         raise GraphError(
-            f"{where}: a key must be a plain column, got {key}; compute it first, as in "
-            f"with_columns(key={key}).{where}('key')"
+            f"{where}: a key must be a plain column, got {key}; compute it first, as in with_columns(key={key}).{call}"
         )
     return name
+
+
+def check_state_keys(keys: Iterable[str], schema: pa.Schema, where: str) -> None:
+    """Raise SchemaMismatch for a column that keyed state cannot have as a key, such as null."""
+    from dataflow.expressions.coercion import value_type
+    from dataflow.state.arrays import is_key
+
+    for name in keys:
+        if not is_key(value_type(schema.field(name).type)):
+            raise key_type_error(name, schema.field(name).type, where)
 
 
 def key_type_error(name: str, type_: pa.DataType, where: str) -> SchemaMismatch:

@@ -108,8 +108,7 @@ def join_keys(left: pa.Schema, right: pa.Schema, where: str, on: object, left_on
 def _check_types(keys: JoinKeys, left: pa.Schema, right: pa.Schema, where: str) -> None:
     """Raise SchemaMismatch unless the types of the keys are equal and can be keys."""
     from dataflow.expressions.coercion import value_type
-    from dataflow.planning.checks import key_type_error
-    from dataflow.state.arrays import is_key
+    from dataflow.planning.checks import check_state_keys
 
     for one, other in zip(keys.left, keys.right, strict=True):
         types = value_type(left.field(one).type), value_type(right.field(other).type)
@@ -119,9 +118,7 @@ def _check_types(keys: JoinKeys, left: pa.Schema, right: pa.Schema, where: str) 
                 f"right side is {types[1]}; cast one of them before, as in "
                 f'with_columns({{{other!r}: col({other!r}).cast("{types[0]}")}})'
             )
-        for name in (one, other):
-            if not is_key(types[0]):
-                raise key_type_error(name, types[0], where)
+    check_state_keys(keys.left, left, where)
 
 
 def join_columns(

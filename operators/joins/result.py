@@ -257,4 +257,8 @@ def typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
 
 def _one_zero(column: pa.Array) -> pa.Array:
     """Return a key column in which -0.0 is 0.0, so that the result does not depend on which row came first."""
-    return pc.add(column, 0.0).cast(column.type) if pa.types.is_floating(column.type) else column
+    if not pa.types.is_floating(column.type):
+        return column
+    if column.type == pa.float16():  # has no sum in Arrow
+        return pc.add(column.cast(pa.float32()), 0.0).cast(column.type)
+    return pc.add(column, 0.0).cast(column.type)

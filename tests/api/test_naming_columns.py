@@ -231,5 +231,15 @@ def test_nested_keys_are_refused_while_the_graph_is_built(kind: str) -> None:
 
 @pytest.mark.parametrize("column", [pa.nulls(1), pa.array([b"a" * 16], pa.uuid())], ids=["null", "uuid"])
 def test_types_that_keyed_state_has_no_room_for_are_refused_while_the_graph_is_built(column: pa.Array) -> None:
-    with pytest.raises(SchemaMismatch, match=r"^agg: the column 'k' of type .* cannot be a key"):
-        rows(pa.table({"k": column})).key_by("k").agg(op.count())
+    keyed = rows(pa.table({"k": column, "at": pa.array([1], pa.timestamp("s"))})).with_watermark("at").key_by("k")
+    windows = keyed.window(op.tumbling("1s"))
+    calls = {
+        "agg": lambda: keyed.agg(op.count()),
+        "top": lambda: keyed.top(1, by="at"),
+        "unique": lambda: keyed.unique("k"),
+        "join": lambda: keyed.join(keyed, on="k"),
+    }
+    of_windows = [("agg", lambda: windows.agg(op.count())), ("top", lambda: windows.top(1, by="at"))]
+    for word, call in [*calls.items(), *of_windows]:
+        with pytest.raises(SchemaMismatch, match=rf"^{word}: the column 'k' of type .* cannot be a key"):
+            call()
