@@ -126,7 +126,14 @@ def _class_of(function: object) -> type[ProcessFunction]:
                 f"process: expected a class, or a function that returns a new instance for each subtask, got "
                 f"{type(function).__name__}"
             )
-        kind = type(function())
+        try:
+            kind = type(function())
+        except Exception as error:
+            error.add_note(
+                "process(...) calls its function without arguments, once when the pipeline is built and once in each "
+                "subtask; it must return a new instance"
+            )
+            raise
     if getattr(kind, "calls", None) not in ("key", "slots"):
         raise GraphError(
             f"process: expected a subclass of flow.KeyedProcess or flow.BatchProcess, or a function without arguments "

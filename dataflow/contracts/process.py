@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from dataflow.contracts.process_state import StateDeclaration
+from dataflow.errors import ContractViolation, GraphError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -100,6 +101,15 @@ class ProcessFunction:
 
     calls: ClassVar[str] = ""
     """How ``process`` is called: with one "key" at a time, or with "slots"."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        state = getattr(type(self), name, None)
+        if isinstance(state, StateDeclaration):
+            raise ContractViolation(
+                f"{type(self).__name__}.{name} is declared as {state}, and an assignment would not change the state; "
+                f"call self.{name}.{state.change}"
+            )
+        super().__setattr__(name, value)
 
     def open(self) -> None:
         """Acquire resources. Called once in each subtask, before the first row."""
@@ -200,6 +210,9 @@ class BatchProcess(ProcessFunction):
         raise NotImplementedError(f"{type(self).__name__} sets timers; define on_timer(slots, dues, ctx)")
 
 
+_METHODS = ("open", "close", "process", "on_timer", "process_broadcast", "calls")
+
+
 def declared_states(kind: type) -> dict[str, StateDeclaration]:
     """Return the states that a class and its bases declare, by name.
 
@@ -216,6 +229,11 @@ def declared_states(kind: type) -> dict[str, StateDeclaration]:
         for name, value in vars(base).items():
             found.pop(name, None)
             if getattr(type(value), "is_declared_state", False):
+                if name in _METHODS:
+                    raise GraphError(
+                        f"process: {kind.__name__} declares a state {name!r}, which is the name of a method of process "
+                        "functions; give it another name"
+                    )
                 found[name] = value
     return found
 

@@ -20,10 +20,14 @@ __all__ += ["list_state", "map_state", "shared_map", "value_state"]
 
 
 class StateDeclaration:
-    """The declaration of one state. ``word`` is the function that makes it; ``types`` are its Arrow types."""
+    """The declaration of one state.
+
+    ``word`` is the function that makes it, ``change`` the call that changes the state; ``types`` are its Arrow types.
+    """
 
     is_declared_state = True
     word = ""
+    change = ""
     ttl: int | None = None
 
     @property
@@ -52,6 +56,7 @@ class ValueState(StateDeclaration):
     type: pa.DataType
     ttl: int | None = None
     word = "value_state"
+    change = "set(value)"
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -77,6 +82,7 @@ class ListState(StateDeclaration):
     type: pa.DataType
     ttl: int | None = None
     word = "list_state"
+    change = "append(value)"
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -107,6 +113,7 @@ class MapState(StateDeclaration):
     value: pa.DataType
     ttl: int | None = None
     word = "map_state"
+    change = "put(key, value)"
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -140,6 +147,7 @@ class SharedMap(StateDeclaration):
     key: pa.DataType
     value: pa.DataType
     word = "shared_map"
+    change = "put(key, value)"
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:

@@ -87,7 +87,7 @@ class ProcessOperator(Operator):
                 f"{self.where}: {type(function).__name__} declares state {own[0]!r} in an instance; declare it in the "
                 "body of the class, so that it is known before anything runs"
             )
-        setattr(function, _BOUND, True)
+        _set(function, _BOUND, value=True)
         return function
 
     def _bind(self) -> None:
@@ -95,10 +95,10 @@ class ProcessOperator(Operator):
         for name, state in self._spec.states:
             store = self._states.stores.get(name)
             if store is None:
-                setattr(self._function, name, self._states.shared[name])
+                _set(self._function, name, self._states.shared[name])
             else:
                 self._handles[name] = self._new_handle(name, state, store)
-                setattr(self._function, name, self._handles[name])
+                _set(self._function, name, self._handles[name])
 
     @abstractmethod
     def _new_handle(self, name: str, declared: StateDeclaration, store: Store) -> Any:
@@ -114,7 +114,9 @@ class ProcessOperator(Operator):
         self._request_clock()
 
     def close(self) -> None:
-        self._function.close()
+        self._emissions.close()
+        with self._without_key("close"):
+            self._function.close()
 
     # --- calls
 
@@ -177,12 +179,12 @@ class ProcessOperator(Operator):
     def _without_key(self, method: str) -> Iterator[None]:
         """Let the states of keys raise an error, because ``method`` has no key."""
         for name in self._handles:
-            setattr(self._function, name, _NoState(f"{self.where}: state {name!r}", method))
+            _set(self._function, name, _NoState(f"{self.where}: state {name!r}", method))
         try:
             yield
         finally:
             for name, handle in self._handles.items():
-                setattr(self._function, name, handle)
+                _set(self._function, name, handle)
 
     @contextmanager
     def _blamed(self, call: str) -> Iterator[None]:
@@ -240,6 +242,11 @@ class ProcessOperator(Operator):
 
     def snapshot(self) -> Snapshot:
         return self._states.snapshot(self._watermark)
+
+
+def _set(function: Any, name: str, value: object) -> None:
+    """Set an attribute of a process function, which refuses to have its states replaced by others."""
+    object.__setattr__(function, name, value)
 
 
 class _NoState:

@@ -103,7 +103,7 @@ class Emissions:
         self._outputs = {None: _Output(schema, where, None)} | {
             tag: _Output(side, where, tag) for tag, side in sides.items()
         }
-        self._main = self._outputs[None]
+        self._main: _Output | None = self._outputs[None]
         self.rows = 0
         """The rows that wait, about."""
 
@@ -111,10 +111,15 @@ class Emissions:
         """Take rows that a function emits. Raises: SchemaMismatch, ContractViolation."""
         output = self._main if tag is None else self._outputs.get(tag)
         if output is None:
+            if not self._outputs:
+                raise ContractViolation(
+                    f"{self._where}: a row is emitted after the last call, where it would be lost; emit it in process "
+                    "or on_timer"
+                )
             tags = [each for each in self._outputs if each is not None]
             raise ContractViolation(
                 f"{self._where}: there is no side output {tag!r}; declared are {tags}: process(..., sides={{{tag!r}: "
-                "schema}})"
+                "schema})"
             )
         if type(rows) is dict or isinstance(rows, Mapping):  # the first test is ten times as fast
             output.add_row(rows)
@@ -125,8 +130,12 @@ class Emissions:
         else:
             raise ContractViolation(
                 f"{self._where}: expected a row, as a mapping, or a pyarrow.RecordBatch, got {shown(rows)}; emit the "
-                "rows of a list one by one"
+                "rows of a list one by one, and a table as table.to_batches()"
             )
+
+    def close(self) -> None:
+        """Refuse rows from now on."""
+        self._outputs, self._main = {}, None
 
     def mark(self) -> list[int]:
         """Return a mark for ``undo``."""

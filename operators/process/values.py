@@ -129,7 +129,7 @@ def canonical(key: Any) -> Any:
 
 def shown(value: object) -> str:
     """Return a value for messages, at most ``_SHOWN`` characters of it, with its class."""
-    text = repr(value)
+    text = " ".join(repr(value).split())
     text = text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
     return f"{text} ({type(value).__name__})"
 

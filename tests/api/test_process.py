@@ -105,6 +105,19 @@ def test_state_that_an_instance_declares_is_refused() -> None:
         stream.collect()
 
 
+@pytest.mark.parametrize("name", ["open", "close", "on_timer", "process_broadcast"])
+def test_a_state_with_the_name_of_a_method_is_refused(name: str) -> None:
+    hiding = type("Hiding", (Passed,), {name: flow.value_state(pa.int64())})
+    with pytest.raises(GraphError, match=f"Hiding declares a state {name!r}, which is the name of a method"):
+        source().key_by("k").process(hiding)
+
+
+def test_an_error_of_a_factory_says_when_it_is_called() -> None:
+    with pytest.raises(TypeError) as error:
+        source().key_by("k").process(lambda limit: Passed())
+    assert "calls its function without arguments, once when the pipeline is built" in error.value.__notes__[0]
+
+
 def test_a_stream_without_keys_is_refused() -> None:
     with pytest.raises(GraphError, match=r"process: the stream has no keys; name them first, as in key_by\('user'\)"):
         source().process(Passed)

@@ -199,6 +199,51 @@ def test_a_method_with_yield_is_refused() -> None:
         Driver(Yields).rows(("a", 0, 0))
 
 
+DECLARED = [
+    (flow.value_state(pa.int64()), r"set\(value\)"),
+    (flow.list_state(pa.int64()), r"append\(value\)"),
+    (flow.map_state(pa.int64(), pa.int64()), r"put\(key, value\)"),
+]
+
+
+@pytest.mark.parametrize(("declared", "call"), DECLARED, ids=lambda each: getattr(each, "word", ""))
+def test_an_assignment_to_a_state_is_refused(declared: Any, call: str) -> None:
+    class Assigns(flow.KeyedProcess):
+        kept = declared
+
+        def process(self, key: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+            self.kept = 5
+
+    with pytest.raises(
+        ContractViolation, match=rf"Assigns.kept is declared as {declared.word}.*; call self.kept.{call}"
+    ):
+        Driver(Assigns).rows(("a", 0, 0))
+
+
+def test_state_and_rows_of_close_are_refused_because_they_would_be_lost() -> None:
+    errors = []
+
+    class Late(flow.KeyedProcess):
+        kept = flow.value_state(pa.int64())
+
+        def process(self, key: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+            self.ctx = ctx
+
+        def close(self) -> None:
+            for call in (lambda: self.kept.set(1), lambda: self.ctx.emit({"k": "a", "x": 1})):
+                with pytest.raises(ContractViolation) as error:
+                    call()
+                errors.append(str(error.value))
+
+    driver = Driver(Late)
+    driver.rows(("a", 0, 0))
+    driver.operator.close()
+    assert errors == [
+        "process 'op': state 'kept' is that of a key, and close has none; use it in process and on_timer",
+        "process 'op': a row is emitted after the last call, where it would be lost; emit it in process or on_timer",
+    ]
+
+
 def test_a_timer_without_on_timer_is_an_error() -> None:
     class Sets(flow.KeyedProcess):
         def process(self, key: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
