@@ -39,7 +39,7 @@ class KeyedList(Handle):
 
     def extend(self, values: Iterable[Any]) -> None:
         """Append several values to the list of the key."""
-        checked = [self._converter.copied(self._converter.checked(value)) for value in values]
+        checked = self._converter.all_checked(list(values))
         if checked:
             self._save()
             self._renew()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
@@ -53,18 +54,39 @@ class Converter:
             return None
         return self._converted(value)
 
+    def all_checked(self, values: Sequence[Any]) -> list[Any]:
+        """Return ``values`` as Arrow would return them, in one conversion if all fit. Raises: as ``checked``.
+
+        >>> Converter(pa.list_(pa.int64()), "state 'n'").all_checked([(1, 2), None])
+        [[1, 2], None]
+        """
+        if len(values) > 1 and not all(map(self._fits, values)):
+            with suppress(Exception):  # the value that does not fit is named below
+                if (converted := self._convert(values)) is not None:
+                    return converted
+        return [self.checked(value) for value in values]
+
     def _converted(self, value: Any) -> Any:
         try:
-            given = value.as_py() if isinstance(value, pa.Scalar) else value.item() if _is_numpy(value) else value
-            array = to_array([given], self.type)
-            fits = not cuts(self.type, [given]) and not any(misplaced_nulls(array, self._field))
-            if fits and pa.types.is_boolean(self.type):
-                fits = isinstance(given, bool)
-            if fits:
-                return array[0].as_py()
+            converted = self._convert([value])
         except Exception as error:  # pyarrow raises a dozen kinds
             raise self._misfit(value) from error
-        raise self._misfit(value)
+        if converted is None:
+            raise self._misfit(value)
+        return converted[0]
+
+    def _convert(self, values: Sequence[Any]) -> list[Any] | None:
+        """Return ``values`` as Arrow returns them; None or an error: one of them does not fit."""
+        given = [
+            value.as_py() if isinstance(value, pa.Scalar) else value.item() if _is_numpy(value) else value
+            for value in values
+        ]
+        array = to_array(given, self.type)
+        if cuts(self.type, given) or any(misplaced_nulls(array, self._field)):
+            return None
+        if pa.types.is_boolean(self.type) and not all(value is None or isinstance(value, bool) for value in given):
+            return None
+        return array.to_pylist()
 
     def _misfit(self, value: object) -> SchemaMismatch:
         expected = f"{self.type}" if self._nullable else f"{self.type}, not null"

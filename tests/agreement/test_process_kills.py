@@ -34,7 +34,7 @@ from (select key, id, amount from read union all select key, id, amount from aga
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_orders(tmp_path_factory.mktemp("orders"), files=2, groups=4, rows=5_000)
+    return write_orders(tmp_path_factory.mktemp("orders"), files=2, groups=4, rows=2_500)
 
 
 @pytest.fixture(scope="module")
