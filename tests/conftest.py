@@ -19,6 +19,7 @@ from dataflow.kernel_cache.file_names import package_modules
 from dataflow.kernel_cache.two_processes import missing_loops
 from tests.liveness import check_every_job
 from tests.needs import need_spark
+from tests.seeds import leave_out_campaigns
 from tests.tiers import Plugin, keep_files_in_memory
 
 check_every_job()
@@ -31,6 +32,7 @@ settings.register_profile("thorough", max_examples=5_000, deadline=None)
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Plugin(config), "tiers")
     keep_files_in_memory(config)
+    leave_out_campaigns(config)
     if not hasattr(config, "workerinput"):
         compile_kernels()
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))

@@ -1,20 +1,42 @@
-"""How much of a campaign the default run does; ``-m soak`` or a thorough Hypothesis profile does the rest."""
+"""How much of a campaign the default run does; ``-m soak`` or a thorough Hypothesis profile does the rest.
+
+A run that cannot select campaigns does not collect their cases either: 40,000 of them take ten seconds in each process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import product
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-__all__ = ["each_once", "each_once_with_seeds", "in_soak", "part_of_the_examples", "seeds", "some_by_default"]
+__all__ = [
+    "each_once",
+    "each_once_with_seeds",
+    "in_soak",
+    "leave_out_campaigns",
+    "part_of_the_examples",
+    "seeds",
+    "some_by_default",
+]
+
+_campaigns = True
+
+
+def leave_out_campaigns(config: pytest.Config) -> None:
+    """Leave out what only ``-m soak`` runs, if the run has the marker expression of the configuration file, or quick.
+
+    Call it before test modules are imported.
+    """
+    global _campaigns
+    _campaigns = config.option.markexpr not in (*config.getini("addopts"), "quick")
 
 
 def seeds(some: int, soak: int) -> list[Any]:
     """Return the seeds below ``some``, and those from there to ``soak``, which only ``-m soak`` runs."""
-    return [*range(some), *in_soak(*range(some, soak))]
+    return [*range(some), *(in_soak(*range(some, soak)) if _campaigns else [])]
 
 
 def in_soak(*values: Any) -> list[Any]:
@@ -32,7 +54,9 @@ def each_once(*values: Sequence[Any]) -> list[Any]:
     """
     chosen = _diagonal(values)
     every = product(*(range(len(some)) for some in values))
-    return [_parameter([some[n] for some, n in zip(values, at, strict=True)], soak=at not in chosen) for at in every]
+    return _selectable(
+        _parameter([some[n] for some, n in zip(values, at, strict=True)], soak=at not in chosen) for at in every
+    )
 
 
 def each_once_with_seeds(soak: int, *values: Sequence[Any]) -> list[Any]:
@@ -45,10 +69,10 @@ def each_once_with_seeds(soak: int, *values: Sequence[Any]) -> list[Any]:
     """
     chosen = {(n % soak, *at) for n, at in enumerate(_diagonal(values))}
     every = product(range(soak), *(range(len(some)) for some in values))
-    return [
+    return _selectable(
         _parameter([seed, *(some[n] for some, n in zip(values, at, strict=True))], soak=(seed, *at) not in chosen)
         for seed, *at in map(tuple, every)
-    ]
+    )
 
 
 def some_by_default(chosen: Collection[tuple[Any, ...]], *values: Sequence[Any]) -> list[Any]:
@@ -62,12 +86,17 @@ def some_by_default(chosen: Collection[tuple[Any, ...]], *values: Sequence[Any])
     every = list(product(*values))
     unknown = [one for one in chosen if one not in every]
     assert not unknown, f"{unknown} are no combinations of {values}"
-    return [_parameter(one, soak=one not in chosen) for one in every]
+    return _selectable(_parameter(one, soak=one not in chosen) for one in every)
 
 
 def _diagonal(values: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
     """Return positions in ``values`` such that each value is at one of them."""
     return [tuple(n % len(some) for some in values) for n in range(max(map(len, values)))]
+
+
+def _selectable(parameters: Iterable[Any]) -> list[Any]:
+    """Return the parameters that this run may select."""
+    return [one for one in parameters if _campaigns or not one.marks]
 
 
 def _parameter(values: Sequence[Any], *, soak: bool) -> Any:

@@ -4,17 +4,19 @@
 a second of one pytest process in set-up, call or tear-down of a test. A run over its budget says so and does not fail,
 because machines differ.
 
-With workers, files with Spark are one unit of work, because a session takes longer to start than most tests; it comes
+With workers, tests with Spark are one unit of work, because a session takes longer to start than most tests; it comes
 first, and then files in the order of their folders' budgets, so that no long file is begun when others are done.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,13 @@ import pytest
 
 __all__ = ["Costs", "Plugin", "Tiers", "keep_files_in_memory", "longest"]
 
+ROOT = Path(__file__).parents[1]
 MEMORY = Path("/dev/shm")
 ROOM = 4 << 30
 """Bytes; a default run needs about one GiB."""
 
 SPARK = "tests that share a Spark session"
+_WITH_SPARK = re.compile(r"def (test_\w+)\([^)]*\bspark:")
 
 
 def longest(path: str, prefixes: Iterable[str]) -> str | None:
@@ -64,7 +68,8 @@ class Tiers:
 
     def unit(self, test: str) -> str:
         """Return the unit of work that a test belongs to. A worker runs the tests of a unit one after the other."""
-        return SPARK if "spark" in _file(test) else _file(test)
+        file, name = _file(test), test.partition("::")[2].partition("[")[0]
+        return SPARK if "spark" in file or name in _tests_with_spark(file) else file
 
     def order(self, test: str) -> tuple[bool, int, str]:
         """Return the key by which units are sorted. Tests of one unit keep their order."""
@@ -102,6 +107,13 @@ class Costs:
 
 def _file(test: str) -> str:
     return test.partition("::")[0]
+
+
+@cache
+def _tests_with_spark(file: str) -> frozenset[str]:
+    """Return the names of the tests in a file that have the fixture ``spark``; the scheduler knows only names."""
+    path = ROOT / file
+    return frozenset(_WITH_SPARK.findall(path.read_text(encoding="utf-8")) if path.is_file() else ())
 
 
 def keep_files_in_memory(config: pytest.Config) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 
 import pytest
 
@@ -20,7 +21,7 @@ def test_the_page_says_what_the_files_say() -> None:
 def test_each_benchmark_has_its_place_on_the_page_with_the_command_and_the_load(name: str) -> None:
     assert f"<!-- figures {name} -->" in TEXT
     found = json.loads((FIGURES / f"{name}.json").read_text(encoding="utf-8"))
-    assert " ".join(found["command"]) in tables(name)
+    assert shlex.join(found["command"]) in tables(name)
     assert f"load {found['load']:.1f}" in tables(name)
 
 
