@@ -69,8 +69,8 @@ class LookupMethods(StreamBase):
             SchemaMismatch: keys of different types, or of types that cannot be keys.
             UnknownColumn: a side has no such column.
             ConfigurationError: ``how`` or ``on_change`` is wrong.
-
-            When the job starts: SourceError if the table cannot be read; CheckpointMismatch if it has changed.
+            SourceError: when the job starts, the table cannot be read.
+            CheckpointMismatch: when the job starts from a checkpoint, the table has changed.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> flights = flow.Pipeline().source(op.from_arrow(pa.table({"plane": ["N1", "N7", "N2"], "miles": [9, 5, 7]})))
