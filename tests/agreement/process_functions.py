@@ -127,6 +127,52 @@ class WithListColumns(flow.BatchProcess):
 
 WINDOWS = [WithMap, WithList, WithValue, WithColumns, WithListColumns]
 
+
+class WindowSums(flow.KeyedProcess):
+    """The sum of ``n`` for the keys and each window of some seconds."""
+
+    sums = flow.map_state(US, pa.int64())
+
+    def __init__(self, keys: tuple[str, ...], seconds: int) -> None:
+        self.names, self.length = keys, timedelta(seconds=seconds)
+
+    def process(self, key: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+        for at, n in zip(rows["at"].to_pylist(), rows["n"].to_pylist(), strict=True):
+            end = at + self.length - (at - EPOCH) % self.length
+            self.sums.put(end, self.sums.get(end, 0) + n)
+            ctx.timers.event(end)
+
+    def on_timer(self, key: Any, due: datetime, ctx: flow.ProcessContext) -> None:
+        values = key if len(self.names) > 1 else (key,)
+        ctx.emit({**dict(zip(self.names, values, strict=True)), "end": due, "total_n": self.sums.get(due)})
+        self.sums.remove(due)
+
+
+class WindowSumsInColumns(flow.BatchProcess):
+    """The same, by columns."""
+
+    sums = flow.map_state(US, pa.int64())
+
+    def __init__(self, keys: tuple[str, ...], seconds: int) -> None:
+        self.names, self.length = keys, seconds * 1_000_000
+
+    def process(self, slots: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+        times = rows["at"].cast(US).cast(pa.int64()).to_numpy()
+        ends = pa.array(times - times % self.length + self.length).cast(US)
+        table = pa.table({"slot": slots, "end": ends, "n": rows["n"]})
+        summed = table.group_by(["slot", "end"], use_threads=False).aggregate([("n", "sum")]).combine_chunks()
+        some, ends = summed["slot"].to_numpy(), summed["end"]
+        before = pc.fill_null(self.sums.get(some, ends), 0)
+        self.sums.put(some, ends, pc.add(summed["n_sum"].combine_chunks(), before))
+        ctx.timers.event(some, ends)
+
+    def on_timer(self, slots: Any, dues: pa.Array, ctx: flow.ProcessContext) -> None:
+        columns = {**ctx.keys(slots).to_pydict(), "end": dues.to_pylist(), "total_n": self.sums.get(slots, dues)}
+        for row in pa.table(columns).to_pylist():
+            ctx.emit(row)
+        self.sums.remove(slots, dues)
+
+
 COUNTS = pa.schema({"k": pa.int64(), "n": pa.int64()})
 
 

@@ -2,12 +2,13 @@
 
 A recipe is rows, how they are cut into splits and batches, steps without keys (with expressions of the trees that are
 tried on Spark one by one), and stages with keys: aggregates, changelogs, every kind of window with and without
-lateness, panes, joins with another source, chosen rows, and rows of operators.
+lateness, panes, joins with another source, chosen rows, process functions, and rows of operators.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -18,6 +19,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.expressions import Aggregation, Expr
+from tests.agreement.process_functions import WindowSums, WindowSumsInColumns
 from tests.agreement.shapes.scene import Scene
 from tests.runners.spark.trees import Trees, rows
 
@@ -77,6 +79,7 @@ SESSIONS = ("session", "signed session")
 PANES = ("accumulating", "discarding", "signed panes")
 JOINS = ("joined", "joined in windows", "joined in time", "with the row before", "with the row after", "looked up")
 CHOSEN = ("first of each key", "last of each key", "top", "top of windows", "split")
+PROCESSED = ("processed by key", "processed by column")
 STAGES = st.builds(
     Stage,
     kind=st.sampled_from(
@@ -88,6 +91,7 @@ STAGES = st.builds(
             "counted",
             *JOINS,
             *CHOSEN,
+            *PROCESSED,
         ]
     ),
     keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True).map(tuple),
@@ -249,6 +253,15 @@ def _staged(scene: Scene, stream: flow.Stream, stage: Stage, label: str, recipe:
             if "n" in stream.schema.names and "at" in stream.schema.names:
                 _chosen(scene, stream.select(*{*keys, "n", "at"}), keys, stage, label, recipe)
             return
+        case kind if kind in PROCESSED:
+            if "n" not in stream.schema.names or "at" not in stream.schema.names or recipe.late:
+                return  # a window of which a row is late comes out twice
+            columns = [stream.schema.field(key) for key in keys]
+            schema = pa.schema([*columns, ("end", pa.timestamp("us")), ("total_n", pa.int64())])
+            function = WindowSums if kind == "processed by key" else WindowSumsInColumns
+            made = partial(function, tuple(keys), stage.size)
+            found = keyed.select(*{*keys, "n", "at"}).key_by(*keys).process(made, schema=schema)
+            scene.show(found, label)
         case "accumulating" | "discarding" | "signed panes":
             _shown_panes(scene, keyed, keys, stage, label, recipe, depth)
             return
