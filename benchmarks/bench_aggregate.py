@@ -17,7 +17,7 @@ import pytest
 from dataflow.clock import ManualClock
 from dataflow.contracts.operator import OperatorContext
 from dataflow.expressions import col, count
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from operators.aggregation.aggregate import AggregateOperator
 
 SCHEMA = pa.schema({"key": pa.int64(), "price": pa.int64()})

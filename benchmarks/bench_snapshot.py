@@ -27,7 +27,7 @@ import pytest
 from dataflow.clock import ManualClock
 from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.expressions import col, count
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.runtime.task.log_chain import LogChain
 from dataflow.runtime.task.parts import TaskState
 from operators.aggregation.aggregate import AggregateOperator

@@ -55,7 +55,7 @@ def run(kind: str, rate: int, minutes: float) -> list[Sample]:
     from dataflow.contracts.operator import OperatorContext
     from dataflow.contracts.windows import EventTime
     from dataflow.expressions import col, count
-    from dataflow.planning.specs import Emit
+    from dataflow.planning.aggregate_specs import Emit
     from dataflow.state.ttl import Ttl
     from operators.aggregation.aggregate import AggregateOperator
 

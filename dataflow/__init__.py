@@ -16,9 +16,10 @@ from __future__ import annotations
 import logging as _logging
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from dataflow.api.keyed_streams import KeyedStream, WindowedStream
+from dataflow.api.keyed_streams import KeyedStream
 from dataflow.api.pipeline import Pipeline
 from dataflow.api.streams import Stream
+from dataflow.api.windowed_streams import WindowedStream
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot

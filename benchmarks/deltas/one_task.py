@@ -21,7 +21,7 @@ from benchmarks.memory import forget_peak, peak_rss
 from dataflow.clock import ManualClock, SystemClock
 from dataflow.contracts.operator import OperatorContext
 from dataflow.expressions import col, count
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.runners.binding import LIBRARY
 from dataflow.runtime.task.log_chain import LogChain
 from dataflow.runtime.task.messages import Acknowledged, Mailbox, TaskStats

@@ -13,6 +13,7 @@ from dataflow.contracts.updates import CHANGE, Signed
 from dataflow.contracts.window_kinds import Cumulate, Hopping, Tumbling
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import ConfigurationError, GraphError
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.checks import check_options, choose_emit, edge_type
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.join_columns import join_columns, join_keys
@@ -26,7 +27,6 @@ from dataflow.planning.join_specs import (
     UnboundedJoin,
     WindowJoin,
 )
-from dataflow.planning.specs import Emit
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,16 +24,18 @@ from dataflow.contracts.updates import CHANGE, Updates, meaning_error
 from dataflow.contracts.windows import Window
 from dataflow.errors import GraphError, SchemaMismatch
 from dataflow.expressions import Aggregation, Expr, Latest
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.checks import columns_of, key_names
 from dataflow.planning.graph import Edge, Partitioning
-from dataflow.planning.specs import Emit, Union, Write
+from dataflow.planning.specs import Union, Write
 from dataflow.registry import resolve
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dataflow.api.keyed_streams import KeyedStream, WindowedStream
+    from dataflow.api.keyed_streams import KeyedStream
     from dataflow.api.pipeline import Pipeline
+    from dataflow.api.windowed_streams import WindowedStream
     from dataflow.planning.chosen_row_specs import By, Ties
 
 __all__ = ["Stream"]

@@ -12,6 +12,7 @@ from dataflow.contracts.updates import CHANGE
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn, check_count
 from dataflow.expressions import Expr
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.checks import check_distinct, check_options, check_state_keys, edge_type
 from dataflow.planning.chosen_row_specs import (
     EDGES,
@@ -25,14 +26,14 @@ from dataflow.planning.chosen_row_specs import (
     choose_row_emit,
     time_to_live,
 )
-from dataflow.planning.specs import Emit
 from dataflow.planning.window_plans import is_exclusive
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dataflow.api.keyed_streams import KeyedStream, WindowedStream
+    from dataflow.api.keyed_streams import KeyedStream
     from dataflow.api.streams import Stream
+    from dataflow.api.windowed_streams import WindowedStream
 
 __all__ = ["top_of_keys", "top_of_windows"]
 

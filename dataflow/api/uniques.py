@@ -15,7 +15,7 @@ from dataflow.planning.graph import Partitioning
 
 if TYPE_CHECKING:
     from dataflow.api.streams import Stream
-    from dataflow.planning.specs import Emit
+    from dataflow.planning.aggregate_specs import Emit
 
 __all__ = ["UniqueMethods"]
 
@@ -98,8 +98,8 @@ class UniqueMethods(ColumnMethods):
         """Return the last row of each key: an aggregate of all other columns, put back into their order."""
         import pyarrow as pa
 
+        from dataflow.planning.aggregate_specs import Emit
         from dataflow.planning.chosen_row_specs import LastOfKey, choose_row_emit, time_to_live
-        from dataflow.planning.specs import Emit
 
         problem = "a row that was the last one of its key could be"
         self._refuse("unique", updates=f"{problem} replaced", signed=f"{problem} taken back")

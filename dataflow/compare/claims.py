@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dataflow.contracts.updates import Updates
+from dataflow.planning.aggregate_specs import Grouped
 from dataflow.planning.graph import Edge, Graph, Node
-from dataflow.planning.specs import Grouped, Write
+from dataflow.planning.specs import Write
 from dataflow.planning.triggered_specs import discards_panes, has_pane_columns
 
 __all__ = ["AnyRows", "Claim", "LastRows", "Rows", "Unsettled", "claims"]

@@ -11,7 +11,8 @@ from dataflow.contracts.updates import Meaning, Signed
 from dataflow.contracts.windows import Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation, Expr, col, lit
-from dataflow.planning.specs import Emit, Read
+from dataflow.planning.aggregate_specs import Emit
+from dataflow.planning.specs import Read
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,8 +15,8 @@ from dataflow.contracts.updates import CHANGE, Meaning, Signed, meaning_error
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import ConfigurationError, GraphError
 from dataflow.expressions import Expr
+from dataflow.planning.aggregate_specs import Aggregate, Emit
 from dataflow.planning.checks import choose_emit
-from dataflow.planning.specs import Aggregate, Emit
 from dataflow.state.ttl import Ttl
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dataflow.planning.aggregate_specs import Grouped
 from dataflow.planning.graph import Graph, Node
-from dataflow.planning.specs import Grouped, Read
+from dataflow.planning.specs import Read
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,8 +13,8 @@ from dataflow.contracts.source import Json
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.updates import CHANGE, Meaning, Signed, Updates, meaning_error
 from dataflow.contracts.windows import EventTime, Sliced
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.join_columns import JoinColumns
-from dataflow.planning.specs import Emit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -218,6 +218,8 @@ class ForwardAsofJoin(TimedJoin):
     how: How
     times: tuple[EventTime, EventTime]
     limit: int
+
+    holds_by_rows = True
 
     def detail(self) -> dict[str, Json]:
         return {**TimedJoin.detail(self), "strategy": "forward", "limit": self.limit}

@@ -12,7 +12,15 @@ from typing import Any
 from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.contracts.spec import Spec
 from dataflow.errors import ConfigurationError
-from dataflow.planning import chosen_row_specs, join_specs, lookup_specs, process_specs, specs, triggered_specs
+from dataflow.planning import (
+    aggregate_specs,
+    chosen_row_specs,
+    join_specs,
+    lookup_specs,
+    process_specs,
+    specs,
+    triggered_specs,
+)
 
 __all__ = ["make_operator", "operator_class", "register", "specs_of"]
 
@@ -26,15 +34,15 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     specs.FlatMapRows: "operators.transforms.map_rows:FlatMapRowsOperator",
     specs.Watermarks: "operators.transforms.watermarks:WatermarkOperator",
     specs.ProcessingTime: "operators.transforms.processing_time:ProcessingTimeOperator",
-    specs.Aggregate: "operators.aggregation.aggregate:AggregateOperator",
-    specs.WindowAggregate: "operators.windows.aggregate:WindowAggregateOperator",
+    aggregate_specs.Aggregate: "operators.aggregation.aggregate:AggregateOperator",
+    aggregate_specs.WindowAggregate: "operators.windows.aggregate:WindowAggregateOperator",
     triggered_specs.TriggeredAggregate: "operators.windows.triggered_windows:TriggeredWindowOperator",
     triggered_specs.TriggeredSessionAggregate: "operators.windows.triggered_sessions:TriggeredSessionOperator",
     triggered_specs.GlobalAggregate: "operators.windows.triggered_windows:TriggeredGlobalOperator",
     triggered_specs.CountAggregate: "operators.windows.count_windows:CountWindowOperator",
-    specs.SlidingAggregate: "operators.windows.sliding:SlidingAggregateOperator",
-    specs.SessionAggregate: "operators.windows.sessions:SessionAggregateOperator",
-    specs.MergingAggregate: "operators.windows.merging:MergingWindowOperator",
+    aggregate_specs.SlidingAggregate: "operators.windows.sliding:SlidingAggregateOperator",
+    aggregate_specs.SessionAggregate: "operators.windows.sessions:SessionAggregateOperator",
+    aggregate_specs.MergingAggregate: "operators.windows.merging:MergingWindowOperator",
     join_specs.UnboundedJoin: "operators.joins.unbounded:UnboundedJoinOperator",
     join_specs.ExpiringJoin: "operators.joins.expiring:ExpiringJoinOperator",
     join_specs.AsofJoin: "operators.joins.asof:AsofJoinOperator",
@@ -50,7 +58,7 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     process_specs.ProcessKeys: "operators.process.keyed:KeyedProcessOperator",
     process_specs.ProcessBatches: "operators.process.batched:BatchProcessOperator",
     process_specs.OneOrder: "operators.transforms.pass_through:PassThrough",
-    specs.Combine: "operators.aggregation.combine:CombineOperator",
+    aggregate_specs.Combine: "operators.aggregation.combine:CombineOperator",
     specs.Union: "operators.transforms.union:UnionOperator",
     specs.Apply: "operators.transforms.custom:applied",
     specs.Write: "operators.transforms.custom:writer",
@@ -129,7 +137,7 @@ def specs_of(kind: str) -> list[type[Spec]]:
     """Return the registered specs that checkpoints call ``kind``, by the name of the class.
 
     >>> specs_of("aggregate")
-    [<class 'dataflow.planning.specs.Aggregate'>]
+    [<class 'dataflow.planning.aggregate_specs.Aggregate'>]
     """
     return [spec for spec in _TABLE if spec.__name__.lower() == kind]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dataflow.planning.aggregate_specs import Combine, Grouped
 from dataflow.planning.graph import Graph, Node, Partitioning
-from dataflow.planning.specs import Combine, Grouped
 
 if TYPE_CHECKING:
     import pyarrow as pa

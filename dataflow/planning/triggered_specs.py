@@ -12,7 +12,7 @@ from dataflow.contracts.spec import Spec
 from dataflow.contracts.untimed import WINDOW_INDEX, CountWindow
 from dataflow.contracts.updates import Meaning
 from dataflow.expressions import Aggregation
-from dataflow.planning.specs import Emit, Grouped, SessionAggregate, WindowAggregate
+from dataflow.planning.aggregate_specs import Emit, Grouped, SessionAggregate, WindowAggregate
 
 __all__ = [
     "CountAggregate",

@@ -9,8 +9,8 @@ from dataflow.contracts.panes import AfterRows, AfterTime, AtTimes, Panes, Trigg
 from dataflow.contracts.untimed import CountWindow, GlobalWindow, Untimed
 from dataflow.contracts.windows import Window
 from dataflow.errors import ConfigurationError, GraphError
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.checks import choose_window_emit
-from dataflow.planning.specs import Emit
 
 __all__ = ["WindowOptions", "window_options"]
 

@@ -19,8 +19,15 @@ from dataflow.contracts.window_kinds import SameWindow, Session
 from dataflow.contracts.windows import EventTime, Window, greatest_complete
 from dataflow.errors import GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation
+from dataflow.planning.aggregate_specs import (
+    Emit,
+    Grouped,
+    MergingAggregate,
+    SessionAggregate,
+    SlidingAggregate,
+    WindowAggregate,
+)
 from dataflow.planning.checks import check_distinct, choose_session_emit, choose_sliding_emit, edge_type
-from dataflow.planning.specs import Emit, Grouped, MergingAggregate, SessionAggregate, SlidingAggregate, WindowAggregate
 from dataflow.planning.triggered_specs import (
     CountAggregate,
     GlobalAggregate,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dataflow.contracts.spec import Spec
+from dataflow.planning.aggregate_specs import Grouped
 from dataflow.planning.graph import Node
-from dataflow.planning.specs import Grouped
 from dataflow.runtime.task.library import Library
 from operators.aggregation.partials import check_partial, is_partial, partial_schema, takes_records
 from operators.fusion.chains import fuse

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.sink import Guarantee
+from dataflow.planning.aggregate_specs import Combine
 from dataflow.planning.graph import Node, Partitioning
-from dataflow.planning.specs import Combine, Read
+from dataflow.planning.specs import Read
 
 if TYPE_CHECKING:
     from dataflow.planning.physical_plan import Link, Plan, Vertex

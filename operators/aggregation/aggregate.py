@@ -29,7 +29,7 @@ from dataflow.errors import (
     UnknownColumn,
 )
 from dataflow.expressions import Aggregation, col
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots

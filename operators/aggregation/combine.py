@@ -21,7 +21,7 @@ from dataflow.arrow_values import to_array
 from dataflow.contracts.kept_rows import RowKeeper
 from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.tuning import Choice
-from dataflow.planning.specs import Emit, Grouped, WindowAggregate
+from dataflow.planning.aggregate_specs import Emit, Grouped, WindowAggregate
 from dataflow.state.dictionaries import key_schema, wide_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels

@@ -18,7 +18,7 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array
 from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import Aggregation
-from dataflow.planning.specs import Grouped, WindowAggregate
+from dataflow.planning.aggregate_specs import Grouped, WindowAggregate
 from operators.aggregation.layout import ARRIVAL
 from operators.aggregation.records import Records, is_mergeable, partial_type
 from operators.aggregation.window_numbers import START, BySlice, Numbering, numbering

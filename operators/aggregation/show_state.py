@@ -18,7 +18,7 @@ from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.panes import PANE, PANE_INDEX
 from dataflow.contracts.updates import CHANGE
 from dataflow.expressions import col
-from dataflow.planning.specs import Aggregate, Emit, Grouped, WindowAggregate
+from dataflow.planning.aggregate_specs import Aggregate, Emit, Grouped, WindowAggregate
 from dataflow.planning.triggered_specs import has_pane_columns
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState

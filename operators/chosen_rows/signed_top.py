@@ -18,8 +18,8 @@ from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.source import Json
 from dataflow.contracts.updates import CHANGE
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.chosen_row_specs import SignedTop
-from dataflow.planning.specs import Emit
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from operators.aggregation.restoring import restoring

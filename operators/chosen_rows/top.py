@@ -18,8 +18,8 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.source import Json
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.chosen_row_specs import Top
-from dataflow.planning.specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME

@@ -21,8 +21,8 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.updates import CHANGE
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.join_specs import UnboundedJoin
-from dataflow.planning.specs import Emit
 from dataflow.state.index import Slots
 from dataflow.untrusted import parsed
 from operators.aggregation.window_times import Numbers

@@ -28,7 +28,7 @@ from dataflow.contracts.source import Json
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.expressions import Aggregation
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.keyed import index_kernels

@@ -34,7 +34,7 @@ from dataflow.contracts.window_kinds import Session
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.expressions import Aggregation
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots

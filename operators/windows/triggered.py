@@ -32,7 +32,7 @@ from dataflow.contracts.panes import AfterRows, AfterTime, AtTimes, Panes, Trigg
 from dataflow.contracts.source import Json
 from dataflow.errors import OTHER_PIPELINE, CheckpointDamaged, CheckpointMismatch
 from dataflow.expressions import Aggregation
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState

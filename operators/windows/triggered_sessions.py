@@ -31,7 +31,7 @@ from dataflow.contracts.panes import PANE, PANE_INDEX, AfterRows, AfterTime, AtT
 from dataflow.contracts.window_kinds import Session
 from dataflow.contracts.windows import EventTime
 from dataflow.expressions import Aggregation
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.state.index import Slots
 from operators.aggregation.partials import key_columns
 from operators.windows.pane_cells import NEVER, PaneCells, make_pane_cells

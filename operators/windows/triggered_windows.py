@@ -13,7 +13,7 @@ from dataflow.contracts.panes import Panes, Trigger
 from dataflow.contracts.untimed import GlobalWindow
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.expressions import Aggregation
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from operators.aggregation.partials import key_columns
 from operators.aggregation.window_numbers import numbering

@@ -14,7 +14,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col, lit
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 
 BIDS = pa.table({"auction": [1, 2, 1], "price": [5, 7, 9], "note": ["a", None, "c"]})
 

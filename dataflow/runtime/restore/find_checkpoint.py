@@ -23,7 +23,7 @@ from dataflow.errors import (
     NoCheckpoint,
     did_you_mean,
 )
-from dataflow.planning.specs import Grouped
+from dataflow.planning.aggregate_specs import Grouped
 from dataflow.protocol.events import BarrierKind, EndOfInput
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
 from dataflow.runtime.restore.changed_tables import refuse_changed_tables

@@ -20,7 +20,7 @@ from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.contracts.updates import CHANGE
 from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation, col, count
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.state.hashing import key_group_range
 from operators.aggregation.aggregate import CHUNK, AggregateOperator
 from tests.operators.operating import frozen, joined, read_stored, rows_of, stored

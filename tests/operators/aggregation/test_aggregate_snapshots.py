@@ -17,7 +17,7 @@ import operators as op
 from dataflow.clock import ManualClock
 from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.expressions import Aggregation, col, count
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.state import parts
 from operators.aggregation.aggregate import AggregateOperator
 from tests.operators.operating import frozen, read_stored, rows_of

@@ -16,7 +16,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.contracts.operator import Snapshot
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.runners.faults import Faults
 from dataflow.state.hashing import key_group_range
 from tests.operators.aggregation.test_aggregate import Harness, last_per_key

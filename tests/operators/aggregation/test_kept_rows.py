@@ -14,7 +14,7 @@ import operators as op
 from dataflow import col
 from dataflow.contracts.kept_rows import MOST_RECORDS, Keep, KeepMany, KeepNone
 from dataflow.expressions import Aggregation
-from dataflow.planning.specs import Aggregate, Emit
+from dataflow.planning.aggregate_specs import Aggregate, Emit
 from dataflow.runners.faults import Faults
 from dataflow.testing import Ledger, ledger_sink
 from operators.aggregation.aggregate import AggregateOperator

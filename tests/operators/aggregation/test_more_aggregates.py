@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dataflow.contracts.operator import Snapshot
 from dataflow.errors import SchemaMismatch
 from dataflow.expressions import Aggregation, col, count
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from operators.aggregation.aggregate import AggregateOperator
 from operators.aggregation.records import Records, SumOverflow
 from tests.operators.operating import Emitted, context_of, drained, records_table, restore_records, stored

@@ -15,7 +15,7 @@ import dataflow as flow
 import operators as op
 from dataflow.errors import CheckpointDamaged, GraphError, SchemaMismatch
 from dataflow.expressions import Aggregation, col, count
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.state.hashing import hash_rows, key_group_range, key_groups
 from dataflow.state.keyed_state import KeyedState
 from operators.aggregation.layout import RecordLayout

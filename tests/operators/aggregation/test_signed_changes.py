@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from dataflow.contracts.updates import CHANGE
 from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import Aggregation, col, count
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.state.hashing import key_group_range
 from operators.aggregation.shown import differ
 from tests.operators.aggregation.test_aggregate import ALL, ROWS, Harness, agree, brute_force, last_per_key

@@ -20,7 +20,7 @@ from dataflow.clock import ManualClock
 from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import CheckpointMismatch, ConfigurationError, GraphError
-from dataflow.planning.specs import Aggregate, Emit
+from dataflow.planning.aggregate_specs import Aggregate, Emit
 from dataflow.state.ttl import Ttl
 from operators.aggregation.aggregate import AggregateOperator
 from tests.operators.operating import Emitted, context_of, drained, joined, stored

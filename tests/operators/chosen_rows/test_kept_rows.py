@@ -14,8 +14,8 @@ from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.window_kinds import Hopping, Tumbling
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import CheckpointMismatch
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.chosen_row_specs import Order, Ties, Top, Unique, WindowTop
-from dataflow.planning.specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.keyed_rows import TIME
 from dataflow.state.ttl import Ttl

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pytest
 
 from dataflow.contracts.operator import Snapshot
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.chosen_row_specs import Order, SignedTop, Ties
-from dataflow.planning.specs import Emit
 from operators.chosen_rows.ranked_trees import tree_columns
 from operators.chosen_rows.signed_top import SignedTopOperator
 from tests.operators.operating import Emitted, context_of, drained, stored

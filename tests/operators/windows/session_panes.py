@@ -14,7 +14,7 @@ from dataflow.contracts.panes import AfterRows, AfterTime, AtTimes, Trigger
 from dataflow.contracts.window_kinds import Session
 from dataflow.contracts.windows import EventTime
 from dataflow.expressions import Aggregation, col, count
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.triggered_specs import TriggeredSessionAggregate
 from operators.windows.triggered_sessions import TriggeredSessionOperator
 from tests.operators.operating import Emitted, context_of, drained

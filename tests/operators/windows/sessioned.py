@@ -13,7 +13,7 @@ from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.window_kinds import Session
 from dataflow.contracts.windows import EventTime
 from dataflow.expressions import Aggregation
-from dataflow.planning.specs import Emit, SessionAggregate
+from dataflow.planning.aggregate_specs import Emit, SessionAggregate
 from operators.windows.sessions import SessionAggregateOperator
 from tests.operators.operating import Emitted, context_of, drained
 from tests.operators.windows.windowed import MERGED, SCHEMA, Result, Row, plain

@@ -16,7 +16,7 @@ from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.windows import EventTime
 from dataflow.expressions import Aggregation, col, count
-from dataflow.planning.specs import Emit, SlidingAggregate
+from dataflow.planning.aggregate_specs import Emit, SlidingAggregate
 from operators.windows.sliding import SlidingAggregateOperator
 from tests.operators.operating import Emitted, context_of, drained, stored
 

@@ -11,7 +11,7 @@ import pytest
 
 import operators as op
 from dataflow.expressions import Aggregation, col
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from operators.steps.quantile import Quantiles
 from operators.windows.row_cells import RowCells
 from tests.operators.windows.sessioned import Sessioned, drawn_rows

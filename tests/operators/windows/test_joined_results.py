@@ -13,7 +13,7 @@ import pytest
 
 from dataflow.contracts.window_kinds import Hopping, Tumbling
 from dataflow.expressions import Aggregation
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from operators.aggregation.records import Records
 from operators.windows import emission, slot_results, sparse_results
 from operators.windows.emission import Part

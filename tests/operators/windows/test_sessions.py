@@ -11,7 +11,7 @@ import pytest
 from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.row_errors import LATE
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.state.hashing import hash_rows, key_group_range, key_groups
 from operators.windows import sessions
 from operators.windows.sessions import SessionAggregateOperator

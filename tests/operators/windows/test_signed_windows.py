@@ -10,7 +10,7 @@ import pytest
 
 from dataflow.contracts.windows import Window
 from dataflow.expressions import Aggregation, col, count
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from tests.operators.operating import stored
 from tests.operators.windows.test_kinds_of_windows import KINDS
 from tests.operators.windows.windowed import END, MERGED, UNMERGED, Model, Windowed

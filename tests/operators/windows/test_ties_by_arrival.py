@@ -13,7 +13,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.contracts.windows import EventTime, Window
-from dataflow.planning.specs import Emit, WindowAggregate
+from dataflow.planning.aggregate_specs import Emit, WindowAggregate
 from operators.aggregation.partials import takes_records
 from tests.operators.operating import stored
 from tests.operators.windows.sessioned import Sessioned

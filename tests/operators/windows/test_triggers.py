@@ -15,7 +15,7 @@ from dataflow.contracts.panes import AfterRows, AfterTime, AtTimes, Panes, Trigg
 from dataflow.contracts.window_kinds import Hopping, Tumbling
 from dataflow.contracts.windows import Window
 from dataflow.errors import CheckpointDamaged
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from tests.operators.operating import stored
 from tests.operators.windows.test_signed_windows import Shown
 from tests.operators.windows.triggering import Panel, Triggered

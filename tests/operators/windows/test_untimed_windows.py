@@ -16,7 +16,7 @@ from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.untimed import CountWindow
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.expressions import count
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from operators.windows import count_windows
 from operators.windows.count_windows import CountWindowOperator
 from tests.operators.operating import Emitted, context_of, drained, stored

@@ -20,9 +20,9 @@ from dataflow.contracts.window_kinds import Tumbling
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import CheckpointMismatch
 from dataflow.expressions import Aggregation, col, count
+from dataflow.planning.aggregate_specs import Emit
+from dataflow.planning.aggregate_specs import WindowAggregate as Spec
 from dataflow.planning.checks import edge_type
-from dataflow.planning.specs import Emit
-from dataflow.planning.specs import WindowAggregate as Spec
 from dataflow.state.hashing import key_group_range
 from dataflow.state.parts import resolved
 from operators.aggregation import combine

@@ -13,7 +13,7 @@ from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.panes import AfterRows, AfterTime, AtTimes, Panes, Trigger
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.expressions import Aggregation, col, count
-from dataflow.planning.specs import Emit
+from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.triggered_specs import TriggeredAggregate
 from operators.windows.triggered_windows import TriggeredWindowOperator
 from tests.operators.operating import Emitted, context_of, drained

@@ -14,8 +14,8 @@ from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.window_kinds import Cumulate, Hopping, Tumbling
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.expressions import Aggregation, col, count
+from dataflow.planning.aggregate_specs import Emit, WindowAggregate
 from dataflow.planning.checks import edge_type
-from dataflow.planning.specs import Emit, WindowAggregate
 from operators.aggregation import combine
 from operators.aggregation.combine import CombineOperator
 from operators.windows.aggregate import WindowAggregateOperator
