@@ -50,6 +50,8 @@ class Spec:
         blocking: whether a call may wait for something outside the engine. Such an operator has its own thread.
         row_wise: whether the output for a row depends on that row alone.
         assigns_time: whether the operator emits watermarks.
+        holds_by_rows: whether the watermark that the operator holds back depends on its rows, so that its subtasks pass
+            on different ones. An operator of a user may always do that.
         times_broadcasts: whether a broadcast input counts for the watermark although others are not broadcast.
         holds_rows: whether the state may hold rows that are emitted later, unchanged. Then, in mode "unaligned", the
             report of a restore says that counts of duplicates downstream may be too low. Must be a class attribute.
@@ -81,6 +83,7 @@ class Spec:
     blocking: bool = False
     row_wise: bool = False
     assigns_time: bool = False
+    holds_by_rows: bool = False
     times_broadcasts: bool = False
     holds_rows: bool = True
     sees_batches: bool = True

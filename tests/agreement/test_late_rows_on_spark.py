@@ -61,3 +61,21 @@ def test_rows_on_time_and_late_rows_partition_the_input(spark: Any, seed: int) -
             assert on_time.isdisjoint(late), (sink, side)
             assert sorted(on_time | set(late)) == list(range(ROWS)), (sink, side)
     assert len(numbers(result, "ranks", "left")) == len(set(numbers(result, "ranks", "left")))
+
+
+@pytest.mark.parametrize("seed", seeds(1, 8))
+def test_no_row_is_late_behind_a_forward_join_whose_subtasks_hold_different_watermarks(spark: Any, seed: int) -> None:
+    draw = random.Random(seed)
+    with flow.Pipeline("watermarks") as p:
+        left, right = (
+            p.source(op.from_arrow(table(draw, name), batch_rows=20), name=name).with_watermark(
+                f"at_{name}", delay="400us"
+            )
+            for name in ("left", "right")
+        )
+        nearest = left.join_asof(right, by="k", strategy="forward", tolerance="150us", name="nearest")
+        windows = nearest.key_by("left").window(op.tumbling("10us"))
+        windows.agg(op.count().alias("rows"), name="windows").sink(op.collect(), name="out")
+    result = p.run(SparkRunner(spark, rows_per_trigger=50), parallelism=2, max_key_groups=3)
+    assert result.late == 0
+    assert sorted(numbers(result, "out", "left")) == list(range(ROWS))

@@ -133,7 +133,8 @@ class SparkPlan:
     def _same_watermarks(self, vertex: str) -> bool:
         """Return whether all subtasks pass on the same watermark.
 
-        Source tasks do not, nor those with one input subtask, nor those in which an operator decides what it holds.
+        Source tasks do not, nor those with one input subtask, nor those in which an operator makes or holds watermarks
+        by its rows.
         """
         forward = any(link.partitioning is Partitioning.FORWARD for link in self.plan.inputs(vertex))
         own = any(_decides_time(node) for node in self.plan.vertices[vertex].nodes)
@@ -254,12 +255,9 @@ def _is_in_source_task(graph: Graph, node: Node) -> bool:
 
 
 def _decides_time(node: Node) -> bool:
-    """Return whether subtasks may pass on different watermarks for the same one, as far as the operator's class tells.
-
-    The library's operators hold the same in every subtask.
-    """
+    """Return whether subtasks may pass on different watermarks for the same one: of a user's, as its class tells."""
     if isinstance(node.spec, Read | Write) or not node.is_users:
-        return False
+        return node.spec.assigns_time or node.spec.holds_by_rows
     made = node.spec.factory if isinstance(node.spec, Apply) else operator_class(node.spec)
     made = inspect.unwrap(getattr(made, "func", made))
     known = isinstance(made, type) and issubclass(made, Operator)
