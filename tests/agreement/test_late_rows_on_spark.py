@@ -11,10 +11,10 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.runners.spark.runner import SparkRunner
-from tests.seeds import seeds
+from tests.seeds import in_soak, seeds
 
 US = pa.timestamp("us")
-ROWS = 150
+ROWS = 100
 
 
 def table(draw: random.Random, name: str) -> pa.Table:
@@ -28,7 +28,7 @@ def numbers(result: flow.RunResult, sink: str, column: str) -> list[int]:
     return [number for number in result.table(sink)[column].to_pylist() if number is not None]
 
 
-@pytest.mark.parametrize("seed", seeds(1, 8))
+@pytest.mark.parametrize("seed", in_soak(*range(8)))
 def test_rows_on_time_and_late_rows_partition_the_input(spark: Any, seed: int) -> None:
     draw = random.Random(seed)
     with flow.Pipeline("late") as p:
@@ -76,6 +76,6 @@ def test_no_row_is_late_behind_a_forward_join_whose_subtasks_hold_different_wate
         nearest = left.join_asof(right, by="k", strategy="forward", tolerance="150us", name="nearest")
         windows = nearest.key_by("left").window(op.tumbling("10us"))
         windows.agg(op.count().alias("rows"), name="windows").sink(op.collect(), name="out")
-    result = p.run(SparkRunner(spark, rows_per_trigger=50), parallelism=2, max_key_groups=3)
+    result = p.run(SparkRunner(spark, rows_per_trigger=50), parallelism=2, max_key_groups=2)
     assert result.late == 0
     assert sorted(numbers(result, "out", "left")) == list(range(ROWS))
