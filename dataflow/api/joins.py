@@ -79,8 +79,8 @@ class JoinMethods(StreamBase):
             suffix: is put after the name of a right column if the result already has a column of that name.
             window: ``op.tumbling(...)``, ``op.hopping(...)`` or ``op.cumulate(...)``.
             within: two durations such as ``("-4s", "10s")``, which may be negative; both ends count.
-            lateness: how long after the watermark has passed them rows still count, with ``window`` or ``within``. The
-                watermark of the result is held back as long.
+            lateness: with ``window`` or ``within``: how far a row, or its last window, may be behind the watermark and
+                still count. The watermark of the result is held back as long.
             ttl: how long a row meets others, after its event time if both sides have event time, else by the clock.
                 What was shown stays. Only without ``window`` and ``within``.
             emit: of outer joins without ``window`` and ``within``: ``"changes"``: a row without a counterpart comes out
@@ -161,7 +161,7 @@ class JoinMethods(StreamBase):
             tolerance: the greatest distance between the two rows, included; None: any distance. Forward needs one.
             how: ``"left"``: a row without a counterpart comes out with nulls; ``"inner"``: it does not.
             suffix: is put after the name of a right column if the result already has a column of that name.
-            ttl: right rows are forgotten so long after their time, so only left rows before that meet them.
+            ttl: right rows are forgotten so long after their time; a left row later than that does not meet them.
             name: the operator's name in summaries and checkpoints; None: an automatic one.
             parallelism: how many subtasks the operator has; None: as many as the run says.
 
@@ -169,7 +169,7 @@ class JoinMethods(StreamBase):
             columns. Its event time is the left one. Rows before the watermark are in ``.side("late")`` and
             ``.side("late_right")``.
 
-        Raises: the errors of `join`.
+        Raises: the errors of `join`; GraphError if ``tolerance`` is missing with ``strategy="forward"``.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> def timed(name, times, **columns):

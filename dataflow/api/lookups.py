@@ -39,7 +39,7 @@ class LookupMethods(StreamBase):
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
-        """Return each row with the rows of ``table`` that have its key, as columns after its own.
+        """Return each row with the columns of the rows of ``table`` that have its key.
 
         The table is read at each start of the job, once in each process, before the first row; only the columns that
         the pipeline uses are read, and kept in memory. Rows keep their order; several rows of the table with one key

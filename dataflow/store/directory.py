@@ -48,7 +48,7 @@ class DirectoryStore(CheckpointStore):
     Thread-safe as far as the contract requires: ``write`` may run in many threads, beside any other call.
 
     Args:
-        path: the directory. ``open`` makes it if it is missing; its parent must exist.
+        path: the directory. ``open`` makes it, and missing folders above it.
         files: the file system to use; tests inject failures with it.
         clock: the clock of the time that ``open`` records in the lock file.
 
@@ -76,7 +76,7 @@ class DirectoryStore(CheckpointStore):
         return str(self._path)
 
     def open(self, run_id: str = "run") -> None:
-        """Lock the directory against other writers, and make it if it is missing; its parent must exist.
+        """Lock the directory against other writers, and make it, and missing folders above it.
 
         Args:
             run_id: identifies the run, in messages to others that want to write.
@@ -90,10 +90,12 @@ class DirectoryStore(CheckpointStore):
         dataflow.errors.DirectoryInUse: ... is in use by process ...: wait for that job, or use another directory
         """
         with storing("make", self._path):
-            if self._path.exists() and not self._path.is_dir():
-                raise StoreError(f"expected a checkpoint directory at {self._path}, found a file: choose another path")
-            if not self._path.parent.is_dir():
-                raise StoreError(f"cannot make {self._path}: no directory {self._path.parent}; create it first")
+            for folder in (*reversed(self._path.absolute().parents), self._path):
+                if folder.exists() and not folder.is_dir():
+                    what = "a checkpoint directory" if folder is self._path else "a directory"
+                    raise StoreError(f"expected {what} at {folder}, found a file: choose another path")
+                if folder is not self._path and not folder.is_dir():
+                    self._files.make_directory(folder)
             if not self._path.is_dir():  # the user's path may be a symbolic link
                 self._files.make_directory(self._path)
             elif not self.checkpoints():  # a process that crashed may have made it, and not synced its entry

@@ -200,7 +200,10 @@ class WatermarkOperator(Operator):
         known = pc.is_valid(batch.column(self._position))
         nulls = np.flatnonzero(~to_numbers(known))
         for row in render_rows(batch.take(to_array(nulls))):
-            error = ValueError(f"the event time {self._column!r} is null; choose what to do by on_error=")
+            error = ValueError(
+                f"the event time {self._column!r} is null; filter such rows out before, or give "
+                "with_watermark(on_error='skip') or 'side'"
+            )
             self._errors.reject(self._context.name, row, error)
         aside = self._errors.take()
         if aside is not None:

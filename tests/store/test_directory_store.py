@@ -238,12 +238,18 @@ def test_a_handle_does_not_lead_out_of_its_folder(store: DirectoryStore, save: S
         store.read(1, type(handle)(handle.task, "../FENCE", handle.size, handle.xxh3))
 
 
-def test_a_file_in_the_way_a_missing_parent_and_a_strange_fence_are_said(tmp_path: Path) -> None:
+def test_missing_folders_above_are_made(tmp_path: Path) -> None:
+    with DirectoryStore(tmp_path / "a" / "b" / "ckpt") as store:
+        assert store.checkpoints() == []
+    assert (tmp_path / "a" / "b" / "ckpt").is_dir()
+
+
+def test_a_file_in_the_way_and_a_strange_fence_are_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"expected a checkpoint directory at .*file, found a file"):
         DirectoryStore(tmp_path / "file").open()
-    with pytest.raises(StoreError, match=r"no directory .*missing; create it first"):
-        DirectoryStore(tmp_path / "missing" / "ckpt").open()
+    with pytest.raises(StoreError, match=r"expected a directory at .*/file, found a file"):
+        DirectoryStore(tmp_path / "file" / "above" / "ckpt").open()
     (tmp_path / "FENCE").write_text("garbage")
     with pytest.raises(StoreError, match=r'FENCE: expected \{"token": n'):
         DirectoryStore(tmp_path).open()
