@@ -204,11 +204,11 @@ class JoinMethods(StreamBase):
             self._columns, right._columns, keys, "join_asof", suffix=suffix, optional=(False, how == "left")
         )
         times = _times((self, right))
-        limit = min(limits, default=None)
-        spec: Join = AsofJoin(columns, how, times, limit)
+        limit, nearest = min(limits, default=None), None if tolerance is None else limits[0]
+        spec: Join = AsofJoin(columns, how, times, limit, nearest)
         if strategy == "forward":
             assert limit is not None, "a forward join has a tolerance"
-            spec = ForwardAsofJoin(columns, how, times, limit)
+            spec = ForwardAsofJoin(columns, how, times, limit, nearest)
         edges = (self._spread(Partitioning.HASH, keys.left), right._spread(Partitioning.HASH, keys.right))
         sides = {LATE: self.schema, LATE_RIGHT: right.schema}
         time = _left_time(columns, times[0])

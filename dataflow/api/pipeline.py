@@ -42,6 +42,8 @@ __all__ = ["Pipeline"]
 
 RestoreFrom = int | str | PathLike[str]
 """``"auto"``, ``"never"``, ``"latest"``, or the id or path of a checkpoint."""
+ExecutionName = Literal["streaming", "batch"]
+"""How a job runs: see `Pipeline.run`."""
 
 
 class Pipeline:
@@ -126,6 +128,7 @@ class Pipeline:
         channel_credit: int = 4,
         max_key_groups: int = 128,
         progress: bool = False,
+        execution: ExecutionName = "streaming",
     ) -> RunResult: ...
 
     @overload
@@ -139,6 +142,7 @@ class Pipeline:
         restore: RestoreFrom = "auto",
         channel_credit: int = 2,
         max_key_groups: int = 128,
+        execution: ExecutionName = "streaming",
     ) -> RunResult: ...
 
     @overload
@@ -152,6 +156,7 @@ class Pipeline:
         restore: Literal["auto", "never", "latest"] = "auto",
         max_key_groups: int | None = None,
         progress: bool = False,
+        execution: ExecutionName = "streaming",
     ) -> RunResult: ...
 
     @overload
@@ -173,6 +178,9 @@ class Pipeline:
             channel_credit: the most batches that wait in a channel; not on Spark.
             max_key_groups: the number of key groups, which bounds the parallelism of keyed operators.
             progress: whether to show a line about the running job on standard error; not in a simulation.
+            execution: ``"streaming"``: rows are processed as they come, and watermarks say when windows are complete.
+                ``"batch"``: the input, which must have an end, is read first; no row is late, and there is one
+                checkpoint, after the end: see ``docs/batches.md``.
 
         Returns: counts, tables, checkpoints and metrics of the run; ``print`` it for a summary.
 
@@ -197,6 +205,7 @@ class Pipeline:
         parallelism: int = 1,
         checkpoint: Checkpointing | None = None,
         max_key_groups: int = 128,
+        execution: ExecutionName = "streaming",
     ) -> Explanation: ...
 
     @overload
@@ -206,6 +215,7 @@ class Pipeline:
         *,
         parallelism: int | None = None,
         max_key_groups: int = 128,
+        execution: ExecutionName = "streaming",
     ) -> Explanation: ...
 
     @overload
@@ -216,7 +226,7 @@ class Pipeline:
 
         Args:
             runner: ``"local"``, ``"spark"``, or a runner object that explains.
-            parallelism, max_key_groups, checkpoint: as for `run`; Spark takes no ``checkpoint=``.
+            parallelism, max_key_groups, checkpoint, execution: as for `run`; Spark takes no ``checkpoint=``.
 
         Raises: UnsupportedOnRunner for operators that the runner cannot run; ConfigurationError for a runner that does
             not explain.
@@ -255,6 +265,7 @@ class Pipeline:
         channel_credit: int = 4,
         max_key_groups: int = 128,
         progress: bool = False,
+        execution: ExecutionName = "streaming",
     ) -> LocalJob: ...
 
     @overload
@@ -267,6 +278,7 @@ class Pipeline:
         restore: RestoreFrom = "auto",
         channel_credit: int = 2,
         max_key_groups: int = 128,
+        execution: ExecutionName = "streaming",
     ) -> SimulatedJob: ...
 
     @overload
@@ -279,6 +291,7 @@ class Pipeline:
         restore: Literal["auto", "never", "latest"] = "auto",
         max_key_groups: int | None = None,
         progress: bool = False,
+        execution: ExecutionName = "streaming",
     ) -> SparkJob: ...
 
     @overload

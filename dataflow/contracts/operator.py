@@ -55,6 +55,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from dataflow.clock import Clock
+from dataflow.contracts.execution import Spill
 from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.live_splits import LiveSplits
 from dataflow.contracts.row_errors import RowTally
@@ -191,6 +192,7 @@ class OperatorContext:
         splits: the splits of the source that feeds it; None: its rows come from another task.
         repeats: whether rows that are in a snapshot may come again after it is restored, because the checkpoints are of
             mode "unaligned".
+        spill: where rows of a batch are sorted if they are too many for memory.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> class Named(flow.Operator):
@@ -218,6 +220,7 @@ class OperatorContext:
     tally: RowTally = field(default_factory=RowTally)
     splits: LiveSplits | None = None
     repeats: bool = False
+    spill: Spill = field(default_factory=Spill)
 
 
 class Operator:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dataflow.contracts.execution import ORDER
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -19,8 +21,12 @@ __all__ = ["render_rows"]
 
 
 def render_rows(rows: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
-    """Return every row as a dict of Python values; a value that has none is described as text."""
-    names = rows.schema.names
+    """Return every row as a dict of Python values; a value that has none is described as text.
+
+    The place of a row in its source, which plans of a batch add, is left out.
+    """
+    names = [name for name in rows.schema.names if name != ORDER]
+    rows = rows.select(names)
     return [dict(zip(names, values, strict=True)) for values in zip(*map(_values, rows.columns), strict=True)]
 
 

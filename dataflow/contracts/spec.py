@@ -34,6 +34,8 @@ from dataflow.contracts.updates import Meaning, Signed, meaning_error
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dataflow.contracts.execution import RowOrder
+    from dataflow.contracts.windows import EventTime
     from dataflow.errors import BarrierflowWarning
 
 __all__ = ["Spec"]
@@ -231,6 +233,63 @@ class Spec:
         ...         return None if column == "double" else column
         >>> Doubled().origin_of("x"), Doubled().origin_of("double")
         ('x', None)
+        """
+        return None
+
+    def in_batch(self) -> Spec:
+        """Return the settings with which the operator computes the same in a batch, where time stands until the end.
+
+        By default, the same settings. They may emit each row once where these emit changes of rows: then the column
+        ``change`` is added after the operator.
+
+        >>> import dataflow as flow
+        >>> spec = flow.Spec()
+        >>> spec.in_batch() is spec
+        True
+        """
+        return self
+
+    def wants_order(self, time: EventTime | None) -> bool:
+        """Return whether, in a batch, the operator must get the rows of a key in order; by default, False.
+
+        The order is that of event time, then that of the source. It is for operators whose output depends on which row
+        of a key arrives first.
+
+        Args:
+            time: the event time of the rows of input 0; None: they have none.
+
+        >>> import dataflow as flow
+        >>> flow.Spec().wants_order(None)
+        False
+        """
+        return False
+
+    def ordered_by(self, order: RowOrder) -> Spec | None:
+        """Return settings with which the operator itself goes by ``order`` instead of arrival.
+
+        Args:
+            order: the columns that have the order; only asked if `wants_order`.
+
+        Returns: None, as by default: the operator gets all rows sorted, at the end of the input.
+
+        >>> import dataflow as flow
+        >>> flow.Spec().ordered_by(None) is None
+        True
+        """
+        return None
+
+    def carrying(self, column: str) -> Spec | None:
+        """Return settings with which another column, at the end of each input, passes unchanged to the end of the
+        output.
+
+        Args:
+            column: the name of the column.
+
+        Returns: None, as by default, if the operator cannot do that.
+
+        >>> import dataflow as flow
+        >>> flow.Spec().carrying("x") is None
+        True
         """
         return None
 

@@ -133,6 +133,11 @@ class Aggregation:
         return self.kind in _CHOOSE
 
     @property
+    def goes_by_arrival(self) -> bool:
+        """True if the result may depend on the order in which rows arrive."""
+        return self.chooses_a_row or self.kind in (AggregateKind.TO_LIST, AggregateKind.PYTHON)
+
+    @property
     def orders_by_time(self) -> bool:
         """True if its rows are in order of event time, where the stream has one and no order is given."""
         return self.kind in (AggregateKind.FIRST, AggregateKind.LAST, AggregateKind.TO_LIST) and self.by is None

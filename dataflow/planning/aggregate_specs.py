@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -95,6 +95,9 @@ class Grouped(Spec, ABC):
     def takes_encoded(self, column: str) -> bool:
         return column not in self._aggregated()
 
+    def wants_order(self, time: EventTime | None) -> bool:
+        return time is not None and any(aggregation.goes_by_arrival for aggregation in self.aggregations)
+
     def _aggregated(self) -> set[str]:
         """Return the columns that the aggregates read."""
         return {name for aggregation in self.aggregations for name in aggregation.columns()}
@@ -136,6 +139,9 @@ class Aggregate(Grouped):
 
     def arguments(self) -> tuple[Any, ...]:
         return self.keys, self.aggregations, self.emit, self.every, self.ttl, self.time, CHANGE if self.signed else None
+
+    def in_batch(self) -> Aggregate:
+        return replace(self, emit=Emit.FINAL, every=None, ttl=None, time=None, because="")
 
     def detail(self) -> dict[str, Json]:
         """Return the settings. Those that older checkpoints lack are included only if they are set."""
@@ -266,6 +272,9 @@ class SlidingAggregate(Spec):
     def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
         Spec.changes(self, inputs, name=name, word=word)
         return Signed(name) if self.emit is Emit.CHANGES else None
+
+    def wants_order(self, time: EventTime | None) -> bool:
+        return any(aggregation.goes_by_arrival for aggregation in self.aggregations)
 
     @property
     def _made(self) -> set[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from dataflow.clock import Duration, exact_duration_text, microseconds
+from dataflow.contracts.execution import RowOrder
 from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.source import Json
 from dataflow.contracts.spec import Spec
@@ -106,6 +107,15 @@ class Unique(Spec):
             raise meaning_error(word, meaning, f"a row that is shown, or left out for it, could be {how}")
         return None
 
+    def in_batch(self) -> Unique:
+        return replace(self, ttl=None, time=None)
+
+    def wants_order(self, time: EventTime | None) -> bool:
+        return time is not None
+
+    def carrying(self, column: str) -> Unique:
+        return self
+
     def arguments(self) -> tuple[Any, ...]:
         return (self,)
 
@@ -143,6 +153,11 @@ class Order:
         """The columns to compare, and whether each descends."""
         return list(zip(self.by, self.descending, strict=True))
 
+    def then(self, columns: Sequence[str]) -> Order:
+        """Return this order, in which rows that are equal so far are compared by ``columns``, ascending."""
+        more = tuple(name for name in columns if name not in self.by)
+        return replace(self, by=(*self.by, *more), descending=(*self.descending, *[False] * len(more)))
+
     def detail(self) -> dict[str, Json]:
         """Return the settings for a checkpoint."""
         by: list[Json] = [f"{name} {'descending' if down else 'ascending'}" for name, down in self.pairs]
@@ -163,6 +178,12 @@ class TopSpec(Spec):
     def made(self) -> set[str]:
         """The columns of the output that are not of the input."""
         return {RANK}
+
+    def wants_order(self, time: EventTime | None) -> bool:
+        return time is not None and self.order.ties == "arrival"
+
+    def ordered_by(self, order: RowOrder) -> Self:
+        return replace(self, order=self.order.then(order.columns))  # type: ignore[type-var]  # its kinds are dataclasses
 
     def arguments(self) -> tuple[Any, ...]:
         return (self,)
@@ -211,6 +232,9 @@ class Top(TopSpec):
     def sees_batches(self) -> bool:  # type: ignore[override]
         return self.emit is Emit.CHANGES or self.ttl is not None
 
+    def in_batch(self) -> Top:
+        return replace(self, emit=Emit.FINAL, ttl=None, time=None)
+
     def detail(self) -> dict[str, Json]:
         return {**TopSpec.detail(self), "emit": self.emit.value, **ttl_detail(self.ttl, self.time)}
 
@@ -238,6 +262,9 @@ class SignedTop(TopSpec):
     @property
     def sees_batches(self) -> bool:  # type: ignore[override]
         return self.emit is Emit.CHANGES
+
+    def in_batch(self) -> SignedTop:
+        return replace(self, emit=Emit.FINAL)
 
     def detail(self) -> dict[str, Json]:
         return {**TopSpec.detail(self), "emit": self.emit.value, "signed": True}

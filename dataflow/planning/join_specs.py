@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -120,6 +120,9 @@ class UnboundedJoin(Join):
         at_once = self.emit is Emit.CHANGES
         return left and at_once, right and at_once
 
+    def in_batch(self) -> UnboundedJoin:
+        return UnboundedJoin(self.columns, self.how, (None, None), Emit.FINAL, "", self.signed_inputs, None)
+
     def detail(self) -> dict[str, Json]:
         ttl: dict[str, Json] = {} if self.ttl is None else {"ttl": exact_duration_text(self.ttl.length)}
         emit: dict[str, Json] = {"emit": self.emit.value} if any(self.outer) else {}
@@ -194,17 +197,22 @@ class WindowJoin(TimedJoin):
 class AsofJoin(TimedJoin):
     """Joins each left row with the latest right row at or before it.
 
-    ``limit`` (microseconds): the greatest distance of the two; None: any. A ``ttl`` is a limit as well.
+    ``limit`` (microseconds): the greatest distance of the two; None: any. A ``ttl`` is a limit as well; ``tolerance``
+    is the limit without it.
     """
 
     columns: JoinColumns
     how: How
     times: tuple[EventTime, EventTime]
     limit: int | None
+    tolerance: int | None = field(default=None, compare=False)
 
     @property
     def bounded_by(self) -> str:  # type: ignore[override]
         return "ttl= or tolerance=" if self.limit is None else ""
+
+    def in_batch(self) -> AsofJoin:
+        return replace(self, limit=self.tolerance)
 
     def detail(self) -> dict[str, Json]:
         return {**TimedJoin.detail(self), "strategy": "backward", "limit": self.limit}
@@ -218,8 +226,13 @@ class ForwardAsofJoin(TimedJoin):
     how: How
     times: tuple[EventTime, EventTime]
     limit: int
+    tolerance: int | None = field(default=None, compare=False)
 
     holds_by_rows = True
+
+    def in_batch(self) -> ForwardAsofJoin:
+        assert self.tolerance is not None, "a forward join has a tolerance"
+        return replace(self, limit=self.tolerance)
 
     def detail(self) -> dict[str, Json]:
         return {**TimedJoin.detail(self), "strategy": "forward", "limit": self.limit}

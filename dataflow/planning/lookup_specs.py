@@ -65,6 +65,9 @@ class Lookup(Spec):
     def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
         return self.columns.narrowed([inputs[0].names, self.table.columns], output)
 
+    def carrying(self, column: str) -> Lookup:
+        return replace(self, columns=replace(self.columns, left=(*self.columns.left, (column, column))))
+
     def loaded(self, name: str, notify: Callable[[type[BarrierflowWarning], str], None]) -> Lookup:
         return replace(self, table=self.table.loaded(name, notify))
 

@@ -14,6 +14,7 @@ from dataflow.contracts.spec import Spec
 from dataflow.errors import ConfigurationError
 from dataflow.planning import (
     aggregate_specs,
+    batch_specs,
     chosen_row_specs,
     join_specs,
     lookup_specs,
@@ -33,6 +34,7 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     specs.MapRows: "operators.transforms.map_rows:MapRowsOperator",
     specs.FlatMapRows: "operators.transforms.map_rows:FlatMapRowsOperator",
     specs.Watermarks: "operators.transforms.watermarks:WatermarkOperator",
+    specs.EventTimes: "operators.batch.event_times:EventTimesOperator",
     specs.ProcessingTime: "operators.transforms.processing_time:ProcessingTimeOperator",
     aggregate_specs.Aggregate: "operators.aggregation.aggregate:AggregateOperator",
     aggregate_specs.WindowAggregate: "operators.windows.aggregate:WindowAggregateOperator",
@@ -57,6 +59,12 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     lookup_specs.Lookup: "operators.lookup.lookup:LookupOperator",
     process_specs.ProcessKeys: "operators.process.keyed:KeyedProcessOperator",
     process_specs.ProcessBatches: "operators.process.batched:BatchProcessOperator",
+    process_specs.ProcessKeysInOrder: "operators.batch.keyed_process:KeyedProcessInOrder",
+    process_specs.ProcessBatchesInOrder: "operators.batch.batch_process:BatchProcessInOrder",
+    batch_specs.NumberRows: "operators.batch.number_rows:NumberRowsOperator",
+    batch_specs.AddChange: "operators.transforms.project:ProjectOperator",
+    batch_specs.DropPlace: "operators.transforms.project:ProjectOperator",
+    batch_specs.Sorted: "operators.batch.sorted:SortedOperator",
     process_specs.OneOrder: "operators.transforms.pass_through:PassThrough",
     aggregate_specs.Combine: "operators.aggregation.combine:CombineOperator",
     specs.Union: "operators.transforms.union:UnionOperator",

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from dataflow.contracts.execution import Execution
 from dataflow.contracts.source import InputIdentity, Json
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.updates import Meaning, Updates
 from dataflow.errors import ConfigurationError, GraphError, check_count
+from dataflow.planning.batch_graph import batch_graph
 from dataflow.planning.encode_columns import encode_columns
 from dataflow.planning.graph import Edge, Graph, Node, Partitioning
 from dataflow.planning.pre_aggregation import preaggregate
@@ -112,6 +114,7 @@ class Plan:
     """Vertices in topological order, and the links between them.
 
     ``graph`` is the graph that runs; ``logical`` is the graph of the user, including columns that no operator reads.
+    The graph of a batch has other settings and some more operators: see ``batch_graph``.
     """
 
     graph: Graph
@@ -119,6 +122,7 @@ class Plan:
     vertices: dict[str, Vertex]
     links: list[Link]
     max_key_groups: int
+    execution: Execution = Execution.STREAMING
 
     def inputs(self, vertex: str) -> list[Link]:
         """Return the links into a vertex, by port."""
@@ -202,6 +206,7 @@ def make_plan(
     apart: Callable[[Node], bool] | None = None,
     encode: bool = False,
     input_identity: InputIdentity = "mtime",
+    execution: Execution = Execution.STREAMING,
 ) -> Plan:
     """Return the plan of ``graph``.
 
@@ -213,16 +218,18 @@ def make_plan(
         encode: whether keys of text are read as dictionaries where that is faster; it reads a sample of each source.
         apart: chooses operators that begin a vertex of their own, whatever their input; None: no operator.
         input_identity: the rule by which sources recognise their input.
+        execution: whether the operators process a stream or a batch.
 
     Raises: ConfigurationError for a parallelism below 1 or above the number of key groups; GraphError for a forward
         edge between operators of different parallelism.
     """
     for name, value in (("parallelism", parallelism), ("max_key_groups", max_key_groups)):
         check_count(name, value)
-    pruned = _identify_sources(prune_rows(prune_columns(graph), parallelism), input_identity)
+    executed = batch_graph(graph) if execution is Execution.BATCH else graph
+    pruned = _identify_sources(prune_rows(prune_columns(executed), parallelism), input_identity)
     pruned = encode_columns(pruned) if encode else pruned
     physical = pruned if combine is None else preaggregate(pruned, parallelism, combine)
-    plan = Plan(physical, graph, {}, [], max_key_groups)
+    plan = Plan(physical, graph, {}, [], max_key_groups, execution)
     vertex_by_node: dict[int, Vertex] = {}
     for node in plan.graph:
         width = node.parallelism or parallelism

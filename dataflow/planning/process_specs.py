@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from dataflow.contracts.execution import RowOrder
 from dataflow.contracts.process import ProcessFactory
 from dataflow.contracts.process_state import StateDeclaration
 from dataflow.contracts.row_errors import OnError
@@ -17,7 +18,7 @@ from dataflow.contracts.windows import EventTime
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["OneOrder", "Process", "ProcessBatches", "ProcessKeys"]
+__all__ = ["OneOrder", "Process", "ProcessBatches", "ProcessBatchesInOrder", "ProcessKeys", "ProcessKeysInOrder"]
 
 
 class Process(Spec):
@@ -52,6 +53,14 @@ class Process(Spec):
 
     def detail(self) -> dict[str, Json]:
         return {"function": self.label, "states": self.described()}
+
+    def wants_order(self, time: EventTime | None) -> bool:
+        return True
+
+    def ordered_by(self, order: RowOrder) -> Process:
+        kind = ProcessKeysInOrder if isinstance(self, ProcessKeys) else ProcessBatchesInOrder
+        values = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        return kind(**values, order=order)
 
     def side_advice(self, tag: str) -> str:
         return f"declare it: process(..., sides={{{tag!r}: schema}}), None for the columns of the main one"
@@ -104,3 +113,32 @@ class OneOrder(Spec):
 
     def origin_of(self, column: str) -> str:
         return column
+
+    def carrying(self, column: str) -> Spec:
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessKeysInOrder(ProcessKeys):
+    """Calls a `KeyedProcess` in a batch: with the rows of one key after the other, in ``order``."""
+
+    times_broadcasts = True  # all broadcast rows come before the first call with a key
+
+    order: RowOrder = field(kw_only=True)
+
+    @property
+    def kind(self) -> str:
+        return "processkeys"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessBatchesInOrder(ProcessBatches):
+    """Calls a `BatchProcess` in a batch: with the rows of one time after the other, in ``order``."""
+
+    times_broadcasts = True
+
+    order: RowOrder = field(kw_only=True)
+
+    @property
+    def kind(self) -> str:
+        return "processbatches"

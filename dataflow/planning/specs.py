@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AddRows",
     "Apply",
+    "EventTimes",
     "Filter",
     "FlatMapRows",
     "MapBatches",
@@ -98,6 +99,9 @@ class Filter(Spec):
             )
         return meaning
 
+    def carrying(self, column: str) -> Spec:
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class Project(Spec):
@@ -147,6 +151,11 @@ class Project(Spec):
         names = [column.name for column in self.columns if any(column.is_column(name) for name in key)]
         return tuple(sorted(names, key=lambda name: name != key[0]))
 
+    def carrying(self, column: str) -> Spec:
+        from dataflow.expressions import col
+
+        return replace(self, columns=(*self.columns, col(column)))
+
 
 @dataclass(frozen=True, slots=True)
 class AddRows(Project):
@@ -186,7 +195,12 @@ class _FunctionSpec(Spec):
 
 @dataclass(frozen=True, slots=True)
 class MapBatches(_FunctionSpec):
-    """Calls a function from batch to batches."""
+    """Calls a function from batch to batches, which does not see the column ``hidden``: see the operator."""
+
+    hidden: str | None = None
+
+    def carrying(self, column: str) -> Spec:
+        return replace(self, hidden=column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +220,9 @@ class _RowFunctionSpec(_FunctionSpec):
             assert self.hidden == (CHANGE,), f"{name} hides {self.hidden}"
             return meaning
         return Spec.changes(self, inputs, name=name, word=word)
+
+    def carrying(self, column: str) -> Spec:
+        return replace(self, hidden=(*self.hidden, column))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +282,23 @@ class Watermarks(Spec):
     def origin_of(self, column: str) -> str:
         return column
 
+    def carrying(self, column: str) -> Spec:
+        return self
+
+    def in_batch(self) -> Watermarks:
+        return EventTimes(self.column, None, 0, None, self.on_error)
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimes(Watermarks):
+    """Checks the event times in ``column`` in a batch, where they make no watermarks."""
+
+    assigns_time = False
+
+    @property
+    def kind(self) -> str:
+        return "watermarks"
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessingTime(Spec):
@@ -321,6 +355,9 @@ class Union(Spec):
 
         first, *others = inputs
         return pa.schema([field for field in first if all(field.name in other.names for other in others)])
+
+    def carrying(self, column: str) -> Spec:
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from dataflow.contracts.panes import AfterTime, Panes, Trigger
+from dataflow.contracts.panes import AfterRows, AfterTime, Panes, Trigger
 from dataflow.contracts.source import Json
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.untimed import WINDOW_INDEX, CountWindow
 from dataflow.contracts.updates import Meaning
+from dataflow.contracts.windows import EventTime
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit, Grouped, SessionAggregate, WindowAggregate
 
@@ -60,6 +61,9 @@ class TriggeredAggregate(WindowAggregate):
             self.lateness,
         )
 
+    def in_batch(self) -> Spec:
+        return replace(self, early=_never(self.early), late=None)
+
     def detail(self) -> dict[str, Json]:
         return {
             **WindowAggregate.detail(self),
@@ -92,6 +96,9 @@ class TriggeredSessionAggregate(SessionAggregate):
 
     def arguments(self) -> tuple[Any, ...]:
         return self.keys, self.time, self.window, self.lateness, self.aggregations, self.early, self.late
+
+    def in_batch(self) -> Spec:
+        return replace(self, early=_never(self.early), late=None)
 
     def detail(self) -> dict[str, Json]:
         return {
@@ -146,6 +153,9 @@ class GlobalAggregate(_UntimedAggregate):
     def arguments(self) -> tuple[Any, ...]:
         return self.keys, self.aggregations, self.emit, self.early, None, self.panes
 
+    def in_batch(self) -> Spec:
+        return replace(self, early=_never(self.early))
+
     def detail(self) -> dict[str, Json]:
         return {
             "keys": list(self.keys),
@@ -175,6 +185,9 @@ class CountAggregate(_UntimedAggregate):
     def arguments(self) -> tuple[Any, ...]:
         return self.keys, self.window, self.aggregations, self.emit
 
+    def wants_order(self, time: EventTime | None) -> bool:
+        return time is not None
+
     def detail(self) -> dict[str, Json]:
         return {
             "keys": list(self.keys),
@@ -182,6 +195,11 @@ class CountAggregate(_UntimedAggregate):
             "aggregations": [str(a) for a in self.aggregations],
             "emit": self.emit.value,
         }
+
+
+def _never(trigger: Trigger | None) -> Trigger | None:
+    """Return a trigger that keeps the columns of ``trigger`` and never shows a result; None stays None."""
+    return None if trigger is None else AfterRows(2**62)
 
 
 def has_pane_columns(spec: Spec) -> bool:

@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from dataflow.contracts.checkpointing import Checkpointing, Mode
+from dataflow.contracts.execution import Execution, RowOrder
 from dataflow.contracts.sink import Guarantee
 from dataflow.planning.aggregate_specs import Combine
 from dataflow.planning.graph import Node, Partitioning
@@ -57,7 +58,7 @@ def explain_plan(pipeline: str, plan: Plan, checkpoint: Checkpointing | None) ->
         for node in vertex.nodes
     ]
     return Explanation(
-        f"{pipeline} on threads of this process",
+        f"{pipeline} on threads of this process{', as a batch' if plan.execution is Execution.BATCH else ''}",
         ("operator", "kind", "vertex", "subtasks", "rows come"),
         tuple(rows),
         tuple(_notes(plan, mode, guarantee)),
@@ -88,6 +89,8 @@ def _edge(plan: Plan, link: Link) -> str:
 def _notes(plan: Plan, mode: Mode | None, guarantee: Guarantee) -> Iterator[str]:
     yield f"{'no checkpoints' if mode is None else f'mode {mode}'}; end to end {guarantee.value}"
     yield "operators of a vertex are chained: each of its subtasks is one task, in which rows pass without a queue"
+    if plan.execution is Execution.BATCH:
+        yield from _batch_notes(plan, checkpointed=mode is not None)
     for node in plan.graph:
         choices = node.spec.source.choices() if isinstance(node.spec, Read) else ()
         for choice in choices:
@@ -95,3 +98,19 @@ def _notes(plan: Plan, mode: Mode | None, guarantee: Guarantee) -> Iterator[str]
                 yield f"{choice.kind}: {node.name} {choice.part} {choice.chosen}, because {choice.why}"
     if mode is Mode.UNALIGNED:
         yield "rows are not folded before a shuffle: the report of a restore names them as they were"
+
+
+def _batch_notes(plan: Plan, *, checkpointed: bool) -> Iterator[str]:
+    """Yield what is special about a batch."""
+    yield "a batch: results come at the end of the input, where its only checkpoint is taken, and no row is late"
+    if checkpointed:
+        yield (
+            "a crash before that checkpoint: the next run begins from nothing, and deletes what was staged; after that "
+            "checkpoint a crash leaves only the commit to do, which the next run finishes"
+        )
+    else:
+        yield "without checkpoint= a crash leaves nothing to resume: the next run begins from nothing"
+    for node in plan.graph:
+        order = getattr(node.spec, "order", None)
+        if isinstance(order, RowOrder):
+            yield f"{node.name}: rows sorted by {order}"

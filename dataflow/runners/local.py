@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from dataflow.background import Background
 from dataflow.clock import Duration, SystemClock, microseconds
 from dataflow.contracts.checkpointing import Checkpointing, input_identity
+from dataflow.contracts.execution import Execution, Spill
 from dataflow.contracts.kept_rows import KeepMany
 from dataflow.errors import ConfigurationError, check_count
+from dataflow.planning.batch_graph import refuse_in_batch
 from dataflow.planning.graph import NamedGraph, Node
 from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.runners.binding import LIBRARY
@@ -58,6 +60,8 @@ class LocalRunner:
         combine: fold rows per key, those of one batch or of many, before they are sent to the subtasks of an aggregate,
             so that fewer rows move. Has no effect in mode ``"unaligned"``, because its restores report rows unchanged,
             nor before an operator that is ``slow``.
+        spill: an existing directory for the files of rows that a batch sorts, if they are too many for memory. None:
+            the system's directory for temporary files. The files are gone when the process ends, however it ends.
 
     Raises: ConfigurationError for a value out of range.
 
@@ -73,6 +77,7 @@ class LocalRunner:
         stall_after: Duration = "10s",
         slow: Mapping[str, Duration] | None = None,
         combine: bool = True,
+        spill: str | os.PathLike[str] | None = None,
     ) -> None:
         if threads is not None:
             check_count("LocalRunner(threads=)", threads, advice="; leave it out for one per core")
@@ -84,6 +89,7 @@ class LocalRunner:
         if not isinstance(combine, bool):
             raise ConfigurationError(f"LocalRunner(combine=) must be True or False, got {combine!r}")
         self._combine = combine
+        self._spill = Spill(_directory(spill))
         self._slow = {
             name: microseconds(cost, f"LocalRunner(slow=) of {name!r}") for name, cost in (slow or {}).items()
         }
@@ -104,6 +110,7 @@ class LocalRunner:
         parallelism: int = 1,
         checkpoint: Checkpointing | None = None,
         max_key_groups: int = 128,
+        execution: Execution | str = "streaming",
     ) -> Explanation:
         """Return the plan of ``pipeline``: its vertices, the operators chained in each, and how rows reach them.
 
@@ -122,7 +129,8 @@ class LocalRunner:
         * no checkpoints; end to end at most once
         * operators of a vertex are chained: each of its subtasks is one task, in which rows pass without a queue
         """
-        plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, encode=False)
+        chosen = Execution.of(execution, "explain")
+        plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, chosen, encode=False, method="explain")
         return explain_plan(pipeline.name, plan, checkpoint)
 
     def _plan(
@@ -131,9 +139,13 @@ class LocalRunner:
         parallelism: int,
         checkpoint: Checkpointing | None,
         max_key_groups: int,
+        execution: Execution,
         *,
         encode: bool,
+        method: str = "run",
     ) -> Plan:
+        if execution is Execution.BATCH:
+            refuse_in_batch(pipeline.graph, checkpoint, method)
         return make_plan(
             pipeline.graph,
             parallelism=parallelism,
@@ -141,6 +153,7 @@ class LocalRunner:
             combine=self._combines if self._combine and combines(checkpoint) else None,
             encode=encode,
             input_identity=input_identity(checkpoint),
+            execution=execution,
         )
 
     def start(
@@ -153,6 +166,7 @@ class LocalRunner:
         channel_credit: int = DEFAULT_CREDIT,
         max_key_groups: int = 128,
         progress: bool = False,
+        execution: Execution | str = "streaming",
     ) -> LocalJob:
         """Start ``pipeline``; the returned job is a context manager.
 
@@ -171,6 +185,7 @@ class LocalRunner:
             max_key_groups: the number of key groups, which bounds the parallelism of keyed operators.
             progress: while a thread waits for the job, show a progress line on standard error: rewritten in place on a
                 terminal, else a new line every 5 s. See `LocalJob.progress` for the numbers.
+            execution: ``"streaming"``, or ``"batch"``: all input is read, then the results come; see `Pipeline.run`.
 
         Raises: ConfigurationError and GraphError for settings that cannot work; the errors of a restore, such as
             CheckpointMismatch and NoCheckpoint; DirectoryInUse if another job holds the checkpoint directory.
@@ -186,7 +201,8 @@ class LocalRunner:
             raise ConfigurationError(f"checkpoint= must be Checkpointing(...) or None, got {type(checkpoint).__name__}")
         check_count("channel_credit=", channel_credit)
         refuse_without_store(restore, checkpoint)
-        plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, encode=combines(checkpoint))
+        chosen = Execution.of(execution, "run")
+        plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, chosen, encode=combines(checkpoint))
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         warn_of_growing_state(pipeline.name, pipeline.graph)
         background = Background(apart=JOB_QUEUES)
@@ -209,6 +225,7 @@ class LocalRunner:
             delays={name: _delay(cost, stop) for name, cost in self._slow.items()},
             load=partial(load_kernels, line=line),
             library=LIBRARY,
+            spill=self._spill,
         )
         try:
             job = build(plan, settings)
@@ -220,6 +237,17 @@ class LocalRunner:
         line.follow(ProgressMeter(job))
         pool = WorkerPool(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after, stop)
         return LocalJob(job, pool, clock, line)
+
+
+def _directory(spill: str | os.PathLike[str] | None) -> str | None:
+    """Return the directory for sorted rows. Raises: ConfigurationError if there is none."""
+    if spill is None:
+        return None
+    if not isinstance(spill, str | os.PathLike) or not os.path.isdir(spill):
+        raise ConfigurationError(
+            f"LocalRunner(spill=) must be an existing directory, got {spill!r}; create it, or leave spill= out"
+        )
+    return os.fspath(spill)
 
 
 def _delay(cost: int, stop: threading.Event) -> Callable[[int], None]:

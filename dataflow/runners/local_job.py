@@ -270,7 +270,7 @@ class LocalJob(WatchedJob):
         interrupt = KeyboardInterrupt()
         before = self._job.history.completed
         # printed, not logged, because the user who pressed Ctrl-C must see it
-        if self._job.identity.checkpointed:
+        if self._job.identity.resumes:
             # while kernels are compiled there is nothing to checkpoint
             doing = "taking a last checkpoint" if self._job.begun else "stopping, because no row has been read yet"
             print(f"interrupted: {doing}; interrupt again to leave at once", file=sys.stderr, flush=True)
@@ -288,6 +288,8 @@ class LocalJob(WatchedJob):
             interrupt.add_note("the job had no checkpoints: run it again from the beginning")
         elif self._job.state is JobState.FINISHED:
             interrupt.add_note("the job had finished: its output is complete")
+        elif not self._job.identity.resumes:
+            interrupt.add_note("a batch has no checkpoint before its end: run it again from the beginning")
         elif not self._job.begun:
             interrupt.add_note("no row had been read, so no checkpoint was taken" + self._how_to_resume())
         elif self._job.history.completed > before and self._job.error is None:
@@ -300,7 +302,7 @@ class LocalJob(WatchedJob):
 
     def _how_to_resume(self) -> str:
         """Return how to continue after an interrupt, as the end of a note."""
-        if not self._job.identity.checkpointed:
+        if not self._job.identity.resumes:
             return ""
         if not self._job.history.checkpoints and self._job.restore_report is None:
             return "; there is no checkpoint, so the next run starts from the beginning"

@@ -18,6 +18,7 @@ from functools import cache, partial
 
 from dataflow.clock import ManualClock
 from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
+from dataflow.contracts.execution import Execution, Spill
 from dataflow.contracts.kept_rows import Keep, KeepNone
 from dataflow.contracts.sink import TwoPhaseSink
 from dataflow.errors import (
@@ -32,6 +33,7 @@ from dataflow.errors import (
     RowsTakenBackWarning,
     StoreError,
 )
+from dataflow.planning.batch_graph import refuse_in_batch
 from dataflow.planning.graph import NamedGraph
 from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.specs import Write
@@ -133,6 +135,7 @@ class SimulatedRunner:
         restore: object = "auto",
         channel_credit: int = SIMULATED_CREDIT,
         max_key_groups: int = 128,
+        execution: Execution | str = "streaming",
     ) -> SimulatedJob:
         """Return the job, which runs only inside ``wait``.
 
@@ -149,6 +152,9 @@ class SimulatedRunner:
         (0, {'out': 3}, 1)
         """
         refuse_without_store(restore, checkpoint)
+        chosen = Execution.of(execution, "run")
+        if chosen is Execution.BATCH:
+            refuse_in_batch(pipeline.graph, checkpoint)
 
         @cache
         def plan_for(settings: Checkpointing | None) -> Plan:
@@ -159,6 +165,7 @@ class SimulatedRunner:
                 combine=LIBRARY.mergeable if combines(settings) else None,
                 encode=combines(settings),
                 input_identity=input_identity(settings),
+                execution=chosen,
             )
 
         warn_of_unnamed_state(pipeline.name, plan_for(checkpoint).logical, checkpoint)
@@ -315,6 +322,7 @@ class SimulatedJob(JobHandle):
             task_bytes=self._task_bytes(),
             probe=self._probe,
             library=LIBRARY,
+            spill=self._spill(),
         )
         job = build(self._plan_for(checkpointing), settings)
         job.loading.run()  # takes no simulated time, so a run does not depend on the kernels loaded before
@@ -377,6 +385,11 @@ class SimulatedJob(JobHandle):
     def _keep(self) -> Keep:
         """Return the rule by which one operator keeps rows back."""
         return SomeKept(self._keeps) if self._keeps.random() < self._faults.joins else KeepNone()
+
+    def _spill(self) -> Spill:
+        """Return the memory in which a subtask of a batch sorts its rows, for an attempt."""
+        few = self._keeps.random() < self._faults.joins
+        return Spill(memory=self._keeps.choice((1, 500, 5000))) if few else Spill()
 
     def _task_bytes(self) -> int:
         """Return the bytes that may wait in the channels into a task, for an attempt."""

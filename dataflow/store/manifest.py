@@ -57,13 +57,14 @@ class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     checkpoint: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] = 0
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The description of a checkpoint, without the state itself.
 
     ``kind`` is "checkpoint", "savepoint" or "final". ``nodes`` describes the operators (name, kind, parallelism,
     detail, inputs, schema), for comparison with the pipeline that restores it. ``transactions`` has the handles each
     sink must commit. ``created`` is in seconds since 1970. ``summary`` is for people. ``parts`` names every object that
-    a restore reads, older ones included: of each task its state, then its log, base first.
+    a restore reads, older ones included: of each task its state, then its log, base first. ``execution`` is that of the
+    job: of a "batch" there is one checkpoint, with what its sinks must commit and no state.
 
     >>> manifest = Manifest(format=FORMAT, checkpoint=7, kind="checkpoint", pipeline="bids", mode="aligned",
     ...                     guarantee="exactly once", finished=False, created=0.0, run_id="a")
@@ -84,6 +85,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parts: tuple[PartHandle, ...] = ()
     transactions: dict[str, list[dict[str, Any]]] = {}
     summary: dict[str, Any] = {}
+    execution: str = "streaming"
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -133,7 +135,7 @@ def _check(manifest: Manifest, where: str) -> None:
         raise CheckpointDamaged(f"{where}: the manifest has format {manifest.format}, expected 1 to {FORMAT}")
     check_depth([manifest.nodes, manifest.transactions, manifest.summary], where)
     parsed(_Summary, manifest.summary, f"{where}: the summary")
-    for word in (manifest.kind, manifest.mode, manifest.guarantee):  # shown on terminals
+    for word in (manifest.kind, manifest.mode, manifest.guarantee, manifest.execution):  # shown on terminals
         if not word.isprintable():
             raise CheckpointDamaged(f"{where}: expected printable text in the manifest, found {excerpt(word)}")
     for node in manifest.nodes:

@@ -57,13 +57,16 @@ class RowColumns:
         output: the columns of the output.
         keys: the names of the key columns.
         made: the columns of the output that are not of the input.
+        read: more columns that are kept, because the operator reads them.
     """
 
-    def __init__(self, inputs: pa.Schema, output: pa.Schema, keys: Sequence[str], made: Collection[str]) -> None:
+    def __init__(
+        self, inputs: pa.Schema, output: pa.Schema, keys: Sequence[str], made: Collection[str], read: Sequence[str] = ()
+    ) -> None:
         from dataflow.expressions.coercion import value_type
 
         names = [name for name in output.names if name not in made]
-        others = [name for name in names if name not in keys] or names[:1]
+        others = [name for name in dict.fromkeys([*names, *read]) if name not in keys] or names[:1]
         self.schema = pa.schema([pa.field(name, value_type(inputs.field(name).type)) for name in others])
         self._output = output
         self._keys = list(keys)

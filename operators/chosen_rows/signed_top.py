@@ -45,7 +45,7 @@ class SignedTopOperator(Operator):
         self._context = context
         self._spec = spec
         self._keys = KeyColumns(schema, spec.keys)
-        self._columns = RowColumns(schema, context.output_schema, spec.keys, {*spec.made, CHANGE})
+        self._columns = RowColumns(schema, context.output_schema, spec.keys, {*spec.made, CHANGE}, spec.order.by)
         by = [(name, down) for name, down in spec.order.pairs if name not in spec.keys]
         self._by = [self._columns.schema.names.index(name) for name, _ in by]
         self._descending = [down for _, down in by]

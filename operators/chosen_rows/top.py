@@ -51,7 +51,7 @@ class TopOperator(Operator):
         self._context = context
         self._spec = spec
         self._keys = KeyColumns(schema, spec.keys)
-        self._columns = RowColumns(schema, context.output_schema, spec.keys, spec.made)
+        self._columns = RowColumns(schema, context.output_schema, spec.keys, spec.made, spec.order.by)
         self._nested = NestedColumns(self._columns.schema)
         self._by = [(name, down) for name, down in spec.order.pairs if name not in spec.keys]
         self._times = RowTimes(spec.time, context.clock, context.name)

@@ -52,7 +52,7 @@ class WindowTopOperator(Operator):
         self._context = context
         self._spec = spec
         self._keys = KeyColumns(schema, spec.keys)
-        self._columns = RowColumns(schema, context.output_schema, spec.keys, spec.made)
+        self._columns = RowColumns(schema, context.output_schema, spec.keys, spec.made, spec.order.by)
         self._by = [(name, down) for name, down in spec.order.pairs if name not in spec.keys]
         self._windows = spec.window if isinstance(spec.window, Sliced) else None
         self._numbering: Numbering = (

@@ -7,7 +7,7 @@ batch, and what is written reaches the stores then, as columns. A key may have s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -59,6 +59,10 @@ class Handle(ABC):
     @abstractmethod
     def flush(self) -> None:
         """Write what was changed into the store."""
+
+    @abstractmethod
+    def keep_changes(self, numbers: Collection[int]) -> None:
+        """Forget the changes of all keys of the batch but these."""
 
     @abstractmethod
     def _copied(self, at: int) -> Callable[[], None]:
@@ -172,6 +176,9 @@ class KeyedValue(Handle):
             values = self._converter.array(list(self._written.values()))
             self._store.write(self._slots(numbers), values, self._times(numbers))
             self._written, self._stamps = {}, {}
+
+    def keep_changes(self, numbers: Collection[int]) -> None:
+        self._written = {at: value for at, value in self._written.items() if at in numbers}
 
     def _copied(self, at: int) -> Callable[[], None]:
         written, value = at in self._written, self._written.get(at)

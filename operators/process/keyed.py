@@ -34,7 +34,7 @@ from operators.process.stores import Store, Values
 from operators.process.timing import due_time
 from operators.process.values import Converter
 
-__all__ = ["KeyedProcessOperator"]
+__all__ = ["KeyedProcessOperator", "grouped"]
 
 _FEW_ROWS: Final = 5
 """Rows that the error of a call that fails the job shows at most."""
@@ -88,7 +88,7 @@ class KeyedProcessOperator(ProcessOperator):
     def _call_rows(self, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
         columns = [batch.column(name) for name in self._spec.keys]
         slots = self._states.main.enter(columns)
-        order, starts, first = _grouped(slots)
+        order, starts, first = grouped(slots)
         rows = batch if order is None else batch.take(to_array(order))
         self._begin(slots[first], [column.take(to_array(first)) for column in columns])
         call, keys, function, ctx = self._call, self._keys, self._function.process, self._ctx
@@ -253,7 +253,7 @@ class _Where:
         return f"{self._operator.where}: state {self._name!r}{self._part} of key {key!r}"
 
 
-def _grouped(slots: Slots) -> tuple[Numbers | None, Numbers, Numbers]:
+def grouped(slots: Slots) -> tuple[Numbers | None, Numbers, Numbers]:
     """Return the order of rows in which those of a slot are together, where each group begins, and its first row.
 
     Groups are in the order of their first rows; the last entry of the begins is the number of rows. The order is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from operators.process.handles import MOST_AHEAD, Call, Handle
@@ -64,6 +64,10 @@ class KeyedList(Handle):
             self._store.append(self._slots(numbers), values, self._times(numbers))
             self._new = {}
         self._stamps = {}
+
+    def keep_changes(self, numbers: Collection[int]) -> None:
+        self._new = {at: values for at, values in self._new.items() if at in numbers}
+        self._cleared.intersection_update(numbers)
 
     def _kept(self, at: int) -> list[Any]:
         """Return the list in the store; if those of several keys are read in their order, more are read at a time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from operators.process.handles import MOST_AHEAD, Call, Handle
@@ -105,6 +105,11 @@ class KeyedMap(Handle):
             values = self._value.array([value for _, _, value in put])
             self._store.put(self._slots(numbers), keys, values, self._times(numbers))
         self._changed, self._removed, self._cleared, self._stamps = {}, {}, set(), {}
+
+    def keep_changes(self, numbers: Collection[int]) -> None:
+        self._changed = {at: entries for at, entries in self._changed.items() if at in numbers}
+        self._removed = {at: entries for at, entries in self._removed.items() if at in numbers}
+        self._cleared.intersection_update(numbers)
 
     def _entry(self, at: int, own: Any, key: Any) -> Entry:
         """Return an entry of the store. A mapping with few entries is read as a whole."""

@@ -7,10 +7,13 @@ With ``on_error`` skip or side, a batch that fails is halved until the single ro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.render_rows import render_rows
 from dataflow.contracts.row_errors import ERRORS, OnError, RowErrors
@@ -32,6 +35,8 @@ class MapBatchesOperator(Operator):
     consumed lazily, a batch whenever there is room downstream. ``ArrowBatches`` converts the output to the declared
     schema.
 
+    The function does not see the column ``hidden``, which comes last.
+
     With ``on_error`` skip or side, a call's output is held until it is complete, and any error in it counts as a
     failure of the batch.
 
@@ -47,10 +52,13 @@ class MapBatchesOperator(Operator):
         function: BatchFunction,
         on_error: OnError = OnError.FAIL,
         time: EventTime | None = None,
+        hidden: str | None = None,
     ) -> None:
         self._where = f"map_batches {context.name!r}"
         self._moved = MovedTimes(time, self._where, context)
-        self._made = ArrowBatches(context.output_schema, self._where)
+        self._output, self._hidden = context.output_schema, hidden
+        fields = [field for field in context.output_schema if field.name != hidden]
+        self._made = ArrowBatches(pa.schema(fields), self._where)
         self._function = function
         self._errors = RowErrors(on_error, context.tally)
 
@@ -59,9 +67,12 @@ class MapBatchesOperator(Operator):
             return None
         if self._errors.policy is not OnError.FAIL:
             return self._emit_what_works(batch, out)
-        output = self._function(batch)
-        if isinstance(output, pa.RecordBatch):
-            self._emit(batch, output, out)
+        output = self._function(self._seen(batch))
+        if isinstance(output, pa.RecordBatch) and self._hidden is None:
+            made = self._made.conformed(output)
+            self._moved.check(batch, made)
+            if made.num_rows:
+                out.emit(made)
             return None
         return None if output is None else self._emit_each(batch, output, out)
 
@@ -72,8 +83,10 @@ class MapBatchesOperator(Operator):
         return self._moved.snapshot()
 
     def _emit_each(self, given: pa.RecordBatch, output: Any, out: Out) -> Iterator[None]:
-        for batch in self._made.parts(output):
-            if self._emit(given, batch, out):
+        for batch, placed in self._placed(given, map(self._made.conformed, self._made.parts(output))):
+            self._moved.check(given, batch)
+            if placed.num_rows:
+                out.emit(placed)
                 yield
 
     def _emit_what_works(self, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
@@ -82,7 +95,7 @@ class MapBatchesOperator(Operator):
         while parts:
             part = parts.pop()
             try:
-                output = self._function(part)
+                output = self._function(self._seen(part))
                 batches = [] if output is None else [self._made.conformed(each) for each in self._made.parts(output)]
                 for each in batches:
                     self._moved.check(part, each)
@@ -93,16 +106,37 @@ class MapBatchesOperator(Operator):
                 else:
                     self._errors.reject(self._where, render_rows(part)[0], error)
                 continue
-            for each in batches:
+            for _, each in self._placed(part, iter(batches)):
                 if each.num_rows:
                     out.emit(each)
                     yield
         if (aside := self._errors.take()) is not None:
             out.emit(aside, ERRORS)
 
-    def _emit(self, given: pa.RecordBatch, batch: pa.RecordBatch, out: Out) -> bool:
-        batch = self._made.conformed(batch)
-        self._moved.check(given, batch)
-        if batch.num_rows:
-            out.emit(batch)
-        return batch.num_rows > 0
+    def _seen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns that the function sees."""
+        return batch if self._hidden is None else batch.select(batch.schema.names[:-1])
+
+    def _placed(
+        self, given: pa.RecordBatch, made: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+        """Yield each batch of a call's output, without and with the hidden column.
+
+        It is that of the call's rows, one by one; if the output has more or fewer rows, that of the first of them.
+        """
+        if self._hidden is None:
+            yield from ((batch, batch) for batch in made)
+            return
+        hidden, waiting, rows = given.column(self._hidden), list[pa.RecordBatch](), 0
+        for batch in made:
+            waiting.append(batch)
+            rows += batch.num_rows
+            if rows > given.num_rows:
+                break
+        one_by_one, start = rows == given.num_rows, 0
+        for batch in chain(waiting, made):
+            stop = start + batch.num_rows
+            numbers = np.arange(start, stop) if one_by_one else np.zeros(batch.num_rows, np.int64)
+            columns = [*batch.columns, hidden.take(to_array(numbers))]
+            yield batch, pa.RecordBatch.from_arrays(columns, schema=self._output)
+            start = stop

@@ -19,18 +19,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.render_rows import render_rows
-from dataflow.contracts.row_errors import ERRORS, OnError, RowErrors
+from dataflow.contracts.row_errors import OnError, RowErrors
 from dataflow.errors import ConfigurationError
 from dataflow.protocol.watermarks import MAX_WATERMARK, WatermarkMerger
 from dataflow.untrusted import Time, parsed
 from operators.aggregation.window_times import latest
+from operators.transforms.null_times import without_null_times
 
 __all__ = ["WatermarkOperator"]
 
@@ -89,7 +86,7 @@ class WatermarkOperator(Operator):
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if batch.column(self._position).null_count:
-            batch = self._without_nulls(batch, out)
+            batch = without_null_times(batch, self._column, self._errors, self._context.name, out)
         if not batch.num_rows:
             return
         split, number = self._splits.current, self._splits.current_batch
@@ -195,17 +192,3 @@ class WatermarkOperator(Operator):
         limits = [limit // 2 for limit in (self._idle_after, self._close_after) if limit is not None]
         beat = max(1, min([_BEAT, *limits]))
         self._context.schedule(self._context.clock.now() + beat)
-
-    def _without_nulls(self, batch: pa.RecordBatch, out: Out) -> pa.RecordBatch:
-        known = pc.is_valid(batch.column(self._position))
-        nulls = np.flatnonzero(~to_numbers(known))
-        for row in render_rows(batch.take(to_array(nulls))):
-            error = ValueError(
-                f"the event time {self._column!r} is null; filter such rows out before, or give "
-                "with_watermark(on_error='skip') or 'side'"
-            )
-            self._errors.reject(self._context.name, row, error)
-        aside = self._errors.take()
-        if aside is not None:
-            out.emit(aside, ERRORS)
-        return batch.filter(known)

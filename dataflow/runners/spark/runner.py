@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
+from dataflow.contracts.execution import Execution
 from dataflow.contracts.source import InputIdentity
 from dataflow.errors import (
     IgnoredSettingWarning,
@@ -94,7 +95,12 @@ class SparkRunner:
         return f"SparkRunner(rows_per_trigger={self._rows:_})"
 
     def explain(
-        self, pipeline: NamedGraph, *, parallelism: int | None = None, max_key_groups: int = _KEY_GROUPS
+        self,
+        pipeline: NamedGraph,
+        *,
+        parallelism: int | None = None,
+        max_key_groups: int = _KEY_GROUPS,
+        execution: Execution | str = "streaming",
     ) -> Explanation:
         """Return a table of where each operator runs. Starts no session.
 
@@ -103,8 +109,10 @@ class SparkRunner:
             parallelism: source tasks of each source that does not set its own number; None: the parallelism of the
                 active session, or else of the session that a run would start: by ``conf=``, else one for each core.
             max_key_groups: keyed tasks of each keyed operator.
+            execution: ``"streaming"``.
 
-        Raises: UnsupportedOnRunner for operators, sources or sinks that cannot run on Spark.
+        Raises: UnsupportedOnRunner for operators, sources or sinks that cannot run on Spark; NotImplementedError for
+            ``execution="batch"``.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> with flow.Pipeline("copy") as p:
@@ -117,6 +125,7 @@ class SparkRunner:
         * a micro-batch is the barrier, exactly once: Checkpointing(every=) and its timeouts are ignored
         ...
         """
+        _check_execution(execution, "explain")
         session = self._session or self._readers.session or active_session()
         most = parallelism_of(self._conf) if session is None else session.sparkContext.defaultParallelism
         spark_plan = _checked_plan(pipeline, parallelism or min(most, max_key_groups), max_key_groups, self._readers)
@@ -136,6 +145,7 @@ class SparkRunner:
         restore: object = "auto",
         max_key_groups: int | None = None,
         progress: bool = False,
+        execution: Execution | str = "streaming",
     ) -> SparkJob:
         """Start ``pipeline`` and return the job, which is a context manager.
 
@@ -150,11 +160,12 @@ class SparkRunner:
             max_key_groups: key groups that keys are distributed to; None: as many as the job was started with, 128 for
                 a new job.
             progress: show a line of progress on stderr while a caller waits for the job.
+            execution: ``"streaming"``.
 
-        Raises: UnsupportedOnRunner, before anything starts, if Spark cannot run the pipeline exactly;
-            ConfigurationError for a session that cannot run it; CheckpointsExist, NoCheckpoint, CheckpointMismatch,
-            CheckpointDamaged or InputChanged if the job in the directory cannot be restored; DirectoryInUse if another
-            process runs it.
+        Raises: NotImplementedError for ``execution="batch"``; UnsupportedOnRunner, before anything starts, if Spark
+            cannot run the pipeline exactly; ConfigurationError for a session that cannot run it; CheckpointsExist,
+            NoCheckpoint, CheckpointMismatch, CheckpointDamaged or InputChanged if the job in the directory cannot be
+            restored; DirectoryInUse if another process runs it.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> with flow.Pipeline("copy") as p:
@@ -166,6 +177,7 @@ class SparkRunner:
         Traceback (most recent call last):
         dataflow.errors.UnsupportedOnRunner: checkpoint mode 'unaligned': not on the spark runner: ...
         """
+        _check_execution(execution, "run")
         location = job_location(checkpoint)
         policy = parse(restore)
         if not isinstance(policy, Policy):
@@ -211,6 +223,15 @@ class SparkRunner:
             job.cancel()
             raise KeyboardInterrupt
         return job
+
+
+def _check_execution(execution: Execution | str, method: str) -> None:
+    """Raise NotImplementedError for a batch, ConfigurationError for another word."""
+    if Execution.of(execution, method) is Execution.BATCH:
+        raise NotImplementedError(
+            f"{method}(execution='batch') does not run on Spark yet, because its plans are those of streams: use the "
+            "local runner, or leave execution= out, which reads bounded input to its end as well"
+        )
 
 
 def _checked_plan(

@@ -20,6 +20,7 @@ from typing import assert_never
 from dataflow.background import Submit
 from dataflow.clock import Clock
 from dataflow.contracts.checkpointing import Checkpointing, Mode
+from dataflow.contracts.execution import Spill
 from dataflow.contracts.kept_rows import Keep, KeepNone, RowKeeper
 from dataflow.contracts.sink import Guarantee, TakenBack, TwoPhaseSink
 from dataflow.contracts.updates import Signed
@@ -94,7 +95,8 @@ class Settings:
     called with the number of rows before the operator takes them. ``load`` loads the kernels that a restore calls.
     ``join`` makes the rule by which batches are joined while they wait, given the number of channels they are dealt out
     over; ``polls`` makes the rule by which a source task is polled; ``keep`` makes the rule by which an operator keeps
-    rows back. ``task_bytes`` are the bytes that may wait in all channels into a task.
+    rows back. ``task_bytes`` are the bytes that may wait in all channels into a task. ``spill`` says where rows of a
+    batch are sorted; None: as by default.
     """
 
     pipeline: str
@@ -114,6 +116,7 @@ class Settings:
     store: CheckpointStore | None = None
     delays: Mapping[str, Callable[[int], None]] = field(default_factory=dict)
     load: Callable[[KernelLoader], None] = KernelLoader.run
+    spill: Spill | None = None
     library: Library = field(kw_only=True)
 
 
@@ -234,10 +237,15 @@ class _Builder:
             coordinator,
             committer,
             self.services,
-            Identity(settings.pipeline, settings.run_id, c.mode, self._guarantee(), settings.checkpointing is not None),
+            self._identity(),
             loading=KernelLoader(kernels_of(plan, [node.operator for t in tasks.values() for node in t.chain.nodes])),
             restore_report=replace(restored.report, duration=settings.clock.now() - started) if restored else None,
         )
+
+    def _identity(self) -> Identity:
+        settings, checkpointed = self.settings, self.settings.checkpointing is not None
+        mode, execution = self.checkpointing.mode, self.plan.execution
+        return Identity(settings.pipeline, settings.run_id, mode, self._guarantee(), checkpointed, execution)
 
     def _completed(self) -> list[int]:
         """Return the checkpoints that count for ``keep``: not savepoints, nor checkpoints that cannot be read."""
@@ -292,7 +300,8 @@ class _Builder:
     def _setup(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: SourceInput | None) -> SubtaskSetup:
         clock, run_id = self.settings.clock, self.settings.run_id
         red_log = partial(RedLog[str], self._sample) if self.checkpointing.mode is Mode.UNALIGNED else None
-        return SubtaskSetup(self.plan, vertex, subtask, clock, run_id, state, splits, red_log)
+        setup = SubtaskSetup(self.plan, vertex, subtask, clock, run_id, state, splits, red_log)
+        return setup if self.settings.spill is None else replace(setup, spill=self.settings.spill)
 
     def _task(self, vertex: Vertex, subtask: int, name: str, checkpoint: RestoredCheckpoint | None) -> Task:
         state = checkpoint.states.get(name) if checkpoint else None

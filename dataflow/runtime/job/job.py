@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.execution import Execution
 from dataflow.contracts.tuning import Choice
 from dataflow.errors import CheckpointError, JobCancelled
 from dataflow.protocol.coordination import Coordinator
@@ -174,7 +175,7 @@ class Job:
         self.mailbox.put(CancelJob(reason))
 
     def stop(self) -> None:
-        """Take a last checkpoint, then stop. A job without ``checkpoint=`` is cancelled."""
+        """Take a last checkpoint, then stop. A batch, or a job without ``checkpoint=``, is cancelled."""
         self.mailbox.put(StopJob())
 
     # --- stepping
@@ -273,7 +274,7 @@ class Job:
         self._early = self._early or []
         while not self.over and (message := self.mailbox.take()) is not None:
             match message:
-                case StopJob() if self.identity.checkpointed:
+                case StopJob() if self.identity.resumes:
                     self._over(JobState.STOPPED)
                 case StopJob() | CancelJob() | Crashed():
                     self._receive(message, now)
@@ -313,6 +314,8 @@ class Job:
                 self._committed(self.committer.committed(message), now)
             case SinkFailed():
                 self._commit_failed(message, now)
+            case CheckpointRequest(future=future) if self.identity.execution is Execution.BATCH:
+                future.set_exception(CheckpointError("checkpoint refused: a batch has one checkpoint, at its end"))
             case CheckpointRequest(future=future) if self._stopping is not None:
                 future.set_exception(JobCancelled("checkpoint refused: the job is about to stop"))
             case CheckpointRequest():
@@ -412,8 +415,9 @@ class Job:
             self._stopping.add_done_callback(partial(_same_outcome, request.future))
 
     def _stop(self, now: int) -> None:
-        if not self.identity.checkpointed:
-            self.fail(JobCancelled("stopped; without checkpoints there is nothing to resume from"), JobState.CANCELLED)
+        if not self.identity.resumes:
+            why = "without checkpoints" if not self.identity.checkpointed else "before the end of a batch"
+            self.fail(JobCancelled(f"stopped; {why} there is nothing to resume from"), JobState.CANCELLED)
         elif self._stopping is None:
             request = CheckpointRequest(BarrierKind.CHECKPOINT)
             self._stopping = request.future

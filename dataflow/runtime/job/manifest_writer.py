@@ -52,6 +52,7 @@ def manifest_of(action: Persist, attempt: CheckpointAttempt, identity: Identity,
         parts=tuple(part for _, _, task in plan.tasks() for part in cast(tuple[PartHandle, ...], action.parts[task])),
         transactions={sink: [dict(h) for h in handles] for sink, handles in attempt.transactions.items()},
         summary=attempt.summary(clock.now()),
+        execution=plan.execution.value,
     )
 
 

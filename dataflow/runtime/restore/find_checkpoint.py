@@ -313,6 +313,12 @@ def _mode(manifest: Manifest) -> Mode:
 
 def _refuse_another(manifest: Manifest, plan: Plan, location: str) -> None:
     what = f"checkpoint {manifest.checkpoint} in {location}"
+    if manifest.execution != plan.execution.value:
+        raise CheckpointMismatch(
+            f"{what} is of a job with execution={excerpt(manifest.execution)}, and this one has "
+            f"execution={plan.execution.value!r}; streams and batches cannot continue each other, so use another "
+            "checkpoint directory, or run it as it was"
+        )
     refuse_another(manifest.nodes, [part.task for part in _tasks(manifest)], what, manifest.pipeline, plan)
 
 

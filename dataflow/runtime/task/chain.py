@@ -48,7 +48,8 @@ class ChainNode:
 
     ``delay``, if set, is called with the number of rows before the operator takes them: it slows the operator down for
     demonstrations. ``declared`` has the outputs that a user's operator declared, and emitted batches must match them;
-    None: an operator of the library. ``task`` is the subtask, for messages. ``red`` gets the
+    None: an operator of the library. ``task`` is the subtask, for messages. ``in_batch``: the node is part of a batch,
+    where time stands until the end, and only writers have something to store. ``red`` gets the
     rows that come from ``parent``; None: a restore delivers none of them again (or, at the head, the gate counts them).
 
     Invariant: at most one generator is pending, and nothing is taken from the inbox while one is.
@@ -60,6 +61,7 @@ class ChainNode:
     delay: Callable[[int], None] | None = None
     declared: Declared | None = None
     task: str = ""
+    in_batch: bool = False
 
     def __init__(self, name: str, parent: str | None, clock: Clock, red: RedLog[str] | None = None) -> None:
         self.name = name
@@ -153,12 +155,14 @@ class ChainNode:
     def watermark(self, time: int) -> None:
         """Send a watermark after the rows emitted so far. Called by an operator that makes time."""
         self._check_time("watermark", time)
-        self._send(Watermark(int(time)))  # also integers of numpy
+        if not self.in_batch:
+            self._send(Watermark(int(time)))  # also integers of numpy
 
     def idle(self) -> None:
         """Send idleness downstream. Called by an operator that makes time."""
         self._check_time("idle")
-        self._send(Idle())
+        if not self.in_batch:
+            self._send(Idle())
 
     def _check_time(self, method: str, time: object = 0) -> None:
         if not self.operator.makes_time:
@@ -306,6 +310,8 @@ class ChainNode:
             if handles:
                 self.uncommitted[checkpoint] = handles
                 probe(Point.PREPARED)
+        elif self.in_batch:
+            return Snapshot()
         snapshot = operator.snapshot()
         if self.declared is not None:
             check_snapshot(snapshot, self.where)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dataflow.background import Submit
 from dataflow.clock import Clock
 from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.execution import Execution
 from dataflow.contracts.sink import Guarantee
 from dataflow.runtime.task.crash_points import Probe, no_probe
 from dataflow.runtime.task.library import Library
@@ -45,10 +46,19 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The names of a job, and the guarantee of its checkpoints. ``checkpointed``: the user asked for checkpoints."""
+    """The names of a job, and the guarantee of its checkpoints. ``checkpointed``: the user asked for checkpoints.
+
+    ``execution``: whether it processes a stream or a batch.
+    """
 
     pipeline: str
     run_id: str
     mode: Mode
     guarantee: Guarantee
     checkpointed: bool
+    execution: Execution = Execution.STREAMING
+
+    @property
+    def resumes(self) -> bool:
+        """Whether it can be resumed before the end of its input: a batch begins from nothing."""
+        return self.checkpointed and self.execution is Execution.STREAMING

@@ -18,6 +18,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, assert_never
 
+from dataflow.contracts.execution import ORDER
 from dataflow.contracts.render_rows import render_rows
 from dataflow.contracts.sink import Collector
 from dataflow.errors import StoreError
@@ -491,6 +492,5 @@ def _annotate(error: BaseException, task: Task) -> None:
     if node.current is not None:
         batch: pa.RecordBatch = node.current.rows
         sample = "\n".join(f"  {row}" for row in render_rows(batch.slice(0, 3)))
-        error.add_note(
-            f"the current batch has {batch.num_rows} rows of [{', '.join(batch.schema.names)}]; first:\n{sample}"
-        )
+        names = ", ".join(name for name in batch.schema.names if name != ORDER)
+        error.add_note(f"the current batch has {batch.num_rows} rows of [{names}]; first:\n{sample}")

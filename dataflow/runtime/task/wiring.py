@@ -7,9 +7,10 @@ own outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dataflow.clock import Clock
+from dataflow.contracts.execution import Execution, Spill
 from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.planning.graph import Node
 from dataflow.planning.physical_plan import Link, Plan, Vertex, task_id
@@ -32,7 +33,8 @@ class SubtaskSetup:
 
     ``splits`` is the input of a source task. ``red_log`` makes the log of the rows that a restore delivers again to an
     operator (see ``ChainNode``); None: there are no such rows, because the mode is exactly once.
-    ``key_groups`` are the key groups of the rows that come here, if not those of the subtask.
+    ``key_groups`` are the key groups of the rows that come here, if not those of the subtask. ``spill`` says where rows
+    of a batch are sorted.
     """
 
     plan: Plan
@@ -44,6 +46,7 @@ class SubtaskSetup:
     splits: SourceInput | None = None
     red_log: Callable[[], RedLog[str]] | None = None
     key_groups: range | None = None
+    spill: Spill = field(default_factory=Spill)
 
 
 def wire_chain(
@@ -88,6 +91,8 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
     chain_node = ChainNode(node.name, parent, setup.clock, red)
     if node is vertex.head and setup.splits is not None:
         chain_node.tally = setup.splits.tally
+    chain_node.in_batch = plan.execution is Execution.BATCH
+    stored = state is not None and (not chain_node.in_batch or isinstance(node.spec, Write))
     context = OperatorContext(
         name=node.name,
         subtask=setup.subtask,
@@ -96,13 +101,14 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
         output_schema=node.schema,
         key_groups=setup.key_groups or key_group_range(setup.subtask, vertex.parallelism, plan.max_key_groups),
         max_key_groups=plan.max_key_groups,
-        restored=state.operators.get(node.name) if state is not None else None,
+        restored=state.operators.get(node.name) if state is not None and stored else None,
         clock=setup.clock,
         schedule=chain_node.schedule,
         run_id=setup.run_id,
         tally=chain_node.tally,
         splits=setup.splits,
         repeats=setup.red_log is not None,
+        spill=setup.spill,
     )
     chain_node.task = task_id(vertex.name, setup.subtask)
     chain_node.declared = declared_outputs(node, chain_node.task)

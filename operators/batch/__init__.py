@@ -1,0 +1,1 @@
+"""The operators that only a batch has: they put rows into order, and call functions in that order."""
