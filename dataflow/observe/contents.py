@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dataflow.contracts.execution import Execution
 from dataflow.errors import CheckpointError
 from dataflow.observe.checkpoints import line_of, store_in
 from dataflow.observe.verification import to_json as status_json
@@ -149,6 +150,8 @@ def facts_table(sheet: CheckpointSheet) -> Table:
             "format": manifest.format,
             "tasks": line.tasks,
         }
+        if manifest.execution != Execution.STREAMING.value:
+            facts["execution"] = f"{manifest.execution}: what its sinks must commit, and no state"
     if line.bytes is not None:
         facts["bytes"] = f"{line.bytes:,}"
     result = _table("fact", "value")

@@ -102,8 +102,8 @@ class JobHandle(ABC):
 
         Returns: a mapping from checkpoint to result, which grows while the job runs.
 
-        Raises: ConfigurationError for a job without checkpoints; UnsupportedOnRunner on Spark, whose state cannot be
-            read between micro-batches.
+        Raises: ConfigurationError for a job without checkpoints, or a batch; UnsupportedOnRunner on Spark, whose state
+            cannot be read between micro-batches.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> with flow.Pipeline("x") as p:

@@ -126,7 +126,8 @@ class LocalJob(WatchedJob):
             ) from None
 
     def _ask(self, predicate: Predicate, where: str, then: Callable[[Job], None] | None) -> Answers:
-        answers = make_answers(predicate, where, checkpointed=self._job.identity.checkpointed)
+        identity = self._job.identity
+        answers = make_answers(predicate, where, checkpointed=identity.checkpointed, execution=identity.execution)
         self._job.on_checkpoint(answers, None if then is None else partial(then, self._job))
         return answers
 

@@ -268,7 +268,8 @@ class SimulatedJob(JobHandle):
             restore = "auto"
 
     def _ask(self, predicate: Predicate, where: str, then: Callable[[Job], None] | None) -> Answers:
-        answers = make_answers(predicate, where, checkpointed=self._checkpoint is not None)
+        execution = self._plan_for(self._checkpoint).execution
+        answers = make_answers(predicate, where, checkpointed=self._checkpoint is not None, execution=execution)
         self._predicates.append((answers, then))
         return answers
 

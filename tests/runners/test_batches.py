@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import dataflow as flow
 import operators as op
 from dataflow import col
+from dataflow.cli import main
 from dataflow.contracts.execution import Spill
 from dataflow.errors import CheckpointError, CheckpointMismatch, ConfigurationError, JobCancelled
 from dataflow.runners.faults import Faults
@@ -98,6 +100,8 @@ def test_a_batch_has_one_checkpoint_which_names_what_was_committed(tmp_path: Pat
     assert (stored["execution"], stored["finished"], stored["kind"]) == ("batch", True, "final")
     assert sum(len(handles) for handles in stored["transactions"].values()) > 0
     assert sum(part["size"] for part in stored["parts"]) < 20_000  # the rows of unique() are not stored
+    shown = CliRunner().invoke(main, ["checkpoints", "show", str(tmp_path / "checkpoints"), "1"]).output
+    assert "batch: what its sinks must commit, and no state" in shown
     totals(tmp_path / "alone").run(execution="batch")
     assert read(tmp_path / "out") == read(tmp_path / "alone")
     assert len(read(tmp_path / "out")) == 71  # seven keys in ten windows, and one row in the last one
@@ -153,6 +157,16 @@ def test_a_batch_is_cancelled_where_a_stream_takes_a_last_checkpoint(tmp_path: P
         with pytest.raises(JobCancelled, match="before the end of a batch there is nothing to resume from"):
             job.stop()
     assert list((tmp_path / "out").glob("*.parquet")) == []
+
+
+@pytest.mark.parametrize("runner", ["local", "simulated"])
+@pytest.mark.parametrize("method", ["on_checkpoint", "stop_when"])
+def test_predicates_have_no_state_to_look_at(runner: str, method: str, tmp_path: Path) -> None:
+    settings = flow.Checkpointing(tmp_path / "checkpoints")
+    with totals(tmp_path / "out").start(runner, execution="batch", checkpoint=settings) as job:
+        with pytest.raises(ConfigurationError, match="looks at state, and the one checkpoint of a batch has none"):
+            getattr(job, method)(lambda state: True)
+        job.wait()
 
 
 def test_rows_that_are_too_many_for_memory_are_sorted_on_disk(tmp_path: Path) -> None:
