@@ -237,7 +237,7 @@ class Spec:
         return None
 
     def in_batch(self) -> Spec:
-        """Return the settings with which the operator computes the same in a batch, where time stands until the end.
+        """Return the settings with which the operator computes the same in a batch, where time moves only at the end.
 
         By default, the same settings. They may emit each row once where these emit changes of rows: then the column
         ``change`` is added after the operator.

@@ -207,7 +207,7 @@ class Seen(flow.Operator):
         out.emit(pa.record_batch({"event": [watermark]}))
 
 
-def test_the_time_of_operators_stands_until_the_end() -> None:
+def test_the_time_of_operators_moves_only_at_the_end() -> None:
     with flow.Pipeline("clocked") as p:
         rows = p.source(op.from_arrow(ROWS, batch_rows=400), name="rows").apply(Clocked)
         rows.apply(lambda context: Seen(), schema=pa.schema({"event": pa.int64()})).sink(op.collect(), name="out")

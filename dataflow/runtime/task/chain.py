@@ -49,7 +49,7 @@ class ChainNode:
     ``delay``, if set, is called with the number of rows before the operator takes them: it slows the operator down for
     demonstrations. ``declared`` has the outputs that a user's operator declared, and emitted batches must match them;
     None: an operator of the library. ``task`` is the subtask, for messages. ``in_batch``: the node is part of a batch,
-    where time stands until the end, and only writers have something to store. ``red`` gets the
+    where time moves only at the end, and only writers have something to store. ``red`` gets the
     rows that come from ``parent``; None: a restore delivers none of them again (or, at the head, the gate counts them).
 
     Invariant: at most one generator is pending, and nothing is taken from the inbox while one is.
