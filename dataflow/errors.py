@@ -16,6 +16,7 @@ __all__ = [
     "OTHER_PIPELINE",
     "AmbiguousKey",
     "BarrierflowWarning",
+    "BatchRepeatedWarning",
     "CheckpointDamaged",
     "CheckpointDeleted",
     "CheckpointError",
@@ -292,6 +293,10 @@ class JobFailedWarning(BarrierflowWarning):
 
     ``job.wait()`` raises the error, and so does ``run()``.
     """
+
+
+class BatchRepeatedWarning(BarrierflowWarning):
+    """A batch on Spark was computed again from the beginning, because Spark lost an executor. No row is there twice."""
 
 
 class InputMissingWarning(BarrierflowWarning):

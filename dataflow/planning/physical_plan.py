@@ -189,10 +189,13 @@ class Plan:
         return self.with_specs(changed) if changed else self
 
     def describe(self) -> list[dict[str, Json]]:
-        """Return the graph as a checkpoint stores it, with the settings that decide where a key's state is."""
+        """Return the graph as a checkpoint stores it, with the settings that decide where a key's state is.
+
+        An operator without tasks has parallelism 1: a batch on Spark stores only tasks of sources and sinks.
+        """
         width = {node.name: vertex.parallelism for vertex in self.vertices.values() for node in vertex.nodes}
         return [
-            {**node, "parallelism": width[str(node["name"])], "max_key_groups": self.max_key_groups}
+            {**node, "parallelism": width.get(str(node["name"]), 1), "max_key_groups": self.max_key_groups}
             for node in self.logical.describe()
         ]
 

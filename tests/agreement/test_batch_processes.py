@@ -221,43 +221,67 @@ def table(rows: list[tuple[str, int, int]]) -> pa.Table:
     return pa.table({"k": ks, "at": pa.array(ats, pa.timestamp("us")), "x": xs}, schema=ROWS)
 
 
-@pytest.mark.parametrize("seed", seeds(12, 400))
-def test_functions_of_keys_see_rows_and_timers_in_order(seed: int) -> None:
-    draw = Random(seed)
-    rows, limits = random_rows(draw), {f"k{n}": n for n in range(0, 40, 2)}
+LIMITS = {f"k{n}": n for n in range(0, 40, 2)}
+
+
+def watched(draw: Random, rows: list[tuple[str, int, int]]) -> flow.Pipeline:
     with flow.Pipeline("watched") as p:
         source = op.from_arrow(table(rows), batch_rows=draw.choice([1, 9, 100]), splits=draw.choice([1, 2, 3]))
         stream = p.source(source, name="in").with_watermark("at")
         for _ in range(draw.randrange(3)):
             stream = draw.choice([lambda s: s.map(lambda row: row), lambda s: s.filter(flow.col("x") >= 0)])(stream)
-        rules = pa.table({"k": list(limits), "x": list(limits.values())})
+        rules = pa.table({"k": list(LIMITS), "x": list(LIMITS.values())})
         ruled = p.source(op.from_arrow(rules, batch_rows=3), name="rules")
-        watched = stream.key_by("k").process(Watched, schema=SEEN, broadcast=ruled, on_error="skip", name="watched")
-        watched.sink(op.collect(), name="out")
-    local = flow.LocalRunner()
-    local._spill = Spill(memory=draw.choice([1, 300, 1 << 20]))
-    expected = sorted(model(rows, lambda name: Key(name, limits.get(name))), key=repr)
-    runner = draw.choice([local, flow.SimulatedRunner(seed, Faults(skew=0.3))])
-    found = p.run(runner, execution="batch", parallelism=draw.choice([1, 2, 3])).table("out").to_pylist()
-    assert sorted(found, key=repr) == expected
+        seen = stream.key_by("k").process(Watched, schema=SEEN, broadcast=ruled, on_error="skip", name="watched")
+        seen.sink(op.collect(), name="out")
+    return p
 
 
-@pytest.mark.parametrize("seed", seeds(6, 200))
-def test_functions_of_columns_see_rows_and_timers_in_order(seed: int) -> None:
-    draw = Random(seed)
-    rows = random_rows(draw)
+def watched_in_the_model(rows: list[tuple[str, int, int]]) -> list[dict[str, Any]]:
+    return list(model(rows, lambda name: Key(name, LIMITS.get(name))))
+
+
+def counted(draw: Random, rows: list[tuple[str, int, int]]) -> flow.Pipeline:
     with flow.Pipeline("counted") as p:
         source = op.from_arrow(table(rows), batch_rows=draw.choice([1, 9, 100]), splits=draw.choice([1, 2, 3]))
         stream = p.source(source, name="in").with_watermark("at")
-        counted = stream.key_by("k").process(Counted, schema=COUNTED, name="counted")
-        counted.sink(op.collect(), name="out")
-    shown = [
+        seen = stream.key_by("k").process(Counted, schema=COUNTED, name="counted")
+        seen.sink(op.collect(), name="out")
+    return p
+
+
+def counted_in_the_model(rows: list[tuple[str, int, int]]) -> list[dict[str, Any]]:
+    return [
         {name: row[name] for name in ("k", "call", "at", "watermark")} | {"x": x, "count": row["count"]}
         for row in model(rows, lambda name: Key(name, None, rearmed_later, fails=False))
         for x in row["xs"] or [None]
     ]
+
+
+KINDS = {"keys": (watched, watched_in_the_model), "columns": (counted, counted_in_the_model)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", seeds(9, 400))
+def test_functions_see_rows_and_timers_in_order(kind: str, seed: int) -> None:
+    make, by_the_model = KINDS[kind]
+    draw = Random(seed)
+    rows = random_rows(draw)
+    p = make(draw, rows)
     local = flow.LocalRunner()
     local._spill = Spill(memory=draw.choice([1, 300, 1 << 20]))
     runner = draw.choice([local, flow.SimulatedRunner(seed, Faults(skew=0.3))])
     found = p.run(runner, execution="batch", parallelism=draw.choice([1, 2, 3])).table("out").to_pylist()
-    assert sorted(found, key=repr) == sorted(shown, key=repr)
+    assert sorted(found, key=repr) == sorted(by_the_model(rows), key=repr)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", seeds(1, 12))
+def test_functions_see_rows_and_timers_in_order_on_spark(spark: Any, kind: str, seed: int) -> None:
+    make, by_the_model = KINDS[kind]
+    draw = Random(1_000 + seed)
+    rows = random_rows(draw)
+    tasks, partitions = draw.choice([1, 2, 3]), draw.choice([1, 2, 4])
+    job = make(draw, rows)
+    found = job.run(flow.SparkRunner(spark), execution="batch", parallelism=tasks, max_key_groups=partitions)
+    assert sorted(found.table("out").to_pylist(), key=repr) == sorted(by_the_model(rows), key=repr)

@@ -58,7 +58,7 @@ def by_the_clock() -> flow.Pipeline:
         (None, {"every": "1s"}, r"Checkpointing\(every=\) is for streams"),
     ],
 )
-@pytest.mark.parametrize("runner", ["local", "simulated"])
+@pytest.mark.parametrize("runner", ["local", "simulated", "spark"])
 def test_what_a_batch_cannot_be_is_refused_by_name(
     pipeline: Any, options: Any, message: str, runner: str, tmp_path: Path
 ) -> None:
@@ -78,17 +78,14 @@ def test_a_watched_directory_has_no_end(tmp_path: Path) -> None:
         p.explain(execution="batch")
 
 
-@pytest.mark.parametrize("method", ["run", "explain", "start"])
-def test_spark_has_no_batches_yet(method: str, tmp_path: Path) -> None:
-    with pytest.raises(NotImplementedError, match="does not run on Spark yet"):
-        getattr(totals(tmp_path / "out"), method)("spark", execution="batch")
-    with pytest.raises(ConfigurationError, match=r"must be 'streaming' or 'batch', got 'bath'"):
-        getattr(totals(tmp_path / "out"), method)("spark", execution="bath")
-
-
-def test_another_word_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("runner", "method"),
+    [(runner, method) for runner in ("local", "simulated", "spark") for method in ("run", "start")]
+    + [("local", "explain"), ("spark", "explain")],
+)
+def test_another_word_is_refused(method: str, runner: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"execution=\) must be 'streaming' or 'batch', got 'bath'"):
-        totals(tmp_path).run(execution="bath")
+        getattr(totals(tmp_path), method)(runner, execution="bath")
 
 
 def test_a_batch_has_one_checkpoint_which_names_what_was_committed(tmp_path: Path) -> None:
@@ -116,6 +113,16 @@ def test_a_batch_that_has_finished_is_not_run_again(tmp_path: Path) -> None:
     assert again.restore_report is not None
     assert again.restore_report.finished
     assert read(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("execution", ["streaming", "batch"])
+def test_the_rows_collected_by_a_job_that_has_finished_are_there_again(execution: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        with flow.Pipeline("counts") as p:
+            rows = p.source(op.from_arrow(ROWS), name="rows").key_by("k").agg(n=op.count(), name="counts")
+            rows.sink(op.collect(), name="out")
+        result = p.run(execution=execution, checkpoint=flow.Checkpointing(tmp_path))
+        assert sorted(result.table("out")["k"].to_pylist()) == list(range(7))
 
 
 @pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")

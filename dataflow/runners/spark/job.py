@@ -22,7 +22,7 @@ from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.job_handle import WatchedJob
 from dataflow.runners.job_progress import JobProgress, NoLine, ProgressLine
 from dataflow.runners.run_result import RunResult
-from dataflow.runners.spark.driver import Driver
+from dataflow.runners.spark.driver_sinks import DriverSinks
 from dataflow.runners.spark.progress_and_result import SparkMeter
 from dataflow.runners.spark.quiet_logs import is_spark_handler
 from dataflow.runners.spark.session import pyspark
@@ -61,7 +61,7 @@ class SparkJob(WatchedJob):
         self,
         pipeline: str,
         query: Any,
-        driver: Driver,
+        driver: DriverSinks,
         checkpoint: Checkpointing | None,
         resources: ExitStack,
         line: ProgressLine | NoLine,
@@ -111,7 +111,7 @@ class SparkJob(WatchedJob):
         return self._meter.read()
 
     def cancel(self) -> None:
-        """Stop now. The micro-batch in progress is aborted, and repeated after a restart.
+        """Stop now. The micro-batch in progress is aborted, and repeated after a restart. A batch begins anew then.
 
         >>> def state_after_cancel(pipeline):
         ...     with pipeline.start("spark") as job:
@@ -122,6 +122,8 @@ class SparkJob(WatchedJob):
 
     def stop(self) -> RunResult:
         """Stop the job and return its result. A later run with ``restore="auto"`` resumes after the last micro-batch.
+
+        A batch has no result before its end, so it is cancelled.
 
         Returns: the result of the run so far.
 
@@ -135,7 +137,7 @@ class SparkJob(WatchedJob):
 
     def _stop(self) -> RunResult:
         if self.state is JobState.RUNNING:
-            self._end(JobState.STOPPED)
+            self._end(self._stopped_state)
         return self._outcome()
 
     def _warnings(self, result: RunResult | None) -> Sequence[BarrierflowWarning]:
@@ -151,16 +153,21 @@ class SparkJob(WatchedJob):
     def _end_if_running(self) -> None:
         """End the job, if it is not over: finished if its query reached the end of the input, else stopped."""
         if not self._is_over:
-            job, done = self._driver.assignment, self._driver.done
-            finished = not self._is_active() and job.directory.ended(job.source_task_ids, done)
-            self._end(JobState.FINISHED if finished else JobState.STOPPED)
+            finished = not self._is_active() and self._driver.finished
+            self._end(JobState.FINISHED if finished else self._stopped_state)
+
+    @property
+    def _stopped_state(self) -> JobState:
+        """The state of a job that ended before its input did."""
+        return JobState.STOPPED if self._driver.stops_in_between else JobState.CANCELLED
 
     def _outcome(self) -> RunResult:
         """Return the result of a job that is over, the same in each call. Raises as ``wait`` does."""
         if self._failure is not None:
             raise self._failure
         if self._meter.state is JobState.CANCELLED:
-            raise JobCancelled("the job was cancelled")
+            why = "" if self._driver.stops_in_between else "; before the end of a batch there is nothing to resume from"
+            raise JobCancelled(f"the job was cancelled{why}")
         self._result = self._result or self._meter.result(self._pipeline, self._checkpoint, self._tables)
         return self._result
 
@@ -191,10 +198,13 @@ class SparkJob(WatchedJob):
         """Stop, and add a note to ``interrupt`` that says how to resume."""
         self._line.close()
         # to the terminal, not to the log: the user who pressed Ctrl-C needs to see it
-        print("interrupted: stopping the query", file=sys.stderr, flush=True)
+        what = "the query" if self._driver.stops_in_between else "the batch"
+        print(f"interrupted: stopping {what}", file=sys.stderr, flush=True)
         self._end_if_running()
         if self._meter.state is JobState.FINISHED:
             interrupt.add_note("the job had finished: its output is complete")
+        elif not self._driver.stops_in_between:
+            interrupt.add_note("the batch was cancelled, and nothing of it is in its output: run it again")
         elif self._checkpoint is None:
             interrupt.add_note("the job had no checkpoints: run it again from the beginning")
         else:

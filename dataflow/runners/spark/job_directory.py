@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from dataflow.clock import SystemClock
 from dataflow.contracts.source import Json
-from dataflow.errors import CheckpointDamaged, DirectoryInUse
+from dataflow.errors import CheckpointDamaged, CheckpointMismatch, DirectoryInUse
 from dataflow.runtime.task.parts import TaskState
 from dataflow.store.files import DISK, NotAFile, storing
 from dataflow.store.lock import FENCE, DirectoryLock
@@ -120,7 +120,15 @@ class JobDirectory:
         return [None if line == "-" else json.loads(line) for line in lines[2:]]
 
     def check_new(self) -> None:
-        """Raise CheckpointDamaged if a new job would continue from Spark's files of an older one."""
+        """Raise an error if a new job would continue from Spark's files of an older one, or beside checkpoints.
+
+        Raises: CheckpointDamaged, CheckpointMismatch.
+        """
+        if any(self.path.glob("chk-*")):
+            raise CheckpointMismatch(
+                f"{self.path} holds checkpoints of a batch, or of another runner, which a stream on Spark cannot "
+                "continue; use another directory"
+            )
         if (self.path / "spark").exists():
             raise CheckpointDamaged(
                 f"{self.path} is not complete: expected job.json beside {self.spark}, which is an older job's; restore "

@@ -10,6 +10,9 @@
 - Sinks without two-phase commit get their rows in the **driver**.
 
 Keyed tasks are in levels: each level is one shuffle, which runs all vertices of the level.
+
+In a **batch** keyed tasks keep no state between calls, so there is one for each partition of Spark's shuffle instead of
+one for each key group. They have enough rows for a file, so two-phase sinks are chained to them.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from dataflow.contracts.execution import Execution
 from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.contracts.sink import Guarantee, Sink, TwoPhaseSink
 from dataflow.contracts.source import InputIdentity, Json, Source, SourceContext, Split, SplitReader
@@ -74,8 +78,18 @@ class SparkPlan:
         ]
 
     def keyed_task_number(self, vertex: str, subtask: int) -> int:
-        """Return the number of a keyed task."""
-        return self._first_numbers[vertex] + subtask
+        """Return the number of a keyed task. In a batch it is that of its partition, which runs one of each vertex."""
+        return subtask if self.in_batch else self._first_numbers[vertex] + subtask
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions of each shuffle of a batch."""
+        return max((vertex.parallelism for vertex, _ in self.keyed_tasks), default=1)
+
+    @property
+    def in_batch(self) -> bool:
+        """Whether the pipeline runs as a batch."""
+        return self.plan.execution is Execution.BATCH
 
     @cached_property
     def _first_numbers(self) -> Mapping[str, int]:
@@ -141,7 +155,12 @@ class SparkPlan:
         return self.placements[vertex] is Placement.KEYED_TASK and not forward and not own
 
     def channels(self, vertex: str, subtask: int) -> list[tuple[int, int]]:
-        """Return the (link, source) pairs that a keyed task receives from, in the order of its watermarks."""
+        """Return the (link, source) pairs that a keyed task receives from, in the order of its watermarks.
+
+        In a batch, time moves only at the end. So there is one channel for each link.
+        """
+        if self.in_batch:
+            return [(number, 0) for number, link in enumerate(self.plan.links) if link.target == vertex]
         channels: list[tuple[int, int]] = []
         for number, link in enumerate(self.plan.links):
             if link.target == vertex and link.partitioning is Partitioning.FORWARD:
@@ -157,6 +176,10 @@ class SparkPlan:
         return output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
 
 
+_GROUPS_OF_A_TASK = 64
+"""Key groups of each subtask of a batch: several, so that subtasks have nearly the same number of keys."""
+
+
 def plan_for_spark(
     graph: Graph,
     *,
@@ -164,29 +187,47 @@ def plan_for_spark(
     key_groups: int,
     readers: Container[str] = (),
     input_identity: InputIdentity = "mtime",
+    execution: Execution = Execution.STREAMING,
 ) -> SparkPlan:
     """Plan ``graph`` for Spark, with ``parallelism`` source tasks for each source that does not set its own number.
 
     Spark reads in place of the sources named in ``readers``. The others recognise their input by ``input_identity``.
+    ``key_groups`` is the number of keyed tasks of a keyed operator; in a batch, of the partitions of each shuffle.
 
-    Raises: UnsupportedOnRunner for a sink that would write rows more than once, and for time from the clock after a
-        shuffle; errors of planning itself.
+    Raises: UnsupportedOnRunner for a source that cannot be read again, a sink that would write rows more than once, and
+        time from the clock after a shuffle; errors of planning itself.
     """
+    _refuse_unrepeatable(graph, readers)
     widened = _widened(graph, parallelism, key_groups)
-    apart = {node.name for node in widened if _runs_apart(widened, node)}
+    in_batch = execution is Execution.BATCH
+    widest = max([node.parallelism or 1 for node in widened], default=1)
+    apart = {node.name for node in widened if _runs_apart(widened, node, in_batch=in_batch)}
     plan = make_plan(
         widened,
         parallelism=parallelism,
-        max_key_groups=key_groups,
+        max_key_groups=_GROUPS_OF_A_TASK * widest if in_batch else key_groups,
         combine=LIBRARY.mergeable,
         apart=lambda node: node.name in apart,
         input_identity=input_identity,
+        execution=execution,
     )
-    placements = {vertex.name: _placement_of(vertex, readers) for vertex in plan.vertices.values()}
+    placements = {v.name: _placement_of(v, readers, in_batch=in_batch) for v in plan.vertices.values()}
     for vertex in plan.vertices.values():
         if placements[vertex.name] is Placement.KEYED_TASK:
             _refuse_processing_time(vertex)
     return SparkPlan(plan, placements)
+
+
+def _refuse_unrepeatable(graph: Graph, readers: Container[str]) -> None:
+    """Raise UnsupportedOnRunner for a source that cannot be read again."""
+    for node in graph:
+        if isinstance(node.spec, Read) and node.name not in readers and not node.spec.source.replayable:
+            raise UnsupportedOnRunner(
+                f"source {node.name!r}",
+                "spark",
+                "its rows cannot be read again, and Spark repeats tasks",
+                "use the local runner, or write the rows to files first",
+            )
 
 
 def _refuse_processing_time(vertex: Vertex) -> None:
@@ -221,8 +262,8 @@ def _widened(graph: Graph, parallelism: int, key_groups: int) -> Graph:
     return widened
 
 
-def _runs_apart(graph: Graph, node: Node) -> bool:
-    """Return whether a sink is a vertex of its own: all but two-phase sinks directly after a source."""
+def _runs_apart(graph: Graph, node: Node, *, in_batch: bool) -> bool:
+    """Return whether a sink is a vertex of its own: all but two-phase sinks directly after a source, or in a batch."""
     if not isinstance(node.spec, Write):
         return False
     if any(edge.partitioning is Partitioning.BROADCAST for edge in node.inputs):
@@ -233,7 +274,7 @@ def _runs_apart(graph: Graph, node: Node) -> bool:
             "remove broadcast() before the sink",
         )
     sink = node.spec.sink
-    if sink.guarantee is not Guarantee.EXACTLY_ONCE and not sink.idempotent:
+    if not in_batch and sink.guarantee is not Guarantee.EXACTLY_ONCE and not sink.idempotent:
         raise UnsupportedOnRunner(
             f"sink {node.name!r}, {sink!r},",
             "spark",
@@ -241,7 +282,7 @@ def _runs_apart(graph: Graph, node: Node) -> bool:
             "write files; if writing a row again changes nothing, use op.upsert_batches(function), or set "
             "idempotent = True in your sink's class",
         )
-    return not isinstance(sink, TwoPhaseSink) or not _is_in_source_task(graph, node)
+    return not isinstance(sink, TwoPhaseSink) or not (in_batch or _is_in_source_task(graph, node))
 
 
 def _is_in_source_task(graph: Graph, node: Node) -> bool:
@@ -264,12 +305,14 @@ def _decides_time(node: Node) -> bool:
     return not known or made.makes_time or made.held is not Operator.held
 
 
-def _placement_of(vertex: Vertex, readers: Container[str]) -> Placement:
+def _placement_of(vertex: Vertex, readers: Container[str], *, in_batch: bool) -> Placement:
     head = vertex.head
     if isinstance(head.spec, Read):
         return Placement.NATIVE_READER if head.name in readers else Placement.SOURCE_TASK
     if isinstance(head.spec, Write):
-        return Placement.PARTITION if isinstance(head.spec.sink, TwoPhaseSink) else Placement.DRIVER
+        if isinstance(head.spec.sink, TwoPhaseSink):
+            return Placement.KEYED_TASK if in_batch else Placement.PARTITION
+        return Placement.DRIVER
     return Placement.KEYED_TASK
 
 

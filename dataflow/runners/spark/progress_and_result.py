@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.sink import Guarantee
 from dataflow.errors import BarrierflowWarning
-from dataflow.planning.physical_plan import task_id
 from dataflow.planning.specs import Read, Write
 from dataflow.runners.job_progress import JobProgress, ReadInput, RowRate, taken_by_sinks
 from dataflow.runners.run_result import RunResult, TaskMetrics, changes_of, outputs_of, together
 from dataflow.runners.run_warnings import late_rows
-from dataflow.runners.spark.driver import Driver
-from dataflow.runners.spark.source_tasks import splits_of
+from dataflow.runners.spark.driver_sinks import DriverSinks
 from dataflow.runners.tuning import Tuning, source_choices
 from dataflow.runtime.task.progress import JobState, TaskTimes
-from dataflow.runtime.task.task_input import SplitState
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dataflow.runners.spark.batch.driver import BatchQuery
 
 __all__ = ["SparkMeter"]
 
@@ -29,8 +28,9 @@ __all__ = ["SparkMeter"]
 class SparkMeter:
     """Measures the progress of a job, with rates since the last measurement; returns the result in the end."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: DriverSinks, query: BatchQuery | None = None) -> None:
         self._driver = driver
+        self._query = query  # of a batch
         self._started = driver.clock.now()
         self._rate = RowRate(self._started)
         self._last: JobProgress | None = None
@@ -56,7 +56,7 @@ class SparkMeter:
         if rows_in != self._rate.rows:  # else no micro-batch was done since
             self._rate.update(rows_in, now)
         written = taken_by_sinks(graph, {name: counts.rows_in for name, counts in operators.items()})
-        splits = self._splits()
+        splits = driver.splits()
         read_input = ReadInput.of(splits) if splits else None
         elapsed = now - self._started
         return JobProgress(
@@ -73,9 +73,14 @@ class SparkMeter:
             checkpoints=len(driver.records),
             failed=0,
             pending=0,
-            done=None if read_input is None else read_input.share,
+            done=self._share if read_input is None else read_input.share,
             left=None if read_input is None else read_input.time_left(rows_in, elapsed),
         )
+
+    @property
+    def _share(self) -> float | None:
+        """The share of a batch that is done, by Spark's tasks: its splits are counted only at the end."""
+        return None if self._query is None else self._query.share
 
     def result(self, pipeline: str, checkpoint: Checkpointing | None, tables: Mapping[str, pa.Table]) -> RunResult:
         """Return the result of a job that is over; ``tables`` are those of collecting sinks."""
@@ -96,7 +101,7 @@ class SparkMeter:
             restore_report=driver.restore_report,
             metrics=metrics,
             duration=driver.clock.now() - self._started,
-            micro_batches=driver.times.collected(driver.done),
+            micro_batches=driver.micro_batches(),
             warnings=tuple(self.warnings()),
             outputs=outputs_of(graph),
             changes=changes_of(graph),
@@ -116,10 +121,3 @@ class SparkMeter:
             busy = max(counters.busy(vertex.name), sum(o.busy for o in operators))
             metrics.append(TaskMetrics(vertex.name, TaskTimes(busy=busy), operators, ()))
         return metrics
-
-    def _splits(self) -> list[SplitState]:
-        directory, spark_plan = self._driver.assignment.directory, self._driver.assignment.spark_plan
-        states = [
-            directory.read_task(task_id(vertex.name, i), self._driver.done) for vertex, i in spark_plan.source_tasks
-        ]
-        return [split for state in states if state is not None for split in splits_of(state)]

@@ -26,12 +26,13 @@ from dataflow.errors import (
     user_frame,
 )
 from dataflow.planning.graph import NamedGraph
-from dataflow.planning.specs import Read
 from dataflow.protocol.recovery import Policy, parse
 from dataflow.runners.explain_table import Explanation
 from dataflow.runners.growing_state import warn_of_growing_state
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.job_progress import NoLine, ProgressLine
+from dataflow.runners.spark.batch.explain import explain_batch
+from dataflow.runners.spark.batch.start import BatchStart, batch_plan
 from dataflow.runners.spark.driver import Driver
 from dataflow.runners.spark.envelopes import DDL
 from dataflow.runners.spark.explain import explain_plan
@@ -44,7 +45,7 @@ from dataflow.runners.spark.progress_and_result import SparkMeter
 from dataflow.runners.spark.quiet_logs import is_spark_handler
 from dataflow.runners.spark.restore import start_or_restore
 from dataflow.runners.spark.routing import routing_function
-from dataflow.runners.spark.session import active_session, parallelism_of, pyspark, session_for
+from dataflow.runners.spark.session import active_session, parallelism_of, partitions_of, pyspark, session_for
 from dataflow.runners.spark.source_tasks import Assignment, data_source_class
 from dataflow.runners.spark.user_errors import original_error
 from dataflow.runtime.restore.find_checkpoint import refuse_larger, refuse_without_store
@@ -99,7 +100,7 @@ class SparkRunner:
         pipeline: NamedGraph,
         *,
         parallelism: int | None = None,
-        max_key_groups: int = _KEY_GROUPS,
+        max_key_groups: int | None = None,
         execution: Execution | str = "streaming",
     ) -> Explanation:
         """Return a table of where each operator runs. Starts no session.
@@ -108,11 +109,12 @@ class SparkRunner:
             pipeline: the pipeline to explain.
             parallelism: source tasks of each source that does not set its own number; None: the parallelism of the
                 active session, or else of the session that a run would start: by ``conf=``, else one for each core.
-            max_key_groups: keyed tasks of each keyed operator.
-            execution: ``"streaming"``.
+            max_key_groups: keyed tasks of each keyed operator; None: 128. In a batch, the partitions of each shuffle;
+                None: ``spark.sql.shuffle.partitions``.
+            execution: ``"streaming"`` or ``"batch"``.
 
-        Raises: UnsupportedOnRunner for operators, sources or sinks that cannot run on Spark; NotImplementedError for
-            ``execution="batch"``.
+        Raises: UnsupportedOnRunner for operators, sources or sinks that cannot run on Spark; ConfigurationError for
+            what cannot be a batch; NotImplementedError for a batch with ``sources=``.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> with flow.Pipeline("copy") as p:
@@ -125,11 +127,41 @@ class SparkRunner:
         * a micro-batch is the barrier, exactly once: Checkpointing(every=) and its timeouts are ignored
         ...
         """
-        _check_execution(execution, "explain")
         session = self._session or self._readers.session or active_session()
         most = parallelism_of(self._conf) if session is None else session.sparkContext.defaultParallelism
+        if Execution.of(execution, "explain") is Execution.BATCH:
+            self._refuse_readers("explain")
+            partitions = max_key_groups or partitions_of(session, self._conf)
+            plan = batch_plan(pipeline, parallelism or most, partitions, None, "explain")
+            return explain_batch(pipeline.name, plan)
+        max_key_groups = max_key_groups or _KEY_GROUPS
         spark_plan = _checked_plan(pipeline, parallelism or min(most, max_key_groups), max_key_groups, self._readers)
         return explain_plan(pipeline.name, spark_plan, self._readers.texts())
+
+    def _start_batch(
+        self,
+        pipeline: NamedGraph,
+        parallelism: int | None,
+        checkpoint: Checkpointing | None,
+        restore: object,
+        partitions: int | None,
+        *,
+        progress: bool,
+    ) -> SparkJob:
+        self._refuse_readers("run")
+        batch_plan(pipeline, parallelism or 1, partitions or 1, checkpoint, "run")  # before a session starts
+        session = session_for(self._session, self._conf, streams=False)
+        tasks = parallelism or session.sparkContext.defaultParallelism
+        width = partitions or partitions_of(session, self._conf)
+        return BatchStart(pipeline, session, tasks, width, checkpoint, restore, progress).start(check_picklable)
+
+    def _refuse_readers(self, method: str) -> None:
+        """Raise NotImplementedError for a batch with DataFrames in place of sources."""
+        if self._readers:
+            raise NotImplementedError(
+                f"{method}(execution='batch') does not read DataFrames yet: use SparkRunner without sources=, so that "
+                "the pipeline reads its own sources"
+            )
 
     def _checked_session(self) -> Any:
         session = session_for(self._session or self._readers.session, self._conf)
@@ -158,11 +190,12 @@ class SparkRunner:
                 ``max_restore_bytes``, ``input_identity`` and ``mode``, which must be ``"aligned"``.
             restore: ``"auto"`` (resume after the last micro-batch, else start a new job), ``"never"`` or ``"latest"``.
             max_key_groups: key groups that keys are distributed to; None: as many as the job was started with, 128 for
-                a new job.
+                a new job. In a batch, the partitions of each shuffle; None: ``spark.sql.shuffle.partitions``.
             progress: show a line of progress on stderr while a caller waits for the job.
-            execution: ``"streaming"``.
+            execution: ``"streaming"``, or ``"batch"``: all input is read, then the results come; see `Pipeline.run`.
+                ``checkpoint`` is then a store or a directory that only this process has to see.
 
-        Raises: NotImplementedError for ``execution="batch"``; UnsupportedOnRunner, before anything starts, if Spark
+        Raises: NotImplementedError for a batch with ``sources=``; UnsupportedOnRunner, before anything starts, if Spark
             cannot run the pipeline exactly; ConfigurationError for a session that cannot run it; CheckpointsExist,
             NoCheckpoint, CheckpointMismatch, CheckpointDamaged or InputChanged if the job in the directory cannot be
             restored; DirectoryInUse if another process runs it.
@@ -177,7 +210,8 @@ class SparkRunner:
         Traceback (most recent call last):
         dataflow.errors.UnsupportedOnRunner: checkpoint mode 'unaligned': not on the spark runner: ...
         """
-        _check_execution(execution, "run")
+        if Execution.of(execution, "run") is Execution.BATCH:
+            return self._start_batch(pipeline, parallelism, checkpoint, restore, max_key_groups, progress=progress)
         location = job_location(checkpoint)
         policy = parse(restore)
         if not isinstance(policy, Policy):
@@ -225,27 +259,10 @@ class SparkRunner:
         return job
 
 
-def _check_execution(execution: Execution | str, method: str) -> None:
-    """Raise NotImplementedError for a batch, ConfigurationError for another word."""
-    if Execution.of(execution, method) is Execution.BATCH:
-        raise NotImplementedError(
-            f"{method}(execution='batch') does not run on Spark yet, because its plans are those of streams: use the "
-            "local runner, or leave execution= out, which reads bounded input to its end as well"
-        )
-
-
 def _checked_plan(
     pipeline: NamedGraph, source_tasks: int, key_groups: int, readers: NativeReaders, identity: InputIdentity = "mtime"
 ) -> SparkPlan:
     readers.check(pipeline.graph)
-    for node in pipeline.graph:
-        if isinstance(node.spec, Read) and node.name not in readers and not node.spec.source.replayable:
-            raise UnsupportedOnRunner(
-                f"source {node.name!r}",
-                "spark",
-                "its rows cannot be read again, and Spark repeats micro-batches",
-                "use the local runner, or write the rows to files first",
-            )
     spark_plan = plan_for_spark(
         pipeline.graph, parallelism=source_tasks, key_groups=key_groups, readers=readers.names, input_identity=identity
     )

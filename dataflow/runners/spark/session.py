@@ -35,6 +35,7 @@ __all__ = [
     "functions",
     "missing",
     "parallelism_of",
+    "partitions_of",
     "pyspark",
     "python_for_workers",
     "session_for",
@@ -79,6 +80,7 @@ def check_settings() -> None:
 
 _LONG: Final = 0.1
 """Seconds between two checks for signals."""
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
 _FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -158,10 +160,20 @@ def parallelism_of(conf: Mapping[str, str]) -> int:
     return int(local[1] or 1) if local and local[1] != "*" else os.cpu_count() or 1
 
 
-def session_for(given: Any, conf: Mapping[str, str]) -> Any:
+def partitions_of(session: Any, conf: Mapping[str, str]) -> int:
+    """Return the partitions of a shuffle in ``session``; None: in the one that a run would start with ``conf``.
+
+    >>> partitions_of(None, {"spark.sql.shuffle.partitions": "7"}), partitions_of(None, {"spark.master": "local[3]"})
+    (7, 3)
+    """
+    given = conf.get(_PARTITIONS) if session is None else session.conf.get(_PARTITIONS)
+    return parallelism_of(conf) if given is None else int(given)
+
+
+def session_for(given: Any, conf: Mapping[str, str], *, streams: bool = True) -> Any:
     """Return the session for a job: ``given``, else the active one, else a new one on this machine.
 
-    An existing session is used as it is.
+    An existing session is used as it is. ``streams``: whether the job is a stream, whose state Spark stores.
 
     Raises: ConfigurationError if the session cannot run our jobs, with the setting to change; if Spark cannot run at
         all, with what to install.
@@ -185,7 +197,7 @@ def session_for(given: Any, conf: Mapping[str, str]) -> Any:
             "expected a session without speculation, found spark.speculation=true: two attempts would read the same "
             "rows at once; start the session with spark.speculation=false"
         )
-    if session.conf.get(_STATE_STORE, "") != _ROCKS:
+    if streams and session.conf.get(_STATE_STORE, "") != _ROCKS:
         raise ConfigurationError(
             "expected a session that stores state in RocksDB, which transformWithState needs: call "
             f'session.conf.set("{_STATE_STORE}", "{_ROCKS}")'
@@ -241,8 +253,8 @@ def _started(session: Any, conf: Mapping[str, str]) -> Any:
     with python_for_workers(settings["spark.master"]):
         _call_apart(builder.getOrCreate)
     started = builder.getOrCreate()  # the same session, which becomes the active one of this thread
-    if "spark.sql.shuffle.partitions" not in conf:
-        started.conf.set("spark.sql.shuffle.partitions", str(started.sparkContext.defaultParallelism))
+    if _PARTITIONS not in conf:
+        started.conf.set(_PARTITIONS, str(started.sparkContext.defaultParallelism))
     return started
 
 

@@ -17,8 +17,9 @@ from dataflow.contracts.source import Json
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import Link, Vertex, task_id
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
-from dataflow.protocol.events import Data, Element, EndOfInput, LastWatermark
-from dataflow.runners.spark.envelopes import UNROUTED, Content, Envelope
+from dataflow.protocol.events import Data, Element, EndOfInput, LastWatermark, Watermark
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.runners.spark.envelopes import TO_DRIVER, UNROUTED, Content, Envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runners.spark.user_errors import SerializedError, serialized_errors, with_notes
 from dataflow.runtime.task.chain import Chain, ChainNode, Flow
@@ -36,6 +37,8 @@ __all__ = ["OutputRecorder", "TaskHost", "TaskReport"]
 
 _PLENTY = 1 << 60
 """The credit of channels, practically unlimited because they are emptied after every step."""
+_FULL = 32 << 20
+"""Bytes that the outputs of a subtask of a batch record before they are sent."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class TaskReport:
 
     ``busy``: microseconds from the restore to the snapshot, operators included.
     ``notices``: events that the user is warned of.
+    ``taken``: in a batch, the attempts that it has taken rows of, as link, subtask and number of the attempt.
     """
 
     task: str
@@ -51,6 +55,7 @@ class TaskReport:
     handles: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     busy: int = 0
     notices: Sequence[Packed] = ()
+    taken: Sequence[tuple[int, int, int]] = ()
 
 
 class OutputRecorder:
@@ -66,12 +71,13 @@ class OutputRecorder:
         self._round = round_
         self._distributed = distributed
         self._channels: list[tuple[Channel, int, int, Content]] = []  # channel, keyed task, link, content
+        self._bytes = 0  # of the rows that `rows` keeps
 
     def output(self, number: int, link: Link) -> Output:
         """Return the output of a link."""
         target = self._spark_plan.placements[link.target]
         if target is not Placement.KEYED_TASK or not self._distributed:
-            return ForwardOutput([self._channel(UNROUTED, number)])
+            return ForwardOutput([self._channel(TO_DRIVER if self._spark_plan.in_batch else UNROUTED, number)])
         subtasks = range(self._spark_plan.plan.vertices[link.target].parallelism)
         if link.partitioning is Partitioning.FORWARD:
             subtasks = range(self._source, self._source + 1)
@@ -94,6 +100,21 @@ class OutputRecorder:
         for _, task, link, content in self._channels:
             if content.steps:
                 yield Envelope(task, link, self._source, self._round, content.encode())
+
+    def rows(self, *, all_of_them: bool = False) -> Iterator[Envelope]:
+        """Yield the rows that were recorded since the last call, if they are many; else keep them. For batches.
+
+        Time and ends are dropped, because every task of a batch knows when its input ends.
+        """
+        for channel, _, _, content in self._channels:
+            elements: list[Any] = [element for element in _drain(channel) if isinstance(element, Data)]
+            content.add(0, elements)
+            self._bytes += sum(element.rows.nbytes for element in elements)
+        if self._bytes >= _FULL or all_of_them:
+            yield from self.envelopes()
+            for *_, content in self._channels:
+                content.steps.clear()
+            self._bytes = 0
 
 
 def _for_channels(watermarks: Any, channels: int) -> list[int | None]:
@@ -150,6 +171,7 @@ class TaskHost:
         self._started = self._clock.now()
         self._freezes = 0  # how often the state was taken
         self._state = state
+        self._taken: set[tuple[int, int, int]] = set()
         clock = self._clock if wall is None else _MicroBatchClock(wall)
         place = SubtaskSetup(spark_plan.plan, vertex, subtask, clock, run_id, state, splits)
         if spark_plan.placements[vertex.name] is Placement.PARTITION:  # rows of any key; Spark numbers the subtasks
@@ -223,6 +245,21 @@ class TaskHost:
             self._recorder.step(step)
         self.call_due_timers()
         self._recorder.step(max([step for content in contents.values() for step in content.steps], default=0))
+
+    def take(self, envelope: Envelope) -> None:
+        """Process the rows of an envelope, then call the timers that are due. For batches."""
+        self._taken.add((envelope.link, envelope.source, envelope.round))
+        for rows in Content.decode(envelope.payload).rows():
+            self._channels[envelope.link, 0].put(rows)
+            self._work()
+        self.call_due_timers()
+
+    def end(self) -> None:
+        """Process the end of every channel. For batches."""
+        for channel in self._channels.values():
+            channel.put(Watermark(MAX_WATERMARK))
+            channel.put(EndOfInput())
+        self._work()
 
     def _work(self) -> None:
         while (taken := self._task_input.poll(0)) is not None:
@@ -307,4 +344,5 @@ class TaskHost:
             for node in self.chain.nodes
         ]
         handles = {node.name: list(node.transactions()) for node in self.chain.nodes if node.uncommitted}
-        return TaskReport(self.task, operators, handles, self._clock.now() - self._started, self.notices.packed())
+        busy, taken = self._clock.now() - self._started, sorted(self._taken)
+        return TaskReport(self.task, operators, handles, busy, self.notices.packed(), taken)

@@ -90,8 +90,8 @@ def spark_failure(error: BaseException, directory: JobDirectory | None = None) -
         return SparkFailed(_describe_death(unfinished_work(directory) if directory is not None else []), error)
     if type(error).__name__ in ("Py4JNetworkError", "ConnectionRefusedError"):
         return SparkFailed(
-            "the JVM was killed or has crashed; start this program again: restore='auto' resumes after the last "
-            "micro-batch",
+            "the JVM was killed or has crashed; start this program again: with restore='auto' a stream resumes after "
+            "the last micro-batch, and a batch begins anew",
             error,
         )
     return SparkFailed(reason(text)[:_LONGEST], error)
@@ -102,9 +102,9 @@ def _describe_death(unfinished: Sequence[tuple[str, Sequence[str]]]) -> str:
     where = "; ".join(f"{task} (operators {', '.join(map(repr, operators))})" for task, operators in shown)
     return (
         f"a Python worker died without an error{' at ' + where if where else ''}: it got a signal, ran out of memory, "
-        "or a function exited the process. Run again with restore='auto' to resume after the last micro-batch. "
-        "A lower SparkRunner(rows_per_trigger=) needs less memory. On one machine Spark retries only if its master is "
-        "local[N, TRIES]"
+        "or a function exited the process. Run again: with restore='auto' a stream resumes after the last micro-batch. "
+        "A stream needs less memory with a lower SparkRunner(rows_per_trigger=), a batch with more partitions "
+        "(max_key_groups=). On one machine Spark retries only if its master is local[N, TRIES]"
     )
 
 

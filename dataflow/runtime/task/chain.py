@@ -49,8 +49,9 @@ class ChainNode:
     ``delay``, if set, is called with the number of rows before the operator takes them: it slows the operator down for
     demonstrations. ``declared`` has the outputs that a user's operator declared, and emitted batches must match them;
     None: an operator of the library. ``task`` is the subtask, for messages. ``in_batch``: the node is part of a batch,
-    where time moves only at the end, and only writers have something to store. ``red`` gets the
-    rows that come from ``parent``; None: a restore delivers none of them again (or, at the head, the gate counts them).
+    where time moves only at the end. ``stores``: whether its state is stored; in a batch, only that of sinks. ``red``
+    gets the rows that come from ``parent``; None: a restore delivers none of them again (or, at the head, the gate
+    counts them).
 
     Invariant: at most one generator is pending, and nothing is taken from the inbox while one is.
     Invariant: the watermarks that an operator passes on rise, across restores, too, except that one may be repeated
@@ -62,6 +63,7 @@ class ChainNode:
     declared: Declared | None = None
     task: str = ""
     in_batch: bool = False
+    stores: bool = True
 
     def __init__(self, name: str, parent: str | None, clock: Clock, red: RedLog[str] | None = None) -> None:
         self.name = name
@@ -310,7 +312,7 @@ class ChainNode:
             if handles:
                 self.uncommitted[checkpoint] = handles
                 probe(Point.PREPARED)
-        elif self.in_batch:
+        elif not self.stores:
             return Snapshot()
         snapshot = operator.snapshot()
         if self.declared is not None:

@@ -92,7 +92,7 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
     if node is vertex.head and setup.splits is not None:
         chain_node.tally = setup.splits.tally
     chain_node.in_batch = plan.execution is Execution.BATCH
-    stored = state is not None and (not chain_node.in_batch or isinstance(node.spec, Write))
+    chain_node.stores = not chain_node.in_batch or isinstance(node.spec, Write)
     context = OperatorContext(
         name=node.name,
         subtask=setup.subtask,
@@ -101,7 +101,7 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
         output_schema=node.schema,
         key_groups=setup.key_groups or key_group_range(setup.subtask, vertex.parallelism, plan.max_key_groups),
         max_key_groups=plan.max_key_groups,
-        restored=state.operators.get(node.name) if state is not None and stored else None,
+        restored=state.operators.get(node.name) if state is not None and chain_node.stores else None,
         clock=setup.clock,
         schedule=chain_node.schedule,
         run_id=setup.run_id,

@@ -54,19 +54,19 @@ class Life:
 
     def kill_tree(self) -> None:
         for pid in self.tree():
-            _kill(pid)
+            kill(pid)
 
     def kill_workers(self) -> bool:
         """SIGKILL the Python workers of Spark; False: there are none."""
-        workers = [pid for pid in self.tree() if b"pyspark" in _command(pid) and b"daemon" in _command(pid)]
+        workers = [pid for pid in self.tree() if b"pyspark" in command_of(pid) and b"daemon" in command_of(pid)]
         for pid in workers:
-            _kill(pid)
+            kill(pid)
         return bool(workers)
 
     def strike(self, kind: str) -> str:
         """SIGKILL what ``kind`` says; answers what it was, for there need not be workers yet."""
         if kind == "driver":
-            _kill(self.process.pid)
+            kill(self.process.pid)
         elif kind != "workers" or not self.kill_workers():
             self.kill_tree()
             return "tree"
@@ -74,7 +74,7 @@ class Life:
 
     def executors(self) -> list[int]:
         """The JVMs that are executors."""
-        return [pid for pid in self.tree() if b"CoarseGrainedExecutorBackend" in _command(pid)]
+        return [pid for pid in self.tree() if b"CoarseGrainedExecutorBackend" in command_of(pid)]
 
     def wait(self) -> int:
         try:
@@ -92,14 +92,14 @@ def _session(pid: int) -> int:
     return 0 if state == "Z" else int(session)
 
 
-def _command(pid: int) -> bytes:
+def command_of(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
 
 
-def _kill(pid: int) -> None:
+def kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -238,7 +238,7 @@ def test_a_source_task_whose_executor_is_lost_is_read_again_as_it_was(tmp_path: 
     waiting = {int(path.name.partition("-")[2]) for path in tmp_path.glob("executor-*")}
     executors = life.executors()
     assert len(executors) == 2
-    _kill(min(executors, key=lambda pid: pid in waiting))  # the one that does not wait, if there is such a one
+    kill(min(executors, key=lambda pid: pid in waiting))  # the one that does not wait, if there is such a one
     (tmp_path / "go").touch()
     waited_for(life, lambda: any(tmp_path.glob("out/_commits/*.json")) and len(rows(tmp_path / "out")) >= 240)
     (tmp_path / "stop").touch()

@@ -1,0 +1,196 @@
+"""The driver's part of a batch: it runs the plan, takes the only checkpoint, commits, and adds up counters.
+
+A crash before the checkpoint is durable leaves staged rows that the next start deletes. After it, the next start only
+commits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from dataflow.contracts.source import Split
+from dataflow.errors import BatchRepeatedWarning, SparkFailed
+from dataflow.planning.physical_plan import task_id
+from dataflow.protocol.events import BarrierKind
+from dataflow.runners.spark.batch.attempts import mixed_attempts
+from dataflow.runners.spark.batch.checkpoint import BatchCheckpoint
+from dataflow.runners.spark.batch.tasks import CHECKPOINT
+from dataflow.runners.spark.driver_sinks import DriverSinks
+from dataflow.runners.spark.envelopes import REPORT, envelopes_of
+from dataflow.runners.spark.metrics import handles_of, read_report
+from dataflow.runners.spark.source_tasks import Assignment
+from dataflow.runners.spark.user_errors import serialized_errors
+from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
+from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint
+from dataflow.runtime.task.notices import Notices
+from dataflow.runtime.task.parts import TaskState
+from dataflow.runtime.task.task_input import SplitState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BatchDriver", "BatchQuery"]
+
+
+class MixedAttempts(Exception):
+    """Rows of these tasks come from several attempts. The argument is the list of the tasks."""
+
+
+class BatchDriver(DriverSinks):
+    """The driver's part of a batch. ``restored``: its checkpoint, if an earlier run took it: nothing is computed then.
+
+    Attributes:
+        pipeline: the name of the pipeline.
+        listed: the splits of each source.
+    """
+
+    stops_in_between = False
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        checkpoint: BatchCheckpoint,
+        splits: Mapping[str, Sequence[Split]],
+        restored: RestoredCheckpoint | None,
+        notices: Notices,
+    ) -> None:
+        super().__init__(
+            assignment, 0 if restored is None else 1, None if restored is None else restored.report, notices
+        )
+        self.pipeline = checkpoint.pipeline
+        self._checkpoint = checkpoint
+        self.listed = splits
+        self._states = {} if restored is None else restored.states
+
+    @property
+    def finished(self) -> bool:
+        return self.done > 0
+
+    def finish(self) -> None:
+        """Do nothing: the input ends before the checkpoint."""
+
+    def splits(self) -> list[SplitState]:
+        return [SplitState(split, done=True) for own in self.listed.values() for split in own] if self.finished else []
+
+    def micro_batches(self) -> None:
+        return None
+
+    def wait_until_counted(self) -> None:
+        """Do nothing: a batch has its own list of what was committed."""
+
+    def _restored(self, sink: str) -> TaskState | None:
+        return self._states.get(task_id(sink, 0))
+
+    def complete(self, rows: pa.Table) -> None:
+        """Write what the tasks sent to the driver, take the checkpoint, and commit.
+
+        Raises: MixedAttempts, before anything is written, if rows may be missing or there twice.
+        """
+        started = self.clock.now()
+        envelopes = [e for batch in rows.to_batches() for e in envelopes_of(batch)]
+        number = CHECKPOINT
+        attempts = [(read_report(e.payload), e.round) for e in envelopes if e.link == REPORT]
+        sent = [e for e in envelopes if e.link != REPORT]
+        taken = [(e.link, e.source, e.round) for e in sent]
+        if mixed := mixed_attempts(self.assignment.spark_plan.plan, attempts, taken):
+            raise MixedAttempts(mixed)
+        reports = [report for report, _ in attempts]
+        with serialized_errors("the driver"):
+            self._deliver(sent)
+            for host in self._sink_hosts.values():
+                host.finish()
+            transactions = handles_of(reports)
+            with self._committing():
+                states = self._sink_states(number)
+                size = self._checkpoint.write(number, self.listed, states, transactions, self.clock)
+                for name, sink in self.sinks.items():
+                    try:
+                        sink.commit(number, transactions.get(name, []))
+                    except Exception as error:
+                        error.add_note(
+                            f"raised while sink {name!r} committed the batch; its rows are staged: if the job has a "
+                            "checkpoint=, run it again with restore='auto' to commit them"
+                        )
+                        raise
+                self.done = number
+        for report in reports:
+            self._counters.add(report)
+            self.notices.include(report.notices)
+        self.records.append(CheckpointRecord(number, BarrierKind.FINAL, self.clock.now() - started, size, {}))
+
+    def begin_anew(self, error: Exception, tries_left: int) -> None:
+        """Delete what was staged, and warn that the batch is computed again. Raises: SparkFailed without tries left."""
+        tasks = f" ({', '.join(error.args[0][:_SHOWN])})" if isinstance(error, MixedAttempts) else ""
+        what = f"Spark lost an executor and ran tasks again{tasks}, whose rows may differ from those sent before"
+        if not tries_left:
+            raise SparkFailed(f"{what}, {_TRIES} times; run the batch again when the cluster is stable", error)
+        self.notices.add(BatchRepeatedWarning, f"{what}: the batch was computed again from the beginning")
+        for sink in self.sinks.values():
+            sink.sweep()
+
+
+_PAUSE: Final = 0.05
+"""Seconds between two attempts to cancel Spark's jobs."""
+_SHOWN: Final = 3
+"""Tasks that a message names."""
+_INDETERMINATE: Final = "indeterminate"
+"""A word of Spark's error when it has itself seen that attempts differ."""
+_TRIES: Final = 3
+"""How often a batch is computed, if Spark mixes attempts at a task."""
+
+
+class BatchQuery:
+    """A batch that runs on a thread, with the methods that a job uses of a ``StreamingQuery``."""
+
+    def __init__(self, session: Any, frame: Callable[[], Any] | None, driver: BatchDriver) -> None:
+        self._spark: Any = session.sparkContext
+        self._driver = driver
+        self._group = f"barrierflow_{driver.assignment.run_id}"
+        self._over = threading.Event()
+        if frame is None:
+            self._over.set()
+        else:
+            threading.Thread(target=self._run, args=[frame], name="spark-batch", daemon=True).start()
+
+    def _run(self, frame: Callable[[], Any]) -> None:
+        try:
+            self._spark.setJobGroup(self._group, f"the batch {self._driver.pipeline}")
+            for tries_left in reversed(range(_TRIES)):
+                try:
+                    self._driver.complete(frame().toArrow())
+                except Exception as error:
+                    if not (isinstance(error, MixedAttempts) or _INDETERMINATE in str(error).lower()):
+                        raise
+                    self._driver.begin_anew(error, tries_left)
+                else:
+                    break
+        except BaseException as error:
+            self._driver.error = error
+        finally:
+            self._over.set()
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802
+        """Whether the batch is running."""
+        return not self._over.is_set()
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802
+        """Wait ``timeout`` seconds; return whether the batch is over."""
+        return self._over.wait(timeout)
+
+    def stop(self) -> None:
+        """Cancel what Spark runs, and wait for the end."""
+        while not self._over.is_set():
+            self._spark.cancelJobGroup(self._group)
+            self._over.wait(_PAUSE)
+
+    @property
+    def share(self) -> float | None:
+        """The share of Spark's tasks that are done."""
+        plan, tracker = self._driver.assignment.spark_plan, self._spark.statusTracker()
+        jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(self._group)]
+        stages = {number for job in jobs if job is not None for number in job.stageIds}
+        done = sum(stage.numCompletedTasks for number in stages if (stage := tracker.getStageInfo(number)) is not None)
+        return min(done / (len(plan.source_tasks) + plan.depth * plan.partitions), 1.0)

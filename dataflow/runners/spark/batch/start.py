@@ -1,0 +1,183 @@
+"""Starts of batches on Spark: the checks, the plan as a DataFrame of envelopes, and the job.
+
+    source tasks -> [shuffle -> each partition runs one subtask of each vertex of the level] ... -> the driver
+
+Spark runs all of it as one job. A task that it runs again stages its rows again, and only what the report of the
+successful attempt names is committed.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dataflow.contracts.checkpointing import Checkpointing, input_identity
+from dataflow.contracts.execution import Execution
+from dataflow.contracts.sink import Guarantee
+from dataflow.contracts.source import Split
+from dataflow.errors import ConfigurationError
+from dataflow.planning.batch_graph import refuse_in_batch
+from dataflow.planning.graph import NamedGraph
+from dataflow.planning.specs import Read
+from dataflow.runners.growing_state import warn_of_growing_state
+from dataflow.runners.interrupts import CtrlC
+from dataflow.runners.job_progress import NoLine, ProgressLine
+from dataflow.runners.spark.batch.checkpoint import BatchCheckpoint, stored_plan
+from dataflow.runners.spark.batch.driver import BatchDriver, BatchQuery
+from dataflow.runners.spark.batch.tasks import level_function, source_function
+from dataflow.runners.spark.envelopes import DDL
+from dataflow.runners.spark.job import SparkJob
+from dataflow.runners.spark.job_directory import JobDirectory
+from dataflow.runners.spark.placement import SparkPlan, plan_for_spark
+from dataflow.runners.spark.progress_and_result import SparkMeter
+from dataflow.runners.spark.quiet_logs import is_spark_handler
+from dataflow.runners.spark.source_tasks import Assignment
+from dataflow.runners.spark.user_errors import SerializedError, original_error
+from dataflow.runtime.job.build_job import note_taken_back, store_of
+from dataflow.runtime.restore.find_checkpoint import refuse_without_store
+from dataflow.runtime.restore.new_input import with_new_input
+from dataflow.runtime.task.contract_checks import check_splits, naming_sink
+from dataflow.runtime.task.notices import Notices
+from dataflow.runtime.task.task_input import SplitState
+from dataflow.store.memory import MemoryStore
+
+__all__ = ["BatchStart", "batch_plan"]
+
+
+def batch_plan(
+    pipeline: NamedGraph, source_tasks: int, partitions: int, checkpoint: Checkpointing | None, method: str
+) -> SparkPlan:
+    """Return the plan of ``pipeline`` as a batch.
+
+    Raises: ConfigurationError for what cannot be a batch; UnsupportedOnRunner for what cannot run on Spark.
+    """
+    refuse_in_batch(pipeline.graph, checkpoint, method)
+    return plan_for_spark(
+        pipeline.graph,
+        parallelism=source_tasks,
+        key_groups=partitions,
+        input_identity=input_identity(checkpoint),
+        execution=Execution.BATCH,
+    )
+
+
+@dataclass(frozen=True)
+class BatchStart:
+    """What a user has asked for; ``session`` is where it runs."""
+
+    pipeline: NamedGraph
+    session: Any
+    source_tasks: int
+    partitions: int
+    checkpoint: Checkpointing | None
+    restore: object
+    progress: bool
+
+    def start(self, check: Callable[[SparkPlan], None]) -> SparkJob:
+        """Start the batch and return the job. ``check`` raises UnsupportedOnRunner for plans that workers cannot run.
+
+        Raises: see `SparkRunner.start`.
+        """
+        refuse_without_store(self.restore, self.checkpoint)
+        spark_plan = batch_plan(self.pipeline, self.source_tasks, self.partitions, self.checkpoint, "run")
+        check(spark_plan)
+        warn_of_growing_state(self.pipeline.name, self.pipeline.graph)
+        notices = Notices()
+        with notices.as_notes():
+            spark_plan = spark_plan.loaded(notices.add)
+        with CtrlC(replaces=is_spark_handler) as pressed, ExitStack() as resources:
+            directory = JobDirectory(Path(tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
+            resources.callback(directory.remove)
+            assignment = Assignment(spark_plan, directory, uuid.uuid4().hex[:12], 0)
+            driver = self._driver(assignment, notices, resources)
+            frame = None if driver.finished else self._frame(assignment, driver)
+            query = BatchQuery(self.session, frame, driver)
+            meter = SparkMeter(driver, query)
+            line = ProgressLine(self.pipeline.name, meter, sys.stderr, driver.clock) if self.progress else NoLine()
+            job = SparkJob(self.pipeline.name, query, driver, self.checkpoint, resources.pop_all(), line, meter)
+        if pressed.count:
+            job.cancel()
+            raise KeyboardInterrupt
+        return job
+
+    def _driver(self, assignment: Assignment, notices: Notices, resources: ExitStack) -> BatchDriver:
+        """Lock the store and the sinks, and take them to the point where the batch starts. All checks come first."""
+        checkpoint, graph = self.checkpoint, self.pipeline.graph
+        store = MemoryStore() if checkpoint is None else store_of(checkpoint)
+        if checkpoint is not None:
+            _refuse_stream(checkpoint)
+        store.open(assignment.run_id)
+        resources.callback(store.close)
+        stored = stored_plan(graph, assignment.spark_plan, input_identity(checkpoint))
+        durable = Guarantee.AT_MOST_ONCE if checkpoint is None else Guarantee.EXACTLY_ONCE
+        guarantee = assignment.spark_plan.plan.graph.guarantee(durable)
+        found = BatchCheckpoint(store, stored, assignment.run_id, self.pipeline.name, guarantee)
+        with notices.as_notes():
+            restored = found.find(self.restore, checkpoint)
+            restored = restored and with_new_input(restored, stored)
+            splits = _splits(assignment.spark_plan) if restored is None else {}
+            driver = BatchDriver(assignment, found, splits, restored, notices)
+            for sink in driver.sinks.values():
+                resources.enter_context(sink.hold(assignment.run_id))
+            for name, sink in driver.sinks.items():
+                if restored is None:
+                    with naming_sink(name, sink, "begin"):
+                        sink.begin()
+                else:
+                    number = restored.manifest.checkpoint
+                    with naming_sink(name, sink, "recover"):
+                        taken_back = sink.recover(number, restored.manifest.transactions.get(name, []))
+                    note_taken_back(notices, name, taken_back, f"checkpoint {number} was restored")
+            store.remove_orphans()
+            try:
+                resources.enter_context(driver)
+            except SerializedError as error:
+                raise original_error(error) from None
+        return driver
+
+    def _frame(self, assignment: Assignment, driver: BatchDriver) -> Callable[[], Any]:
+        """Return a function that makes the DataFrame of what the tasks send to the driver."""
+        spark_plan = assignment.spark_plan
+        lean = replace(assignment, spark_plan=spark_plan.for_workers(with_sources=False))
+        reading = replace(assignment, spark_plan=spark_plan.for_workers(with_sources=True))
+        tasks = spark_plan.source_tasks
+        listed = driver.listed
+        own = [
+            [SplitState(split) for split in listed[vertex.head.name][subtask :: vertex.parallelism]]
+            for vertex, subtask in tasks
+        ]
+
+        def frame() -> Any:
+            rows = self.session.range(0, len(tasks), 1, len(tasks)).mapInArrow(source_function(reading, own), DDL)
+            for level in range(1, spark_plan.depth + 1):
+                rows = rows.repartitionById(spark_plan.partitions, "slot")
+                rows = rows.mapInArrow(level_function(lean, level), DDL)
+            return rows
+
+        return frame
+
+
+def _splits(spark_plan: SparkPlan) -> Mapping[str, Sequence[Split]]:
+    """Return the splits of each source."""
+    splits: dict[str, Sequence[Split]] = {}
+    for vertex, _ in spark_plan.source_tasks:
+        spec = vertex.head.spec
+        if vertex.head.name not in splits and isinstance(spec, Read):
+            splits[vertex.head.name] = check_splits(spec.source, vertex.head.name)
+    return splits
+
+
+def _refuse_stream(checkpoint: Checkpointing) -> None:
+    """Raise ConfigurationError for the directory of a stream on Spark, whose files a store does not know."""
+    location = checkpoint.location
+    if isinstance(location, str | Path) and JobDirectory(Path(location)).has_job:
+        raise ConfigurationError(
+            f"run(execution='batch'): {location} is the directory of a stream on Spark; streams and batches cannot "
+            "continue each other, so use another directory"
+        )
