@@ -214,7 +214,7 @@ class Pipeline:
         runner: Literal["spark"] | SparkRunner,
         *,
         parallelism: int | None = None,
-        max_key_groups: int = 128,
+        max_key_groups: int | None = None,
         execution: ExecutionName = "streaming",
     ) -> Explanation: ...
 

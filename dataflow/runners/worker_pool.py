@@ -14,6 +14,7 @@ from contextlib import ExitStack
 
 from dataflow.background import Background
 from dataflow.clock import Clock, duration_text
+from dataflow.runners.job_thread import JobThread
 from dataflow.runners.old_objects import left_out
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.job.who_waits import who_waits_for_whom
@@ -94,7 +95,7 @@ def _rest(job: Job, now: int) -> float:
 
 
 class WorkerPool:
-    """The threads of a running job, from construction until the job ends. Then they clean up and set ``done``.
+    """The threads of a running job, from construction until the job ends. Then they clean up, and ``done`` is set.
 
     ``threads`` workers share the tasks that never block; each other task has a worker of its own. If no row moved for
     ``stall_after`` microseconds, a warning with who waits for whom is logged. ``stop`` is set when the job has ended.
@@ -110,15 +111,14 @@ class WorkerPool:
         self._stop_all = stop
         self._bell = threading.Event()
         self._begin = threading.Event()  # set when tasks may be stepped, or never will be
-        self.done = threading.Event()
+        self.done = JobThread(self._run_job, f"dataflow-job-{job.identity.pipeline}")
         self._workers = self._assign_tasks(threads)
         job.mailbox.bell = self._bell.set
         background.on_error = lambda error: job.mailbox.put(Crashed("background", error))
-        job_thread = threading.Thread(target=self._run_job, name=f"dataflow-job-{job.identity.pipeline}", daemon=True)
         try:
             for worker in self._workers:
                 worker.start()
-            job_thread.start()
+            self.done.start()
         except BaseException:  # the system has no more threads
             self._shut_down()
             raise
@@ -182,8 +182,6 @@ class WorkerPool:
             except BaseException as error:
                 log.exception("error while job %r was shutting down", job.identity.pipeline)
                 job.fail(error)
-            finally:
-                self.done.set()
 
     def _shut_down(self) -> None:
         """Stop the workers, wait for them, and close the job."""

@@ -6,7 +6,6 @@ commits.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +13,7 @@ from dataflow.contracts.source import Split
 from dataflow.errors import BatchRepeatedWarning, SparkFailed
 from dataflow.planning.physical_plan import task_id
 from dataflow.protocol.events import BarrierKind
+from dataflow.runners.job_thread import JobThread
 from dataflow.runners.spark.batch.attempts import mixed_attempts
 from dataflow.runners.spark.batch.checkpoint import BatchCheckpoint
 from dataflow.runners.spark.batch.tasks import CHECKPOINT
@@ -148,18 +148,18 @@ class BatchQuery:
         self._spark: Any = session.sparkContext
         self._driver = driver
         self._group = f"barrierflow_{driver.assignment.run_id}"
-        self._over = threading.Event()
-        if frame is None:
-            self._over.set()
-        else:
-            threading.Thread(target=self._run, args=[frame], name="spark-batch", daemon=True).start()
+        self._frame = frame
+        self._over = JobThread(self._run, "spark-batch")
+        self._over.start()
 
-    def _run(self, frame: Callable[[], Any]) -> None:
+    def _run(self) -> None:
+        if self._frame is None:
+            return
         try:
             self._spark.setJobGroup(self._group, f"the batch {self._driver.pipeline}")
             for tries_left in reversed(range(_TRIES)):
                 try:
-                    self._driver.complete(frame().toArrow())
+                    self._driver.complete(self._frame().toArrow())
                 except Exception as error:
                     if not (isinstance(error, MixedAttempts) or _INDETERMINATE in str(error).lower()):
                         raise
@@ -168,8 +168,6 @@ class BatchQuery:
                     break
         except BaseException as error:
             self._driver.error = error
-        finally:
-            self._over.set()
 
     @property
     def isActive(self) -> bool:  # noqa: N802
