@@ -26,7 +26,7 @@ from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.process import BatchProcess, KeyedProcess, ProcessContext, ProcessTimers
 from dataflow.contracts.process_state import list_state, map_state, shared_map, value_state
 from dataflow.contracts.sink import Guarantee, Sink, TwoPhaseSink, TwoPhaseWriter
-from dataflow.contracts.source import END, Condition, Source, Split, SplitReader
+from dataflow.contracts.source import END, Condition, ParquetFiles, Source, Split, SplitReader
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.windows import Assigned, Window
 from dataflow.expressions import Expr, coalesce, col, concat_str, from_epoch, lit, when
@@ -110,6 +110,7 @@ __all__ = [
     "Split",
     "SplitReader",
     "Condition",
+    "ParquetFiles",
     "END",
     "Sink",
     "TwoPhaseSink",

@@ -126,6 +126,7 @@ class UnsupportedOnRunner(GraphError):
 
     def __init__(self, what: str, runner: str, reason: str, instead: str) -> None:
         super().__init__(f"{what}: not on the {runner} runner: {reason}; {instead}")
+        self.reason = reason
 
 
 class ContractViolation(DataflowError, TypeError):

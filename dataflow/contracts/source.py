@@ -28,6 +28,7 @@ __all__ = [
     "EndOfSplit",
     "InputIdentity",
     "Json",
+    "ParquetFiles",
     "Source",
     "SourceContext",
     "Split",
@@ -233,6 +234,21 @@ class SourceContext:
     notify: Callable[[type[BarrierflowWarning], str], None] = _log_notice
 
 
+@dataclass(frozen=True)
+class ParquetFiles:
+    """Parquet files on this machine, or a disk that all machines see, which other engines can read by themselves.
+
+    Attributes:
+        paths: the absolute paths.
+        names: the names of all columns of the files.
+        rows: the number of their rows.
+    """
+
+    paths: Sequence[str]
+    names: Sequence[str]
+    rows: int
+
+
 class Source(ABC):
     """A description of where rows come from; it opens readers and has no position of its own. Picklable where possible.
 
@@ -314,6 +330,19 @@ class Source(ABC):
         Traceback (most recent call last):
         dataflow.errors.InputChanged: from_arrow: the checkpoint was taken over other data: the content ...
         """
+
+    def parquet_files(self) -> ParquetFiles | str:
+        """Return the files whose rows are the rows of this source, for engines that read Parquet by themselves.
+
+        The columns of the source are columns of the files, with the same names and types. By default there are none.
+
+        Returns: the files; or a text that says why the source has to read its rows itself.
+
+        >>> import pyarrow as pa, operators as op
+        >>> op.from_arrow(pa.table({"x": [1, 2]})).parquet_files()
+        'its rows are not in Parquet files'
+        """
+        return "its rows are not in Parquet files"
 
     @abstractmethod
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:

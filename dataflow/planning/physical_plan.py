@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dataflow.errors import BarrierflowWarning
 
-__all__ = ["ChannelId", "Link", "Plan", "Vertex", "make_plan", "task_id", "vertex_of"]
+__all__ = ["ChannelId", "Link", "Plan", "Vertex", "executed_graph", "make_plan", "place", "task_id", "vertex_of"]
 
 
 def task_id(vertex: str, subtask: int) -> str:
@@ -228,11 +228,29 @@ def make_plan(
     """
     for name, value in (("parallelism", parallelism), ("max_key_groups", max_key_groups)):
         check_count(name, value)
+    executed = executed_graph(graph, parallelism, input_identity, execution)
+    executed = encode_columns(executed) if encode else executed
+    plan = Plan(executed, graph, {}, [], max_key_groups, execution)
+    return place(plan, parallelism, combine=combine, apart=apart)
+
+
+def executed_graph(graph: Graph, parallelism: int, input_identity: InputIdentity, execution: Execution) -> Graph:
+    """Return the graph that runs: that of a stream or a batch, without columns and rows that nothing needs."""
     executed = batch_graph(graph) if execution is Execution.BATCH else graph
-    pruned = _identify_sources(prune_rows(prune_columns(executed), parallelism), input_identity)
-    pruned = encode_columns(pruned) if encode else pruned
-    physical = pruned if combine is None else preaggregate(pruned, parallelism, combine)
-    plan = Plan(physical, graph, {}, [], max_key_groups, execution)
+    return _identify_sources(prune_rows(prune_columns(executed), parallelism), input_identity)
+
+
+def place(
+    plan: Plan,
+    parallelism: int,
+    *,
+    combine: Callable[[Node, pa.Schema], bool] | None = None,
+    apart: Callable[[Node], bool] | None = None,
+) -> Plan:
+    """Return ``plan``, which has a graph, with its vertices and links. The arguments are those of ``make_plan``."""
+    physical = plan.graph if combine is None else preaggregate(plan.graph, parallelism, combine)
+    plan = replace(plan, graph=physical, vertices={}, links=[])
+    max_key_groups = plan.max_key_groups
     vertex_by_node: dict[int, Vertex] = {}
     for node in plan.graph:
         width = node.parallelism or parallelism

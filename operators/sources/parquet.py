@@ -23,6 +23,7 @@ from dataflow.contracts.source import (
     Condition,
     InputIdentity,
     Json,
+    ParquetFiles,
     Source,
     SourceContext,
     Split,
@@ -187,6 +188,7 @@ class _Info(msgspec.Struct):
         return range(self.row_group, self.row_group + self.row_groups)
 
 
+_OLD_CALENDAR: Final = b"org.apache.spark.legacyDateTime"
 _PARTITION: Final = re.compile(r"[^=]+=.*")
 
 
@@ -267,6 +269,17 @@ class ParquetSource(Source):
                 f"{file.metadata.num_row_groups} of them"
             )
         return file, groups
+
+    def parquet_files(self) -> ParquetFiles | str:
+        """Return the files, if they are on this machine's file system and their dates are of today's calendar."""
+        if self._known.where.remote:
+            return "its files are in a filesystem of pyarrow's"
+        for file in self._files.values():
+            if _OLD_CALENDAR in (file.metadata.metadata or {}):
+                return f"{file.path!r} was written by Spark with the calendar that it had before version 3"
+        names = {name for file in self._files.values() for name in file.metadata.schema.to_arrow_schema().names}
+        rows = sum(file.metadata.num_rows for file in self._files.values())
+        return ParquetFiles([os.path.abspath(path) for path in self._files], sorted(names), rows)
 
     def identified_by(self, identity: InputIdentity) -> ParquetSource:
         return self._with(known=self._known.identified_by(identity))

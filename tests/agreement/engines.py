@@ -45,12 +45,12 @@ def _agree(found: RunResult, expected: RunResult, sinks: Mapping[str, Rows]) -> 
 
 
 def _counters(result: RunResult) -> Mapping[str, tuple[int, ...]]:
-    """Rows late, partly late and left out, and sessions split, at every operator of the pipeline."""
-    return {
-        o.operator: (o.late, o.partly_late, o.skipped, o.split_sessions)
-        for o in result.operators
-        if not o.operator.endswith("/combine")
-    }
+    """Rows late, partly late and left out, and sessions split, at every operator of the pipeline that has any.
+
+    Spark's own operators, in a batch, have no counters.
+    """
+    counts = {o.operator: (o.late, o.partly_late, o.skipped, o.split_sessions) for o in result.operators}
+    return {name: each for name, each in counts.items() if any(each) and not name.endswith("/combine")}
 
 
 def _settled(table: pa.Table, rows: Rows) -> list[Row]:

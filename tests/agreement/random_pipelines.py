@@ -133,11 +133,10 @@ def table(recipe: Recipe, seed: int) -> pa.Table:
 def cooked(scene: Scene, recipe: Recipe) -> None:
     """Put the pipeline of ``recipe`` into ``scene``."""
     draw = Random(recipe.seed)
-    source = op.from_arrow(table(recipe, recipe.seed), splits=recipe.splits, batch_rows=recipe.batch_rows)
-    stream = scene.read(source)
+    stream = scene.read_table(table(recipe, recipe.seed), splits=recipe.splits, batch_rows=recipe.batch_rows)
     timed = stream.with_watermark("at", delay=f"{recipe.delay}s")
     if recipe.again and not recipe.late:
-        other = scene.read(op.from_arrow(table(recipe, recipe.seed + 1), batch_rows=7), "other")
+        other = scene.read_table(table(recipe, recipe.seed + 1), "other", batch_rows=7)
         timed = timed.union(other.with_watermark("at", delay=f"{recipe.delay}s"))
     for step in recipe.steps:
         timed = _stepped(timed, step, Trees(draw), recipe)
@@ -322,7 +321,7 @@ def _joined(scene: Scene, left: flow.Stream, keys: list[str], stage: Stage, labe
     names = [key for key in keys if key in rows.schema.names]
     if stage.kind == "looked up":
         return left.lookup(rows, on=names, how=draw.choice(["inner", "left"]), name=name)
-    source = scene.read(op.from_arrow(rows, batch_rows=7), f"{label} other")
+    source = scene.read_table(rows, f"{label} other", batch_rows=7)
     right = source.with_watermark("at", delay=f"{recipe.delay}s")
     how = draw.choice(["inner", "left", "right", "full"])
     match stage.kind:

@@ -27,9 +27,10 @@ from tests.seeds import part_of_the_examples
 pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 
 
-def scene_of(chosen: Sequence[Recipe]) -> Scene:
+def scene_of(chosen: Sequence[Recipe], files: Path | None = None) -> Scene:
+    """All recipes in one pipeline; ``files``: a folder for its sources, if they are Parquet files."""
     with flow.Pipeline("random") as p, tempfile.TemporaryDirectory() as folder:
-        scene = Scene(p, Path(folder))
+        scene = Scene(p, files or Path(folder), in_files=files is not None)
         for number, recipe in enumerate(chosen):
             scene.label = f"{number}"
             cooked(scene, recipe)

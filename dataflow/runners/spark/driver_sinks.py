@@ -20,7 +20,6 @@ from dataflow.errors import CleanupFailedWarning
 from dataflow.runners.run_result import presented
 from dataflow.runners.spark.envelopes import Content, Envelope, merge_contents
 from dataflow.runners.spark.metrics import Counters
-from dataflow.runners.spark.placement import Placement
 from dataflow.runners.spark.quiet_logs import MicroBatchRejected
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
@@ -111,13 +110,12 @@ class DriverSinks(ABC):
 
     def _open(self) -> None:
         spark_plan = self.assignment.spark_plan
-        for name, placement in spark_plan.placements.items():
-            if placement is Placement.DRIVER:
-                recorder = OutputRecorder(spark_plan, 0, 0, distributed=False)
-                vertex, run_id = spark_plan.plan.vertices[name], self.assignment.run_id
-                host = TaskHost(spark_plan, vertex, 0, self._restored(name), run_id, recorder, notices=self.notices)
-                self._sink_hosts[name] = host
-                host.__enter__()
+        for name in spark_plan.driver_sinks:
+            recorder = OutputRecorder(spark_plan, 0, 0, distributed=False)
+            vertex, run_id = spark_plan.plan.vertices[name], self.assignment.run_id
+            host = TaskHost(spark_plan, vertex, 0, self._restored(name), run_id, recorder, notices=self.notices)
+            self._sink_hosts[name] = host
+            host.__enter__()
 
     def __exit__(self, *error: object) -> None:
         for host in self._sink_hosts.values():
@@ -136,7 +134,7 @@ class DriverSinks(ABC):
     def tables(self) -> Mapping[str, pa.Table]:
         """Return the rows of collecting sinks."""
         tables = {name: collector.result() for name, collector in self._collectors.items()}
-        return presented(self.assignment.spark_plan.plan.graph, tables)
+        return presented(self.assignment.spark_plan.graph, tables)
 
     def _deliver(self, envelopes: Sequence[Envelope]) -> None:
         """Write rows to the driver's own sinks, in the order of the steps."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,7 +17,7 @@ from dataflow.runners.run_result import OperatorMetrics
 from dataflow.runners.spark.envelopes import REPORT, TO_DRIVER, Envelope
 from dataflow.runners.spark.task_host import TaskReport
 
-__all__ = ["Counters", "MicroBatchTimes", "handles_of", "micro_batch", "read_report", "report_envelope"]
+__all__ = ["Counters", "MicroBatchTimes", "handles_of", "micro_batch", "read_report", "report_envelope", "report_of"]
 
 _COUNTS: Final = 9
 """The counts of an operator in a report: rows in, rows out, late, skipped, time busy, rows pruned, partly late."""
@@ -26,6 +26,11 @@ _COUNTS: Final = 9
 def report_envelope(report: TaskReport, round_: int) -> Envelope:
     """Return a report as an envelope for the driver."""
     return Envelope(TO_DRIVER, REPORT, 0, round_, msgspec.json.encode(report))
+
+
+def report_of(name: str, rows_in: int, rows_out: int) -> Sequence[Any]:
+    """Return the entry of a report for an operator of which only the rows are known."""
+    return [name, rows_in, rows_out, *[0] * (_COUNTS - 2), Lateness().packed(), []]
 
 
 def read_report(payload: bytes) -> TaskReport:
@@ -71,6 +76,10 @@ class Counters:
     def copy(self) -> Counters:
         """Return a copy to add to. Readers and the one thread that counts need no lock."""
         return Counters(dict(self._rows), dict(self._samples), dict(self._busy), dict(self._lateness))
+
+    def has(self, name: str) -> bool:
+        """Return whether the rows of an operator were counted."""
+        return name in self._rows
 
     def of(self, name: str) -> OperatorMetrics:
         """Return the metrics of one operator."""

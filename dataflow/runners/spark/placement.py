@@ -18,24 +18,24 @@ one for each key group. They have enough rows for a file, so two-phase sinks are
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
-import pyarrow as pa
-
 from dataflow.contracts.execution import Execution
-from dataflow.contracts.operator import Operator, OperatorContext
-from dataflow.contracts.sink import Guarantee, Sink, TwoPhaseSink
-from dataflow.contracts.source import InputIdentity, Json, Source, SourceContext, Split, SplitReader
+from dataflow.contracts.operator import Operator
+from dataflow.contracts.sink import Guarantee, TwoPhaseSink
+from dataflow.contracts.source import InputIdentity, Source
 from dataflow.contracts.spec import Spec
-from dataflow.errors import BarrierflowWarning, UnsupportedOnRunner
+from dataflow.errors import BarrierflowWarning, UnsupportedOnRunner, check_count
 from dataflow.planning.graph import Graph, Node, Partitioning
 from dataflow.planning.operator_table import operator_class
-from dataflow.planning.physical_plan import Link, Plan, Vertex, make_plan
+from dataflow.planning.physical_plan import Link, Plan, Vertex, executed_graph, place
 from dataflow.planning.specs import Apply, ProcessingTime, Read, Write
 from dataflow.runners.binding import LIBRARY
+from dataflow.runners.spark.batch.cut import Cut, ReasonAgainst, cut_graph
+from dataflow.runners.spark.placeholders import PlaceholderSink, PlaceholderSource
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.outputs import ForwardOutput, Output, output_for
 
@@ -54,10 +54,37 @@ class Placement(Enum):
 
 @dataclass(frozen=True)
 class SparkPlan:
-    """A plan with the placement of each vertex."""
+    """A plan with the placement of each vertex.
+
+    Attributes:
+        plan: the plan of the tasks.
+        placements: where each vertex runs.
+        regions: the region of each vertex, where it is not 0; see `cut`.
+        cut: what Spark computes itself; None: nothing, or this is a copy for workers.
+    """
 
     plan: Plan
     placements: Mapping[str, Placement]
+    regions: Mapping[str, int] = field(default_factory=dict)
+    cut: Cut | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that runs, including what Spark computes."""
+        return self.plan.graph if self.cut is None else self.cut.whole
+
+    @property
+    def native(self) -> Container[str]:
+        """The names of the operators of a batch that Spark computes itself."""
+        return () if self.cut is None else self.cut.native
+
+    @property
+    def native_sources(self) -> Mapping[str, Source]:
+        """The sources that Spark reads in a batch, by name."""
+        if self.cut is None:
+            return {}
+        reads = [node for node in self.cut.whole if node.name in self.cut.native]
+        return {node.name: node.spec.source for node in reads if isinstance(node.spec, Read)}
 
     @cached_property
     def source_tasks(self) -> list[tuple[Vertex, int]]:
@@ -82,6 +109,12 @@ class SparkPlan:
         return subtask if self.in_batch else self._first_numbers[vertex] + subtask
 
     @property
+    def driver_sinks(self) -> list[str]:
+        """The sinks to which the driver writes the rows that tasks send it."""
+        handed = () if self.cut is None else self.cut.handed.values()
+        return [name for name, place in self.placements.items() if place is Placement.DRIVER and name not in handed]
+
+    @property
     def partitions(self) -> int:
         """The number of partitions of each shuffle of a batch."""
         return max((vertex.parallelism for vertex, _ in self.keyed_tasks), default=1)
@@ -100,21 +133,26 @@ class SparkPlan:
 
     @cached_property
     def levels(self) -> Mapping[str, int]:
-        """The number of shuffles before the rows of each vertex."""
+        """The number of shuffles before the rows of each vertex, in its region."""
         levels: dict[str, int] = {}
         for name in self.plan.vertices:
-            before = max((levels[link.source] for link in self.plan.inputs(name)), default=0)
+            own = [link.source for link in self.plan.inputs(name) if self.region(link.source) == self.region(name)]
+            before = max((levels[source] for source in own), default=0)
             levels[name] = before + (self.placements[name] is Placement.KEYED_TASK)
         return levels
+
+    def region(self, vertex: str) -> int:
+        """Return the region of a vertex."""
+        return self.regions.get(vertex, 0)
 
     def for_workers(self, *, with_sources: bool) -> SparkPlan:
         """Return a copy to pickle: without sinks of the driver, and without sources that workers do not read."""
         plan = self.plan.with_specs({node.name: self._spec_for_workers(node, with_sources) for node in self.plan.graph})
-        return SparkPlan(replace(plan, logical=plan.graph), self.placements)
+        return replace(self, plan=replace(plan, logical=plan.graph), cut=None)
 
     def loaded(self, notify: Callable[[type[BarrierflowWarning], str], None]) -> SparkPlan:
         """Return the same plan with what its operators read at each start of a job."""
-        return SparkPlan(self.plan.loaded(notify), self.placements)
+        return replace(self, plan=self.plan.loaded(notify))
 
     def _spec_for_workers(self, node: Node, with_sources: bool) -> Spec:  # noqa: FBT001
         if isinstance(node.spec, Read) and not with_sources:
@@ -128,16 +166,20 @@ class SparkPlan:
         wide = Vertex(vertex.name, max(vertex.parallelism, partition + 1), vertex.nodes)
         vertices = {**self.plan.vertices, vertex.name: wide}
         groups = max(self.plan.max_key_groups, wide.parallelism)
-        return SparkPlan(replace(self.plan, vertices=vertices, max_key_groups=groups), self.placements), wide
+        return replace(self, plan=replace(self.plan, vertices=vertices, max_key_groups=groups)), wide
 
     @property
     def depth(self) -> int:
         """The number of shuffles."""
         return max(self.levels.values())
 
-    def at(self, level: int, placement: Placement) -> list[Vertex]:
-        """Return the vertices with this placement after ``level`` shuffles."""
-        vertices = self.plan.vertices.values()
+    def depth_of(self, region: int) -> int:
+        """Return the number of shuffles of a region."""
+        return max([level for name, level in self.levels.items() if self.region(name) == region], default=0)
+
+    def at(self, level: int, placement: Placement, region: int = 0) -> list[Vertex]:
+        """Return the vertices with this placement after ``level`` shuffles of a region."""
+        vertices = [v for v in self.plan.vertices.values() if self.region(v.name) == region]
         return [v for v in vertices if self.levels[v.name] == level and self.placements[v.name] is placement]
 
     def watermark_sources(self, link: Link) -> int:
@@ -188,11 +230,13 @@ def plan_for_spark(
     readers: Container[str] = (),
     input_identity: InputIdentity = "mtime",
     execution: Execution = Execution.STREAMING,
+    reason_against: ReasonAgainst | None = None,
 ) -> SparkPlan:
     """Plan ``graph`` for Spark, with ``parallelism`` source tasks for each source that does not set its own number.
 
     Spark reads in place of the sources named in ``readers``. The others recognise their input by ``input_identity``.
     ``key_groups`` is the number of keyed tasks of a keyed operator; in a batch, of the partitions of each shuffle.
+    ``reason_against`` decides which operators of a batch Spark computes itself; None: no operator.
 
     Raises: UnsupportedOnRunner for a source that cannot be read again, a sink that would write rows more than once, and
         time from the clock after a shuffle; errors of planning itself.
@@ -202,20 +246,28 @@ def plan_for_spark(
     in_batch = execution is Execution.BATCH
     widest = max([node.parallelism or 1 for node in widened], default=1)
     apart = {node.name for node in widened if _runs_apart(widened, node, in_batch=in_batch)}
-    plan = make_plan(
-        widened,
-        parallelism=parallelism,
-        max_key_groups=_GROUPS_OF_A_TASK * widest if in_batch else key_groups,
+    groups = _GROUPS_OF_A_TASK * widest if in_batch else key_groups
+    check_count("parallelism", parallelism)
+    check_count("max_key_groups", key_groups)
+    graph = executed_graph(widened, parallelism, input_identity, execution)
+    cut = None if reason_against is None else cut_graph(graph, reason_against)
+    plan = place(
+        Plan(graph if cut is None else cut.tasks, widened, {}, [], groups, execution),
+        parallelism,
         combine=LIBRARY.mergeable,
-        apart=lambda node: node.name in apart,
-        input_identity=input_identity,
-        execution=execution,
+        apart=lambda node: node.name in apart or (cut is not None and node.name in cut.handed.values()),
     )
+    readers = readers if cut is None else cut.native
     placements = {v.name: _placement_of(v, readers, in_batch=in_batch) for v in plan.vertices.values()}
     for vertex in plan.vertices.values():
         if placements[vertex.name] is Placement.KEYED_TASK:
             _refuse_processing_time(vertex)
-    return SparkPlan(plan, placements)
+    regions = {} if cut is None else {name: _region(cut, vertex) for name, vertex in plan.vertices.items()}
+    return SparkPlan(plan, placements, regions, cut)
+
+
+def _region(cut: Cut, vertex: Vertex) -> int:
+    return max([cut.regions.get(node.name, 0) for node in vertex.nodes])  # helpers of the planner have none
 
 
 def _refuse_unrepeatable(graph: Graph, readers: Container[str]) -> None:
@@ -314,32 +366,3 @@ def _placement_of(vertex: Vertex, readers: Container[str], *, in_batch: bool) ->
             return Placement.KEYED_TASK if in_batch else Placement.PARTITION
         return Placement.DRIVER
     return Placement.KEYED_TASK
-
-
-class PlaceholderSource(Source):
-    """A source with a schema only: takes the place of a source in plans for workers that do not read it."""
-
-    def __init__(self, schema: pa.Schema, sides: Mapping[str, pa.Schema]) -> None:
-        self._schema = schema
-        self._sides = sides
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    @property
-    def sides(self) -> Mapping[str, pa.Schema]:
-        return self._sides
-
-    def splits(self) -> Sequence[Split]:
-        raise AssertionError("a placeholder for a source is not read")
-
-    def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
-        raise AssertionError("a placeholder for a source is not read")
-
-
-class PlaceholderSink(Sink):
-    """Takes the place of a sink of the driver in plans for workers."""
-
-    def writer(self, context: OperatorContext) -> Operator:
-        raise AssertionError("a placeholder for a sink is not written to")

@@ -49,7 +49,7 @@ class SparkMeter:
         if self._last is not None:
             return self._last
         driver, now = self._driver, self._driver.clock.now()
-        graph = driver.assignment.spark_plan.plan.graph
+        graph = driver.assignment.spark_plan.graph
         counters = driver.metrics()
         operators = {node.name: counters.of(node.name) for node in graph}
         rows_in = sum(operators[node.name].rows_in for node in graph if isinstance(node.spec, Read))
@@ -85,7 +85,7 @@ class SparkMeter:
     def result(self, pipeline: str, checkpoint: Checkpointing | None, tables: Mapping[str, pa.Table]) -> RunResult:
         """Return the result of a job that is over; ``tables`` are those of collecting sinks."""
         driver, metrics = self._driver, self._task_metrics()
-        graph = driver.assignment.spark_plan.plan.graph
+        graph = driver.assignment.spark_plan.graph
         durable = Guarantee.EXACTLY_ONCE if checkpoint is not None else Guarantee.AT_MOST_ONCE
         rows = {o.operator: o.rows_in for task in metrics for o in task.operators}
         return RunResult(
@@ -114,9 +114,14 @@ class SparkMeter:
         return [*self._driver.notices.warnings(), *late_rows(graph, together(self._task_metrics()))]
 
     def _task_metrics(self) -> list[TaskMetrics]:
-        counters = self._driver.metrics()
-        metrics = []
-        for vertex in self._driver.assignment.spark_plan.plan.vertices.values():
+        spark_plan, counters = self._driver.assignment.spark_plan, self._driver.metrics()
+        vertices = spark_plan.plan.vertices
+        metrics = [
+            TaskMetrics(node.name, TaskTimes(), [counters.of(node.name)], ())
+            for node in spark_plan.graph
+            if node.name in spark_plan.native and node.name not in vertices and counters.has(node.name)
+        ]
+        for vertex in vertices.values():
             operators = [counters.of(node.name) for node in vertex.nodes]
             busy = max(counters.busy(vertex.name), sum(o.busy for o in operators))
             metrics.append(TaskMetrics(vertex.name, TaskTimes(busy=busy), operators, ()))

@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.source import InputIdentity
 from dataflow.errors import (
+    ConfigurationError,
     IgnoredSettingWarning,
     UnsupportedOnRunner,
     check_count,
@@ -54,10 +55,10 @@ from dataflow.store.base import CheckpointStore
 
 __all__ = ["SparkRunner"]
 
-
 _KEY_GROUPS = 128
 """Key groups of a keyed operator. Each costs a call in every micro-batch, and limits the parallelism."""
 _IGNORED: Final = ("every", "min_pause", "timeout", "max_concurrent", "tolerable_failures", "keep", "duplicates")
+_Metrics = Literal["tasks", "full"]
 
 
 class SparkRunner:
@@ -71,8 +72,10 @@ class SparkRunner:
             pipelines without state. Other runners ignore them and read the pipeline's own sources. The DataFrame limits
             the rows of a micro-batch (``maxFilesPerTrigger``, ``maxOffsetsPerTrigger``). If the pipeline's own sources
             are bounded, a run reads the input that exists when it starts, and a later run reads new input.
+        metrics: ``"full"``: in a batch, count also the rows of operators that Spark computes itself, which takes it
+            some more time; ``"tasks"``: only those of sources, sinks and operators in Python workers.
 
-    Raises: ConfigurationError if ``rows_per_trigger`` is less than 1.
+    Raises: ConfigurationError if ``rows_per_trigger`` is less than 1, or ``metrics`` is another word.
 
     >>> SparkRunner(rows_per_trigger=50_000)
     SparkRunner(rows_per_trigger=50_000)
@@ -85,7 +88,11 @@ class SparkRunner:
         rows_per_trigger: int = 1_000_000,
         conf: Mapping[str, str] | None = None,
         sources: Mapping[str, Any] | None = None,
+        metrics: _Metrics = "tasks",
     ) -> None:
+        if metrics not in get_args(_Metrics):
+            raise ConfigurationError(f"SparkRunner(metrics=) must be 'tasks' or 'full', got {metrics!r}")
+        self._metrics = metrics
         check_count("SparkRunner(rows_per_trigger=)", rows_per_trigger)
         self._session = session
         self._rows = rows_per_trigger
@@ -153,7 +160,8 @@ class SparkRunner:
         session = session_for(self._session, self._conf, streams=False)
         tasks = parallelism or session.sparkContext.defaultParallelism
         width = partitions or partitions_of(session, self._conf)
-        return BatchStart(pipeline, session, tasks, width, checkpoint, restore, progress).start(check_picklable)
+        asked = BatchStart(pipeline, session, tasks, width, checkpoint, restore, progress, self._metrics == "full")
+        return asked.start(check_picklable)
 
     def _refuse_readers(self, method: str) -> None:
         """Raise NotImplementedError for a batch with DataFrames in place of sources."""

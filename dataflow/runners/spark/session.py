@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,11 +40,27 @@ __all__ = [
     "pyspark",
     "python_for_workers",
     "session_for",
+    "without_spark",
 ]
+
+
+_in_its_place: ContextVar[Any] = ContextVar("in place of pyspark", default=None)
+
+
+@contextmanager
+def without_spark(stand_in: Any) -> Iterator[None]:
+    """Give ``stand_in`` for each module of pyspark, in this thread, so that columns can be made without a session."""
+    token = _in_its_place.set(stand_in)
+    try:
+        yield
+    finally:
+        _in_its_place.reset(token)
 
 
 def pyspark(module: str = "pyspark") -> Any:
     """Return a module of pyspark, untyped. Raises: ConfigurationError if pyspark is not installed."""
+    if (stand_in := _in_its_place.get()) is not None:
+        return stand_in
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -59,14 +76,14 @@ def functions() -> Any:
     return pyspark("pyspark.sql.functions")
 
 
-def check_settings() -> None:
+def check_settings(given: Any = None) -> None:
     """Check the setting that expressions rely on: Spark's ANSI mode, without which integer overflow wraps.
 
-    Every other setting is free, including the session's time zone.
+    Every other setting is free, including the session's time zone. ``given``: the session; None: the active one.
 
     Raises: ConfigurationError if no session is active, or ANSI mode is off.
     """
-    session = pyspark("pyspark.sql").SparkSession.getActiveSession()
+    session = given or pyspark("pyspark.sql").SparkSession.getActiveSession()
     if session is None:
         raise ConfigurationError(
             "expected an active SparkSession, found none: call SparkSession.builder.getOrCreate() first"

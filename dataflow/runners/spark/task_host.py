@@ -78,9 +78,9 @@ class OutputRecorder:
         target = self._spark_plan.placements[link.target]
         if target is not Placement.KEYED_TASK or not self._distributed:
             return ForwardOutput([self._channel(TO_DRIVER if self._spark_plan.in_batch else UNROUTED, number)])
-        subtasks = range(self._spark_plan.plan.vertices[link.target].parallelism)
+        subtasks: Sequence[int] = range(self._spark_plan.plan.vertices[link.target].parallelism)
         if link.partitioning is Partitioning.FORWARD:
-            subtasks = range(self._source, self._source + 1)
+            subtasks = [self._source % len(subtasks)]  # of Spark's own partitions there may be more
         tasks = [self._spark_plan.keyed_task_number(link.target, subtask) for subtask in subtasks]
         return self._spark_plan.output(link, [self._channel(task, number) for task in tasks])
 
@@ -174,7 +174,9 @@ class TaskHost:
         self._taken: set[tuple[int, int, int]] = set()
         clock = self._clock if wall is None else _MicroBatchClock(wall)
         place = SubtaskSetup(spark_plan.plan, vertex, subtask, clock, run_id, state, splits)
-        if spark_plan.placements[vertex.name] is Placement.PARTITION:  # rows of any key; Spark numbers the subtasks
+        placement = spark_plan.placements[vertex.name]
+        if placement is Placement.PARTITION or (placement is Placement.NATIVE_READER and spark_plan.in_batch):
+            # rows of any key; Spark numbers the subtasks
             wide = Vertex(vertex.name, max(vertex.parallelism, subtask + 1), vertex.nodes)
             place = replace(place, vertex=wide, key_groups=range(spark_plan.plan.max_key_groups))
         with serialized_errors(self.task):

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from dataflow.errors import SparkFailed
+from dataflow.runners.spark.expressions.run_time_errors import translated
 from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.quiet_logs import MicroBatchRejected
 from dataflow.runners.spark.session import pyspark
@@ -75,7 +76,7 @@ def original_error(error: BaseException, directory: JobDirectory | None = None) 
     if isinstance(error, SerializedError) and error.__cause__ is not None:
         return error.__cause__
     if isinstance(error, SerializedError) or _is_from_spark(error):
-        return deserialized(str(error)) or spark_failure(error, directory)
+        return deserialized(str(error)) or translated(error) or spark_failure(error, directory)
     return error
 
 

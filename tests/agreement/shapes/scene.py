@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 import dataflow as flow
 import operators as op
 
@@ -44,6 +47,18 @@ class Scene:
     clicks: int = 600
     sinks: dict[str, Rows] = field(default_factory=dict)
     streams: dict[str, flow.Stream] = field(default_factory=dict)
+    in_files: bool = False
+    """Whether tables are read from Parquet files, in the folder, which has to live as long as the pipeline."""
+
+    def read_table(
+        self, table: pa.Table, name: str = "in", *, splits: int = 1, batch_rows: int | None = None
+    ) -> flow.Stream:
+        """A source of the shape at work with the rows of a table."""
+        if not self.in_files:
+            return self.read(op.from_arrow(table, splits=splits, batch_rows=batch_rows), name)
+        path = self.folder / f"{len(list(self.folder.iterdir()))}.parquet"
+        pq.write_table(table, path, row_group_size=batch_rows)
+        return self.read(op.read_parquet(path, batch_rows=batch_rows), name)
 
     def read(self, source: flow.Source, name: str = "in", **options: Any) -> flow.Stream:
         """A source of the shape at work."""

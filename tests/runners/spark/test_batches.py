@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,11 @@ def totals(out: Path, source: flow.Source | None = None) -> flow.Pipeline:
         rows.filter(col("x") % 2 == 0).sink(op.write_parquet(out / "even"), name="even")
         sums = rows.key_by("k").window(op.tumbling("100s")).agg(n=op.count(), x=col("x").first(), name="sums")
         sums.sink(op.write_parquet(out / "sums"), name="sums-out")
-        wide = sums.key_by("n").window(op.tumbling("300s")).agg(keys=op.count(), name="wide")
+        wide = (
+            sums.key_by("n")
+            .window(op.tumbling("300s"))
+            .agg(keys=op.count(), middle=col("x").quantile(0.5), name="wide")
+        )
         wide.sink(op.write_parquet(out / "wide"), name="wide-out")
         rows.key_by("k").agg(last=col("x").last(), name="ends").sink(op.collect(), name="collected")
     return p
@@ -208,7 +213,7 @@ def test_explain_names_the_shuffles(tmp_path: Path) -> None:
     for line in ("rows", "mapInArrow, 2 source tasks"), ("sums", "shuffle 1: mapInArrow, 3 partitions"):
         assert any(line[0] in row and line[1] in row for row in table.splitlines()), line
     assert any(row.split()[0] == "wide" and "shuffle 2" in row for row in table.splitlines())
-    assert "a crash after it only repeats the commit" in table
+    assert "a crash after the checkpoint only repeats the commit" in table
 
 
 def test_attempts_at_a_task_that_may_differ_are_not_mixed(tmp_path: Path) -> None:
@@ -227,7 +232,7 @@ def test_a_batch_whose_attempts_were_mixed_begins_anew(
 ) -> None:
     complete, left = BatchDriver.complete, [1]
 
-    def mixed(self: BatchDriver, rows: pa.Table) -> None:
+    def mixed(self: BatchDriver, rows: Sequence[pa.Table]) -> None:
         if left[0]:
             left[0] -= 1
             raise MixedAttempts(["sums[0]"])

@@ -5,7 +5,8 @@ they had taken of the first attempt; the others take from the second. If the two
 rows would be missing or there twice. So each envelope has the number of the attempt that sent it, each task reports
 which attempts it took rows of, and the driver compares them before the checkpoint.
 
-Two attempts at a source task without a user's functions send the same rows to the same tasks, so they may be mixed.
+Two attempts at a source task without a user's functions send the same rows to the same tasks, so they may be mixed. Two
+attempts at a task that takes rows that Spark has computed may get them in another order.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterable
 
 from dataflow.planning.physical_plan import Plan, Vertex, task_id, vertex_of
 from dataflow.planning.specs import FlatMapRows, MapBatches, MapRows, Read
+from dataflow.runners.spark.placeholders import PlaceholderSource
 from dataflow.runners.spark.task_host import TaskReport
 
 __all__ = ["mixed_attempts"]
@@ -44,6 +46,8 @@ def mixed_attempts(
 
 def _repeats(vertex: Vertex) -> bool:
     """Return whether each attempt at a subtask sends the same rows to the same tasks."""
-    return isinstance(vertex.head.spec, Read) and not any(
+    spec = vertex.head.spec
+    reads = isinstance(spec, Read) and not isinstance(spec.source, PlaceholderSource)
+    return reads and not any(
         node.is_users or isinstance(node.spec, MapBatches | MapRows | FlatMapRows) for node in vertex.nodes
     )

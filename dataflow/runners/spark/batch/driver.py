@@ -16,6 +16,7 @@ from dataflow.protocol.events import BarrierKind
 from dataflow.runners.job_thread import JobThread
 from dataflow.runners.spark.batch.attempts import mixed_attempts
 from dataflow.runners.spark.batch.checkpoint import BatchCheckpoint
+from dataflow.runners.spark.batch.row_counts import RowCounts
 from dataflow.runners.spark.batch.tasks import CHECKPOINT
 from dataflow.runners.spark.driver_sinks import DriverSinks
 from dataflow.runners.spark.envelopes import REPORT, envelopes_of
@@ -55,6 +56,7 @@ class BatchDriver(DriverSinks):
         splits: Mapping[str, Sequence[Split]],
         restored: RestoredCheckpoint | None,
         notices: Notices,
+        row_counts: RowCounts,
     ) -> None:
         super().__init__(
             assignment, 0 if restored is None else 1, None if restored is None else restored.report, notices
@@ -62,6 +64,7 @@ class BatchDriver(DriverSinks):
         self.pipeline = checkpoint.pipeline
         self._checkpoint = checkpoint
         self.listed = splits
+        self._row_counts = row_counts
         self._states = {} if restored is None else restored.states
 
     @property
@@ -83,13 +86,13 @@ class BatchDriver(DriverSinks):
     def _restored(self, sink: str) -> TaskState | None:
         return self._states.get(task_id(sink, 0))
 
-    def complete(self, rows: pa.Table) -> None:
+    def complete(self, sent_rows: Sequence[pa.Table]) -> None:
         """Write what the tasks sent to the driver, take the checkpoint, and commit.
 
         Raises: MixedAttempts, before anything is written, if rows may be missing or there twice.
         """
         started = self.clock.now()
-        envelopes = [e for batch in rows.to_batches() for e in envelopes_of(batch)]
+        envelopes = [e for rows in sent_rows for batch in rows.to_batches() for e in envelopes_of(batch)]
         number = CHECKPOINT
         attempts = [(read_report(e.payload), e.round) for e in envelopes if e.link == REPORT]
         sent = [e for e in envelopes if e.link != REPORT]
@@ -97,6 +100,7 @@ class BatchDriver(DriverSinks):
         if mixed := mixed_attempts(self.assignment.spark_plan.plan, attempts, taken):
             raise MixedAttempts(mixed)
         reports = [report for report, _ in attempts]
+        self._check_native_sources()
         with serialized_errors("the driver"):
             self._deliver(sent)
             for host in self._sink_hosts.values():
@@ -116,9 +120,17 @@ class BatchDriver(DriverSinks):
                         raise
                 self.done = number
         for report in reports:
-            self._counters.add(report)
+            self._counters.add(self._row_counts.corrected(report))
             self.notices.include(report.notices)
+        for report in self._row_counts.reports(self._counters):
+            self._counters.add(report)
         self.records.append(CheckpointRecord(number, BarrierKind.FINAL, self.clock.now() - started, size, {}))
+
+    def _check_native_sources(self) -> None:
+        """Raise InputChanged if files that Spark has read are not those that were listed."""
+        for name, source in self.assignment.spark_plan.native_sources.items():
+            for split in self.listed[name]:
+                source.check(split)
 
     def begin_anew(self, error: Exception, tries_left: int) -> None:
         """Delete what was staged, and warn that the batch is computed again. Raises: SparkFailed without tries left."""
@@ -135,8 +147,8 @@ _PAUSE: Final = 0.05
 """Seconds between two attempts to cancel Spark's jobs."""
 _SHOWN: Final = 3
 """Tasks that a message names."""
-_INDETERMINATE: Final = "indeterminate"
-"""A word of Spark's error when it has itself seen that attempts differ."""
+_LOST: Final = ("indeterminate", "checkpoint block")
+"""Words of Spark's errors when it has itself seen that attempts differ, or lost rows that tasks had computed."""
 _TRIES: Final = 3
 """How often a batch is computed, if Spark mixes attempts at a task."""
 
@@ -144,24 +156,24 @@ _TRIES: Final = 3
 class BatchQuery:
     """A batch that runs on a thread, with the methods that a job uses of a ``StreamingQuery``."""
 
-    def __init__(self, session: Any, frame: Callable[[], Any] | None, driver: BatchDriver) -> None:
+    def __init__(self, session: Any, frames: Callable[[], Sequence[Any]] | None, driver: BatchDriver) -> None:
         self._spark: Any = session.sparkContext
         self._driver = driver
         self._group = f"barrierflow_{driver.assignment.run_id}"
-        self._frame = frame
+        self._frames = frames
         self._over = JobThread(self._run, "spark-batch")
         self._over.start()
 
     def _run(self) -> None:
-        if self._frame is None:
+        if self._frames is None:
             return
         try:
             self._spark.setJobGroup(self._group, f"the batch {self._driver.pipeline}")
             for tries_left in reversed(range(_TRIES)):
                 try:
-                    self._driver.complete(self._frame().toArrow())
+                    self._driver.complete([frame.toArrow() for frame in self._frames()])
                 except Exception as error:
-                    if not (isinstance(error, MixedAttempts) or _INDETERMINATE in str(error).lower()):
+                    if not (isinstance(error, MixedAttempts) or any([word in str(error).lower() for word in _LOST])):
                         raise
                     self._driver.begin_anew(error, tries_left)
                 else:
@@ -190,5 +202,6 @@ class BatchQuery:
         plan, tracker = self._driver.assignment.spark_plan, self._spark.statusTracker()
         jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(self._group)]
         stages = {number for job in jobs if job is not None for number in job.stageIds}
-        done = sum(stage.numCompletedTasks for number in stages if (stage := tracker.getStageInfo(number)) is not None)
-        return min(done / (len(plan.source_tasks) + plan.depth * plan.partitions), 1.0)
+        known = [stage for number in stages if (stage := tracker.getStageInfo(number)) is not None]
+        tasks = max(len(plan.source_tasks) + plan.depth * plan.partitions, sum(stage.numTasks for stage in known))
+        return min(sum(stage.numCompletedTasks for stage in known) / tasks, 1.0)

@@ -1,9 +1,9 @@
 """Starts of batches on Spark: the checks, the plan as a DataFrame of envelopes, and the job.
 
-    source tasks -> [shuffle -> each partition runs one subtask of each vertex of the level] ... -> the driver
+    Spark's operators -> tasks -> [shuffle -> each partition runs a subtask of each vertex of a level] ... -> the driver
 
-Spark runs all of it as one job. A task that it runs again stages its rows again, and only what the report of the
-successful attempt names is committed.
+Spark runs all of it as one job; if its operators also need rows that tasks have computed, as one for each such turn. A
+task that it runs again stages its rows again, and only what the report of the successful attempt names is committed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,15 @@ from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.job_progress import NoLine, ProgressLine
 from dataflow.runners.spark.batch.checkpoint import BatchCheckpoint, stored_plan
 from dataflow.runners.spark.batch.driver import BatchDriver, BatchQuery
-from dataflow.runners.spark.batch.tasks import level_function, source_function
-from dataflow.runners.spark.envelopes import DDL
+from dataflow.runners.spark.batch.frames import BatchFrames
+from dataflow.runners.spark.batch.row_counts import RowCounts
 from dataflow.runners.spark.job import SparkJob
 from dataflow.runners.spark.job_directory import JobDirectory
+from dataflow.runners.spark.lowering import reason_against
 from dataflow.runners.spark.placement import SparkPlan, plan_for_spark
 from dataflow.runners.spark.progress_and_result import SparkMeter
 from dataflow.runners.spark.quiet_logs import is_spark_handler
+from dataflow.runners.spark.session import check_settings
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.user_errors import SerializedError, original_error
 from dataflow.runtime.job.build_job import note_taken_back, store_of
@@ -44,7 +46,6 @@ from dataflow.runtime.restore.find_checkpoint import refuse_without_store
 from dataflow.runtime.restore.new_input import with_new_input
 from dataflow.runtime.task.contract_checks import check_splits, naming_sink
 from dataflow.runtime.task.notices import Notices
-from dataflow.runtime.task.task_input import SplitState
 from dataflow.store.memory import MemoryStore
 
 __all__ = ["BatchStart", "batch_plan"]
@@ -64,6 +65,7 @@ def batch_plan(
         key_groups=partitions,
         input_identity=input_identity(checkpoint),
         execution=Execution.BATCH,
+        reason_against=reason_against,
     )
 
 
@@ -78,6 +80,7 @@ class BatchStart:
     checkpoint: Checkpointing | None
     restore: object
     progress: bool
+    full_metrics: bool
 
     def start(self, check: Callable[[SparkPlan], None]) -> SparkJob:
         """Start the batch and return the job. ``check`` raises UnsupportedOnRunner for plans that workers cannot run.
@@ -87,6 +90,7 @@ class BatchStart:
         refuse_without_store(self.restore, self.checkpoint)
         spark_plan = batch_plan(self.pipeline, self.source_tasks, self.partitions, self.checkpoint, "run")
         check(spark_plan)
+        check_settings(self.session)
         warn_of_growing_state(self.pipeline.name, self.pipeline.graph)
         notices = Notices()
         with notices.as_notes():
@@ -95,9 +99,10 @@ class BatchStart:
             directory = JobDirectory(Path(tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
             resources.callback(directory.remove)
             assignment = Assignment(spark_plan, directory, uuid.uuid4().hex[:12], 0)
-            driver = self._driver(assignment, notices, resources)
-            frame = None if driver.finished else self._frame(assignment, driver)
-            query = BatchQuery(self.session, frame, driver)
+            row_counts = RowCounts(spark_plan, full=self.full_metrics)
+            driver = self._driver(assignment, row_counts, notices, resources)
+            frames = BatchFrames(self.session, assignment, driver.listed, row_counts)
+            query = BatchQuery(self.session, None if driver.finished else frames.for_driver, driver)
             meter = SparkMeter(driver, query)
             line = ProgressLine(self.pipeline.name, meter, sys.stderr, driver.clock) if self.progress else NoLine()
             job = SparkJob(self.pipeline.name, query, driver, self.checkpoint, resources.pop_all(), line, meter)
@@ -106,7 +111,9 @@ class BatchStart:
             raise KeyboardInterrupt
         return job
 
-    def _driver(self, assignment: Assignment, notices: Notices, resources: ExitStack) -> BatchDriver:
+    def _driver(
+        self, assignment: Assignment, row_counts: RowCounts, notices: Notices, resources: ExitStack
+    ) -> BatchDriver:
         """Lock the store and the sinks, and take them to the point where the batch starts. All checks come first."""
         checkpoint, graph = self.checkpoint, self.pipeline.graph
         store = MemoryStore() if checkpoint is None else store_of(checkpoint)
@@ -122,7 +129,7 @@ class BatchStart:
             restored = found.find(self.restore, checkpoint)
             restored = restored and with_new_input(restored, stored)
             splits = _splits(assignment.spark_plan) if restored is None else {}
-            driver = BatchDriver(assignment, found, splits, restored, notices)
+            driver = BatchDriver(assignment, found, splits, restored, notices, row_counts)
             for sink in driver.sinks.values():
                 resources.enter_context(sink.hold(assignment.run_id))
             for name, sink in driver.sinks.items():
@@ -141,36 +148,12 @@ class BatchStart:
                 raise original_error(error) from None
         return driver
 
-    def _frame(self, assignment: Assignment, driver: BatchDriver) -> Callable[[], Any]:
-        """Return a function that makes the DataFrame of what the tasks send to the driver."""
-        spark_plan = assignment.spark_plan
-        lean = replace(assignment, spark_plan=spark_plan.for_workers(with_sources=False))
-        reading = replace(assignment, spark_plan=spark_plan.for_workers(with_sources=True))
-        tasks = spark_plan.source_tasks
-        listed = driver.listed
-        own = [
-            [SplitState(split) for split in listed[vertex.head.name][subtask :: vertex.parallelism]]
-            for vertex, subtask in tasks
-        ]
-
-        def frame() -> Any:
-            rows = self.session.range(0, len(tasks), 1, len(tasks)).mapInArrow(source_function(reading, own), DDL)
-            for level in range(1, spark_plan.depth + 1):
-                rows = rows.repartitionById(spark_plan.partitions, "slot")
-                rows = rows.mapInArrow(level_function(lean, level), DDL)
-            return rows
-
-        return frame
-
 
 def _splits(spark_plan: SparkPlan) -> Mapping[str, Sequence[Split]]:
     """Return the splits of each source."""
-    splits: dict[str, Sequence[Split]] = {}
-    for vertex, _ in spark_plan.source_tasks:
-        spec = vertex.head.spec
-        if vertex.head.name not in splits and isinstance(spec, Read):
-            splits[vertex.head.name] = check_splits(spec.source, vertex.head.name)
-    return splits
+    return {
+        node.name: check_splits(node.spec.source, node.name) for node in spark_plan.graph if isinstance(node.spec, Read)
+    }
 
 
 def _refuse_stream(checkpoint: Checkpointing) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -22,8 +22,12 @@ from dataflow.clock import SystemClock
 from dataflow.contracts.source import SourceContext
 from dataflow.planning.physical_plan import Vertex, task_id
 from dataflow.planning.specs import Read
-from dataflow.runners.spark.envelopes import TO_DRIVER, Envelope, batches_of, envelopes_of
+from dataflow.protocol.events import Data
+from dataflow.runners.spark.accepted_types import cast_batch
+from dataflow.runners.spark.envelopes import TO_DRIVER, Content, Envelope, batches_of, envelopes_of
+from dataflow.runners.spark.expressions.spark_types import carrier
 from dataflow.runners.spark.metrics import report_envelope
+from dataflow.runners.spark.native_readers import gather_batches
 from dataflow.runners.spark.placement import Placement
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.source_tasks import Assignment
@@ -34,7 +38,7 @@ from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task_input import SplitState
 
-__all__ = ["CHECKPOINT", "level_function", "source_function"]
+__all__ = ["CHECKPOINT", "decoder", "level_function", "reader_function", "source_function"]
 
 CHECKPOINT: Final = 1
 """The number of the only checkpoint."""
@@ -111,22 +115,78 @@ def _last_envelopes(host: TaskHost, recorder: OutputRecorder, attempt: int, read
     yield report_envelope(host.report(reading), attempt)
 
 
-def level_function(assignment: Assignment, level: int) -> _Function:
-    """Return the function that runs a partition after ``level`` shuffles."""
+def reader_function(assignment: Assignment, vertex: Vertex) -> _Function:
+    """Return the function that runs a vertex on a partition of rows that Spark has computed."""
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = pyspark().TaskContext.get()
+        partition, attempt = context.partitionId(), context.taskAttemptId()
+        sent = _take_rows(assignment, vertex, batches, partition, attempt)
+        yield from _sent(sent, partition, assignment.spark_plan.partitions)
+
+    return read
+
+
+def _take_rows(
+    assignment: Assignment, vertex: Vertex, batches: Iterable[pa.RecordBatch], partition: int, attempt: int
+) -> Iterator[Envelope]:
+    source, task = vertex.head, task_id(vertex.name, partition)
+    recorder = OutputRecorder(assignment.spark_plan, partition, attempt, distributed=True)
+    spec = source.spec
+    assert isinstance(spec, Read), f"{source.name} is no placeholder"
+    no_splits = SourceInput(spec.source, [], SourceContext(source.name, partition, vertex.parallelism, SystemClock()))
+    with (
+        working_on(assignment.directory, vertex, partition),
+        TaskHost(
+            assignment.spark_plan, vertex, partition, None, _run(assignment, attempt), recorder, no_splits
+        ) as host,
+    ):
+        for rows in gather_batches(batches):
+            with serialized_errors(task):
+                declared = cast_batch(rows, source.schema, source.name)
+            host.push(0, Data(declared, 0))
+            yield from recorder.rows()
+        host.finish()
+        yield from _last_envelopes(host, recorder, attempt)
+
+
+def decoder(link: int, schema: pa.Schema) -> _Function:
+    """Return the function that turns the envelopes of a link into rows for Spark, in Spark's types for ``schema``."""
+
+    def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        types = [carrier(field.type) for field in schema]
+        for batch in batches:
+            for envelope in envelopes_of(batch):
+                assert envelope.link == link, f"an envelope of link {envelope.link} instead of {link}"
+                for data in Content.decode(envelope.payload).rows():
+                    rows: Any = data.rows
+                    columns = [column.cast(dtype) for column, dtype in zip(rows.columns, types, strict=True)]
+                    yield pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+    return rows_of
+
+
+def level_function(assignment: Assignment, level: int, region: int = 0) -> _Function:
+    """Return the function that runs a partition after ``level`` shuffles of a region."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = pyspark().TaskContext.get()
-        yield from run_partition(assignment, level, context.partitionId(), context.taskAttemptId(), batches)
+        partition, attempt = context.partitionId(), context.taskAttemptId()
+        yield from run_partition(assignment, level, region, partition, attempt, batches)
 
     return run
 
 
 def run_partition(
-    assignment: Assignment, level: int, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]
+    assignment: Assignment, level: int, region: int, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run the subtasks of a partition after ``level`` shuffles; yield the envelopes they send, and those that pass."""
+    """Run the subtasks of a partition after ``level`` shuffles of a region.
+
+    Yields the envelopes that they send, and those that pass.
+    """
     spark_plan = assignment.spark_plan
-    own = [v for v in spark_plan.at(level, Placement.KEYED_TASK) if partition < v.parallelism]
+    assert partition < spark_plan.partitions, f"partition {partition} of {spark_plan.partitions}"
+    own = [v for v in spark_plan.at(level, Placement.KEYED_TASK, region) if partition < v.parallelism]
     with ExitStack() as resources:
         tasks = {vertex.name: _Subtask(assignment, vertex, partition, attempt, resources) for vertex in own}
         takers = {n: tasks[link.target] for n, link in enumerate(spark_plan.plan.links) if link.target in tasks}

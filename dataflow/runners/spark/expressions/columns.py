@@ -47,7 +47,7 @@ from dataflow.runners.spark.expressions.shared_columns import Operand, computes_
 from dataflow.runners.spark.expressions.spark_types import spark_type
 from dataflow.runners.spark.session import check_settings, functions
 
-__all__ = ["to_column"]
+__all__ = ["column_of", "to_column"]
 
 _O, _U = BinaryOperator, UnaryOperator
 
@@ -70,9 +70,14 @@ def to_column(expr: Expr, schema: pa.Schema, where: str = "expression") -> Any:
     Traceback (most recent call last):
     dataflow.errors.UnknownColumn: ...
     """
+    check_settings()
+    return column_of(expr, schema, where)
+
+
+def column_of(expr: Expr, schema: pa.Schema, where: str) -> Any:
+    """Return the column of ``to_column`` for a session whose settings were checked."""
     typed = resolve(expr, schema, where)
     _refuse_foreign_types(typed, where)
-    check_settings()
     return _lower(typed, where)
 
 

@@ -34,7 +34,7 @@ def null(kind: type[Exception], reason: str) -> Any:
     return functions().lit(None)
 
 
-def translated(error: Exception) -> Exception | None:
+def translated(error: BaseException) -> Exception | None:
     """Return the local engine's error for an error of a Spark job; None if it is no error in the data.
 
     Args:

@@ -19,7 +19,7 @@ from pyarrow import types
 from dataflow.errors import UnsupportedOnRunner
 from dataflow.runners.spark.session import pyspark
 
-__all__ = ["carrier", "spark_schema", "spark_type"]
+__all__ = ["carrier", "nullable", "spark_schema", "spark_type"]
 
 _WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 _AS_IS = (pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
@@ -129,3 +129,12 @@ def spark_schema(schema: pa.Schema) -> Any:
             for field in schema
         ]
     )
+
+
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with nulls allowed in each column: Spark relies on it where they are not.
+
+    >>> nullable(pa.schema([pa.field("x", pa.int64(), nullable=False)])).field("x").nullable
+    True
+    """
+    return pa.schema([field.with_nullable(nullable=True) for field in schema])

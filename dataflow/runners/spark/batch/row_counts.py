@@ -1,0 +1,93 @@
+"""The rows of operators that Spark computes itself: of sources by the footers of files, of others by observation.
+
+Spark counts the rows of an operator only if it is told to before the plan is made, which costs some time and keeps
+filters where they are. So without ``metrics="full"`` only sources are counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from dataflow.contracts.source import ParquetFiles
+from dataflow.planning.graph import Node
+from dataflow.planning.physical_plan import task_id
+from dataflow.planning.specs import Read
+from dataflow.runners.spark.metrics import Counters, report_of
+from dataflow.runners.spark.placement import SparkPlan
+from dataflow.runners.spark.session import functions, pyspark
+from dataflow.runners.spark.task_host import TaskReport
+
+__all__ = ["RowCounts"]
+
+_PATIENCE: Final = 5.0
+"""Seconds to wait for a count, which Spark delivers on another thread after the job."""
+_PAUSE: Final = 0.01
+
+
+class RowCounts:
+    """Counts the rows of a batch's operators that no task counts. ``full``: also those of operators without files."""
+
+    def __init__(self, spark_plan: SparkPlan, *, full: bool) -> None:
+        self._spark_plan = spark_plan
+        self._full = full
+        self._observations: dict[str, Any] = {}
+
+    def observed(self, node: Node, frame: Any) -> Any:
+        """Return the DataFrame of an operator, with its rows counted when it is computed, if they are to be."""
+        if not self._full:
+            return frame
+        f, observation = functions(), pyspark("pyspark.sql").Observation()
+        self._observations[node.name] = observation  # the last attempt counts
+        return frame.observe(observation, f.count(f.lit(1)).alias("rows"))
+
+    def corrected(self, report: TaskReport) -> TaskReport:
+        """Return the report of a task without the rows that it took in place of an operator of Spark's, as its input.
+
+        They are the output of the operator.
+        """
+        cut = self._spark_plan.cut
+        if cut is None or not report.operators or report.operators[0][0] not in cut.native:
+            return report
+        name, rows_in, *others = report.operators[0]
+        rows_in = rows_in if name in self._spark_plan.native_sources else 0
+        return TaskReport(
+            report.task,
+            [[name, rows_in, *others], *report.operators[1:]],
+            report.handles,
+            report.busy,
+            report.notices,
+            report.taken,
+        )
+
+    def reports(self, counters: Counters) -> Iterator[TaskReport]:
+        """Yield what is to be added to the counters of the tasks."""
+        cut = self._spark_plan.cut
+        rows: dict[str, int] = {}
+        for node in cut.whole if cut is not None else ():
+            if cut is None or node.name not in cut.native:
+                continue
+            counted_by_task = node.name in self._spark_plan.plan.vertices
+            if isinstance(node.spec, Read):
+                files = node.spec.source.parquet_files()
+                assert isinstance(files, ParquetFiles), f"{node.name} is read by Spark"
+                rows[node.name] = files.rows
+                if not counted_by_task:
+                    yield TaskReport(task_id(node.name, 0), [report_of(node.name, files.rows, files.rows)])
+            elif self._full:
+                rows[node.name] = _result(self._observations[node.name])
+                before = [cut.whole.nodes[edge.source].name for edge in node.inputs]
+                rows_in = sum(rows[name] if name in rows else counters.of(name).rows_out for name in before)
+                rows_out = 0 if counted_by_task else rows[node.name]
+                yield TaskReport(task_id(node.name, 0), [report_of(node.name, rows_in, rows_out)])
+
+
+def _result(observation: Any) -> int:
+    """Return the rows that were counted; 0 if Spark left the operator out of its plan."""
+    until = time.monotonic() + _PATIENCE
+    while not observation._jo.future().isCompleted():
+        if time.monotonic() > until:
+            return 0
+        time.sleep(_PAUSE)
+    return int(observation.get["rows"])
