@@ -25,7 +25,7 @@ from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.process import BatchProcess, KeyedProcess, ProcessContext, ProcessTimers
 from dataflow.contracts.process_state import list_state, map_state, shared_map, value_state
-from dataflow.contracts.sink import Guarantee, Sink, TwoPhaseSink, TwoPhaseWriter
+from dataflow.contracts.sink import Guarantee, Sink, SparkBatch, TwoPhaseSink, TwoPhaseWriter
 from dataflow.contracts.source import END, Condition, ParquetFiles, Source, Split, SplitReader
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.windows import Assigned, Window
@@ -113,6 +113,7 @@ __all__ = [
     "ParquetFiles",
     "END",
     "Sink",
+    "SparkBatch",
     "TwoPhaseSink",
     "TwoPhaseWriter",
     "__version__",

@@ -281,6 +281,10 @@ class LateRowsWarning(BarrierflowWarning):
     """Rows arrived too late for a window and are missing from its result. Not given if ``.side("late")`` is read."""
 
 
+class NewSparkAppWarning(BarrierflowWarning):
+    """Functions of ``op.foreach_batch`` are called by a new app, which does not know what other jobs have written."""
+
+
 class CleanupFailedWarning(BarrierflowWarning):
     """Closing an operator or a reader of a source raised, or old files could not be deleted."""
 

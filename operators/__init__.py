@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from operators.sinks.collect import collect
     from operators.sinks.console import console
     from operators.sinks.csv import write_csv
+    from operators.sinks.foreach_batch import foreach_batch
     from operators.sinks.ipc import write_ipc
     from operators.sinks.json_lines import write_json
     from operators.sinks.parquet import read_committed, write_parquet
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from operators.sources.paced import paced
     from operators.sources.parquet import read_parquet
     from operators.sources.recipes import choice, event_times, integers, normal, sequence, uniform
+    from operators.sources.spark_table import spark_table
     from operators.sources.watch import watch
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "count_window",
     "cumulate",
     "event_times",
+    "foreach_batch",
     "from_arrow",
     "from_generator",
     "generate",
@@ -61,6 +64,7 @@ __all__ = [
     "session",
     "sequence",
     "sliding",
+    "spark_table",
     "tumbling",
     "uniform",
     "watch",
@@ -86,6 +90,7 @@ _HOMES = {
     "cumulate": "dataflow.contracts.window_kinds",
     "global_window": "dataflow.contracts.untimed_windows",
     "event_times": "operators.sources.recipes",
+    "foreach_batch": "operators.sinks.foreach_batch",
     "from_arrow": "operators.sources.arrow",
     "from_generator": "operators.sources.generator",
     "generate": "operators.sources.generate",
@@ -103,6 +108,7 @@ _HOMES = {
     "session": "dataflow.contracts.window_kinds",
     "sequence": "operators.sources.recipes",
     "sliding": "dataflow.contracts.sliding",
+    "spark_table": "operators.sources.spark_table",
     "tumbling": "dataflow.contracts.window_kinds",
     "uniform": "operators.sources.recipes",
     "watch": "operators.sources.watch",

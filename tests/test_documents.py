@@ -51,8 +51,10 @@ def run(*arguments: str) -> str:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_python_block_runs_and_prints_what_it_says(
-    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    if any(word in document.read_text(encoding="utf-8") for word in ("SparkSession.builder", 'run("spark"')):
+        request.getfixturevalue("spark")  # before the change of directory: its processes start in the current one
     monkeypatch.chdir(tmp_path)
     for block, printed, expected in run_python(document):
         assert printed == (expected or ""), f"{document.name}:{block.line} printed:\n{printed}"

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.contracts.source import Json
@@ -21,7 +21,17 @@ from dataflow.contracts.updates import Changes
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Collector", "Guarantee", "Handle", "Sink", "TakenBack", "TwoPhaseSink", "TwoPhaseWriter"]
+__all__ = [
+    "Collector",
+    "FrameSink",
+    "Guarantee",
+    "Handle",
+    "Sink",
+    "SparkBatch",
+    "TakenBack",
+    "TwoPhaseSink",
+    "TwoPhaseWriter",
+]
 
 Handle = Mapping[str, Json]
 """The data with which a two-phase sink commits a prepared transaction, as JSON; it is stored in the checkpoint."""
@@ -37,6 +47,23 @@ class Guarantee(Enum):
     AT_MOST_ONCE = "at most once"
     AT_LEAST_ONCE = "at least once"
     EXACTLY_ONCE = "exactly once"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkBatch:
+    """What a function of ``op.foreach_batch`` is called for.
+
+    Attributes:
+        id: the number of the micro-batch, from 0 on, which grows by 1; in a batch 0.
+        app: the same text in all runs of a job in one directory, for one sink: a UUID, and the name of the sink. A new
+            directory is a new app.
+
+    >>> SparkBatch(7, "4d0ae6a1-5f0e-4a39-9a0c-0f2f6f6a4ad1/out").id
+    7
+    """
+
+    id: int
+    app: str
 
 
 class Collector(Operator):
@@ -61,6 +88,7 @@ class Sink(ABC):
             except sinks that can delete what was written.
         blocking: whether a writer may wait for something outside (a disk, a socket), so that its tasks get threads of
             their own.
+        only_on: the name of the only runner that can write to it, such as ``"spark"``; "": any runner can.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> class Printer(flow.Operator):
@@ -79,6 +107,7 @@ class Sink(ABC):
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     idempotent: bool = False
     blocking: bool = True
+    only_on: str = ""
 
     @property
     def target(self) -> str | None:
@@ -168,6 +197,24 @@ class Sink(ABC):
         >>> result = p.run()
         out[0]: 2 rows
         """
+
+
+class FrameSink(Sink):
+    """A sink whose rows are given to Spark's driver as a DataFrame; `operators.foreach_batch` makes one."""
+
+    only_on = "spark"
+
+    @abstractmethod
+    def write(self, frame: Any, batch: SparkBatch) -> None:
+        """Write the rows of a batch, which may be called again for it.
+
+        Args:
+            frame: the ``pyspark.sql.DataFrame`` of the rows.
+            batch: what it is called for.
+        """
+
+    def writer(self, context: OperatorContext) -> Operator:
+        raise AssertionError(f"{self!r} has no writers: Spark's driver calls write")
 
 
 class TwoPhaseWriter(Operator):

@@ -258,6 +258,7 @@ class Source(ABC):
             refused together with checkpoints unless it has ``accepts_loss``.
         accepts_loss: whether the user accepts at-most-once.
         blocking: whether a poll may wait for something outside, so that its tasks get threads of their own.
+        only_on: the name of the only runner that has its rows, such as ``"spark"``; "": the source reads them itself.
 
     >>> import pyarrow as pa, dataflow as flow
     >>> class Countdown(flow.Source):
@@ -283,6 +284,7 @@ class Source(ABC):
     replayable: bool = True
     accepts_loss: bool = False
     blocking: bool = False
+    only_on: str = ""
 
     @property
     @abstractmethod

@@ -9,7 +9,7 @@ them is there a column more, the place in the sources.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,11 +31,16 @@ if TYPE_CHECKING:
 __all__ = ["batch_graph", "refuse_in_batch"]
 
 
-def refuse_in_batch(graph: Graph, checkpoint: Checkpointing | None, method: str = "run") -> None:
-    """Raise ConfigurationError for what a batch cannot be: input without an end, time by the clock, some settings."""
+def refuse_in_batch(
+    graph: Graph, checkpoint: Checkpointing | None, method: str = "run", replaced: Collection[str] = ()
+) -> None:
+    """Raise ConfigurationError for what a batch cannot be: input without an end, time by the clock, some settings.
+
+    ``replaced``: the names of sources that are not read, because the runner has other input for them.
+    """
     where = f"{method}(execution='batch')"
     for node in graph:
-        if isinstance(node.spec, Read) and not node.spec.source.bounded:
+        if isinstance(node.spec, Read) and not node.spec.source.bounded and node.name not in replaced:
             raise ConfigurationError(
                 f"{where}: source {node.name!r} ({type(node.spec.source).__name__}) has no end, so a batch would never "
                 "finish; read input that is complete, as with op.read_parquet(...), or leave execution= out"

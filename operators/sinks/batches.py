@@ -5,7 +5,6 @@ The guarantee is "at least once", or "exactly once" if calling the function agai
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
@@ -16,7 +15,7 @@ from dataflow.contracts.sink import Guarantee, Sink
 from dataflow.contracts.updates import Changes
 from dataflow.errors import ConfigurationError, GraphError
 from operators.sinks.net_upserts import NetFunction, NetUpsertSink
-from operators.sinks.receivers import ReceiverWriter, checked_receiver
+from operators.sinks.receivers import ReceiverWriter, checked_function, checked_receiver
 
 __all__ = ["BatchesSink", "UpsertSink", "upsert_batches", "write_batches"]
 
@@ -165,14 +164,7 @@ def _receiver(called: str, function: Any, factory: Any) -> tuple[Callable[[Opera
     """Return a factory of receivers, and the name of what the user gave."""
     if (function is None) == (factory is None):
         raise ConfigurationError(f"{called} takes either a function of a batch or factory=, not both")
-    given = function or factory
-    name = getattr(given, "__qualname__", type(given).__name__)
-    if not callable(given) or inspect.iscoroutinefunction(given) or inspect.isgeneratorfunction(given):
-        raise ConfigurationError(
-            f"{called}: expected a plain function, got {name} ({type(given).__name__}); one that is async or "
-            "yields does nothing when it is called"
-        )
-    return factory or _always(function), name
+    return factory or _always(function), checked_function(function or factory, called)
 
 
 def _always(function: Callable[..., object]) -> Callable[[OperatorContext], Callable[..., object]]:

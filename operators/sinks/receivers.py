@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 from dataflow.contracts.operator import Operator, Out, Snapshot
 from dataflow.errors import ConfigurationError
 
-__all__ = ["ReceiverWriter", "checked_receiver"]
+__all__ = ["ReceiverWriter", "checked_function", "checked_receiver"]
 
 
 class ReceiverWriter(Operator):
@@ -33,6 +34,17 @@ class ReceiverWriter(Operator):
         hook = getattr(self.receiver, name, None)
         if callable(hook):
             hook()
+
+
+def checked_function(given: Any, called: str) -> str:
+    """Return the name of a user's function. Raises: ConfigurationError if a call of it would not run it."""
+    name: str = getattr(given, "__qualname__", type(given).__name__)
+    if not callable(given) or inspect.iscoroutinefunction(given) or inspect.isgeneratorfunction(given):
+        raise ConfigurationError(
+            f"{called}: expected a plain function, got {name} ({type(given).__name__}); one that is async or "
+            "yields does nothing when it is called"
+        )
+    return name
 
 
 def checked_receiver(receiver: Any, called: str, sink: str) -> Callable[..., object]:

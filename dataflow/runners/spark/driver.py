@@ -7,6 +7,8 @@ micro-batch is repeated, the sinks have been taken back to the one before it.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any, Final
 
 from dataflow.errors import CleanupFailedWarning
@@ -14,7 +16,8 @@ from dataflow.planning.physical_plan import task_id
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.micro_batches import MicroBatches
 from dataflow.runners.spark.driver_sinks import DriverSinks
-from dataflow.runners.spark.envelopes import REPORT, Envelope, envelopes_of
+from dataflow.runners.spark.envelopes import REPORT, Envelope, decoder, envelopes_of
+from dataflow.runners.spark.expressions.spark_types import nullable, spark_schema
 from dataflow.runners.spark.metrics import MicroBatchTimes, handles_of, read_report
 from dataflow.runners.spark.quiet_logs import MicroBatchRejected
 from dataflow.runners.spark.source_tasks import Assignment, splits_of
@@ -44,8 +47,9 @@ class Driver(DriverSinks):
         done: int,
         restore_report: RestoreReport | None = None,
         notices: Notices | None = None,
+        app: str = "",
     ) -> None:
-        super().__init__(assignment, done, restore_report, notices)
+        super().__init__(assignment, done, restore_report, notices, app)
         self.times = MicroBatchTimes(done)
 
     @property
@@ -78,9 +82,18 @@ class Driver(DriverSinks):
     def _batch(self, frame: Any, number: int) -> None:
         started = self.clock.now()
         self.times.catch_up(number)
-        rows: list[Envelope] = [e for batch in frame.toArrow().to_batches() for e in envelopes_of(batch)]
-        with serialized_errors("the driver"):
+        links = self._frame_links
+        with ExitStack() as kept:
+            if links:
+                frame = frame.persist()
+                kept.callback(frame.unpersist)
+            own = frame.where(~frame["link"].isin(list(links))) if links else frame
+            rows: list[Envelope] = [e for batch in own.toArrow().to_batches() for e in envelopes_of(batch)]
             reports = [read_report(e.payload) for e in rows if e.link == REPORT]
+            with serialized_errors("the driver"):
+                for link, name in links.items():
+                    reports.append(self._write_frame(name, self._frame_of(frame, link), number))
+        with serialized_errors("the driver"):
             self.assignment.directory.check_owner(self.assignment.run_id)
             self._deliver([e for e in rows if e.link != REPORT])
             with self._committing():
@@ -96,6 +109,17 @@ class Driver(DriverSinks):
             self.assignment.directory.drop_before(number)
         # the size of state, and the bytes written of it, are in Spark's query.recentProgress
         self.records.append(CheckpointRecord(number + 1, BarrierKind.CHECKPOINT, self.clock.now() - started, 0, {}))
+
+    @property
+    def _frame_links(self) -> Mapping[int, str]:
+        """The numbers of the links to sinks that get DataFrames, with the names of these."""
+        links = enumerate(self.assignment.spark_plan.plan.links)
+        return {number: link.target for number, link in links if link.target in self.frame_sinks.sinks}
+
+    def _frame_of(self, frame: Any, link: int) -> Any:
+        """Return the rows that were sent over a link, of the envelopes in a micro-batch."""
+        schema = self.assignment.spark_plan.plan.vertices[self._frame_links[link]].head.schema
+        return frame.where(frame["link"] == link).mapInArrow(decoder(link), spark_schema(nullable(schema)))
 
     def finish(self) -> None:
         """End the input of the driver's own sinks, once all input was read. A later run of the job does not repeat it.

@@ -12,17 +12,19 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from dataflow.clock import Clock, SystemClock
 from dataflow.contracts.sink import Collector
 from dataflow.errors import CleanupFailedWarning
+from dataflow.planning.physical_plan import task_id
 from dataflow.runners.run_result import presented
 from dataflow.runners.spark.envelopes import Content, Envelope, merge_contents
-from dataflow.runners.spark.metrics import Counters
+from dataflow.runners.spark.frame_sinks import FrameSinks
+from dataflow.runners.spark.metrics import Counters, report_of
 from dataflow.runners.spark.quiet_logs import MicroBatchRejected
 from dataflow.runners.spark.source_tasks import Assignment
-from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
+from dataflow.runners.spark.task_host import OutputRecorder, TaskHost, TaskReport
 from dataflow.runners.spark.worker_notes import wait_until_idle
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.restore.report import RestoreReport
@@ -45,7 +47,8 @@ _PATIENCE: Final = 5.0
 class DriverSinks(ABC):
     """The part of the driver that streams and batches share; a context manager that opens and closes its own sinks.
 
-    ``restore_report``: the restore that the job started with; None: the job is new. ``done``: commits so far.
+    ``restore_report``: the restore that the job started with; None: the job is new. ``done``: commits so far. ``app``:
+    the UUID of the job for functions that get DataFrames.
     """
 
     stops_in_between: bool
@@ -57,6 +60,7 @@ class DriverSinks(ABC):
         done: int,
         restore_report: RestoreReport | None = None,
         notices: Notices | None = None,
+        app: str = "",
     ) -> None:
         self.assignment = assignment
         self.restore_report = restore_report
@@ -66,6 +70,7 @@ class DriverSinks(ABC):
         self.done = done
         self.error: BaseException | None = None
         self.sinks = two_phase_sinks(assignment.spark_plan.plan)
+        self.frame_sinks = FrameSinks(assignment.spark_plan.frame_sinks, app)
         self._counters = Counters()
         self._given_up = False  # True: nothing more is committed
         self._lock = threading.Lock()  # guards _given_up and done, for the length of a commit
@@ -144,6 +149,10 @@ class DriverSinks(ABC):
         for name, parts in contents.items():
             for rows in merge_contents(parts).rows():
                 self._sink_hosts[name].push(0, rows)
+
+    def _write_frame(self, name: str, frame: Any, number: int) -> TaskReport:
+        """Give the rows of a batch to a sink as a DataFrame; return the report of it."""
+        return TaskReport(task_id(name, 0), [report_of(name, self.frame_sinks.write(name, frame, number), 0)])
 
     def _sink_states(self, round_: int) -> list[TaskState]:
         return [host.snapshot(round_) for host in self._sink_hosts.values()]

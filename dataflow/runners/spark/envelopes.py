@@ -8,7 +8,7 @@ steps in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import groupby
 from typing import Any, Final
@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from dataflow.protocol.events import Data, Element
+from dataflow.runners.spark.expressions.spark_types import to_carriers
 from dataflow.runtime.task.parts import joined, packed, table_of, unpacked
 from dataflow.state.codec import decode, encode
 
@@ -29,6 +30,7 @@ __all__ = [
     "Envelope",
     "batches_of",
     "by_channel",
+    "decoder",
     "envelopes_of",
     "merge_contents",
 ]
@@ -142,3 +144,17 @@ def by_channel(envelopes: Iterable[Envelope]) -> Mapping[tuple[int, int], Conten
         channel: merge_contents([Content.decode(envelope.payload) for envelope in group])
         for channel, group in groupby(ordered, key=lambda envelope: (envelope.link, envelope.source))
     }
+
+
+def decoder(link: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that turns the envelopes of a link into rows for Spark, in its own types."""
+
+    def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for envelope in envelopes_of(batch):
+                assert envelope.link == link, f"an envelope of link {envelope.link} instead of {link}"
+                for data in Content.decode(envelope.payload).rows():
+                    rows: Any = data.rows
+                    yield to_carriers(rows)
+
+    return rows_of

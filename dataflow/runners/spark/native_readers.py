@@ -25,6 +25,7 @@ from dataflow.planning.specs import Read
 from dataflow.protocol.events import Data
 from dataflow.runners.spark.accepted_types import cast_batch, differences
 from dataflow.runners.spark.envelopes import DDL, batches_of
+from dataflow.runners.spark.expressions.spark_types import carrier, is_exact, nullable, spark_schema, to_carriers
 from dataflow.runners.spark.metrics import report_envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runners.spark.session import functions, pyspark
@@ -71,14 +72,7 @@ class NativeReaders:
         """
         if not self._frames:
             return
-        sources = {node.name: node for node in graph if isinstance(node.spec, Read)}
-        for name, frame in self._frames.items():
-            if name not in sources:
-                raise ConfigurationError(
-                    f"SparkRunner(sources=): the pipeline has no source {name!r}{did_you_mean(name, sources)}; "
-                    f"its sources: {sorted(sources)}"
-                )
-            self._check_frame(sources[name], frame)
+        sources = self._checked_sources(graph, streaming=True)
         for node in graph:
             _refuse_state(node)
         for name in sources:
@@ -88,14 +82,40 @@ class NativeReaders:
                     f"give SparkRunner(sources=) a DataFrame for {name!r}, too, or for no source",
                 )  # fmt: skip
 
-    def _check_frame(self, node: Node, frame: Any) -> None:
+    def check_for_batch(self, graph: Graph) -> None:
+        """Check the DataFrames against the pipeline of a batch.
+
+        Raises: ConfigurationError for wrong names, DataFrames that stream, or different sessions; UnsupportedOnRunner
+            for wrong columns.
+        """
+        self._checked_sources(graph, streaming=False)
+
+    def _checked_sources(self, graph: Graph, *, streaming: bool) -> Mapping[str, Node]:
+        """Return the sources of the pipeline by name, of which some have a DataFrame that was checked."""
+        sources = {node.name: node for node in graph if isinstance(node.spec, Read)}
+        for name, frame in self._frames.items():
+            if name not in sources:
+                raise ConfigurationError(
+                    f"SparkRunner(sources=): the pipeline has no source {name!r}{did_you_mean(name, sources)}; "
+                    f"its sources: {sorted(sources)}"
+                )
+            self._check_frame(sources[name], frame, streaming=streaming)
+        return sources
+
+    def _check_frame(self, node: Node, frame: Any, *, streaming: bool) -> None:
         where = f"SparkRunner(sources=): {node.name!r}"
         if not hasattr(frame, "isStreaming"):
-            raise ConfigurationError(f"{where}: expected a streaming DataFrame, found a {type(frame).__name__}")
-        if not frame.isStreaming:
+            kind = "a streaming DataFrame" if streaming else "a DataFrame"
+            raise ConfigurationError(f"{where}: expected {kind}, found a {type(frame).__name__}")
+        if frame.isStreaming and not streaming:
+            raise ConfigurationError(
+                f"{where}: expected a DataFrame that is read once, found a streaming one, which has no end: use "
+                "spark.read instead of spark.readStream, or leave execution= out"
+            )
+        if streaming and not frame.isStreaming:
             raise ConfigurationError(
                 f"{where}: expected a streaming DataFrame, found one that is read once: use spark.readStream instead "
-                "of spark.read"
+                "of spark.read, or run(execution='batch')"
             )
         if not frame.sparkSession._jsparkSession.equals(self.session._jsparkSession):
             raise ConfigurationError(
@@ -129,6 +149,19 @@ class NativeReaders:
         """Return Spark's description of its input for each source."""
         return {name: ", ".join(_leaves(frame)) for name, frame in self._frames.items()}
 
+    def batch_frame(self, node: Node) -> Any:
+        """Return the rows of a source of a batch, with the columns and types of ``spark_schema``, where there are such.
+
+        Values of other types are cast in Python workers, which check each of them.
+        """
+        frame, schema = self._frames[node.name], node.schema
+        rows = frame.select(*[functions().col(f"`{name.replace('`', '``')}`") for name in schema.names])
+        types = [carrier(field.type) for field in schema]
+        fit = [given == held for given, held in zip(_arrow(rows).types, types, strict=True)]
+        if None in types or (all(fit) and all(is_exact(field.type) for field in schema)):
+            return rows
+        return rows.mapInArrow(_cast_function(schema, node.name), spark_schema(nullable(schema)))
+
     def frame(self, assignment: Assignment) -> Any:
         """Return a DataFrame of the envelopes that the chains send; ``assignment`` may be one without sources."""
         frames = [
@@ -139,6 +172,17 @@ class NativeReaders:
             for frame in [self._frames[vertex.head.name]]
         ]  # fmt: skip
         return reduce(lambda one, other: one.union(other), frames)
+
+
+def _cast_function(schema: pa.Schema, source: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function for ``mapInArrow`` that casts rows to the declared types, and these to Spark's for them."""
+
+    def cast(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            with serialized_errors(source):
+                yield to_carriers(cast_batch(batch, schema, source))
+
+    return cast
 
 
 def _arrow(frame: Any) -> pa.Schema:

@@ -18,14 +18,14 @@ one for each key group. They have enough rows for a file, so two-phase sinks are
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.operator import Operator
-from dataflow.contracts.sink import Guarantee, TwoPhaseSink
+from dataflow.contracts.sink import FrameSink, Guarantee, TwoPhaseSink
 from dataflow.contracts.source import InputIdentity, Source
 from dataflow.contracts.spec import Spec
 from dataflow.errors import BarrierflowWarning, UnsupportedOnRunner, check_count
@@ -35,6 +35,7 @@ from dataflow.planning.physical_plan import Link, Plan, Vertex, executed_graph, 
 from dataflow.planning.specs import Apply, ProcessingTime, Read, Write
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.spark.batch.cut import Cut, ReasonAgainst, cut_graph
+from dataflow.runners.spark.expressions.spark_types import spark_schema
 from dataflow.runners.spark.placeholders import PlaceholderSink, PlaceholderSource
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.outputs import ForwardOutput, Output, output_for
@@ -61,12 +62,14 @@ class SparkPlan:
         placements: where each vertex runs.
         regions: the region of each vertex, where it is not 0; see `cut`.
         cut: what Spark computes itself; None: nothing, or this is a copy for workers.
+        given: the names of the sources that are DataFrames of the user.
     """
 
     plan: Plan
     placements: Mapping[str, Placement]
     regions: Mapping[str, int] = field(default_factory=dict)
     cut: Cut | None = None
+    given: Sequence[str] = ()
 
     @property
     def graph(self) -> Graph:
@@ -80,10 +83,10 @@ class SparkPlan:
 
     @property
     def native_sources(self) -> Mapping[str, Source]:
-        """The sources that Spark reads in a batch, by name."""
+        """The sources whose files Spark reads in a batch, by name."""
         if self.cut is None:
             return {}
-        reads = [node for node in self.cut.whole if node.name in self.cut.native]
+        reads = [node for node in self.cut.whole if node.name in self.cut.native and node.name not in self.given]
         return {node.name: node.spec.source for node in reads if isinstance(node.spec, Read)}
 
     @cached_property
@@ -111,8 +114,17 @@ class SparkPlan:
     @property
     def driver_sinks(self) -> list[str]:
         """The sinks to which the driver writes the rows that tasks send it."""
-        handed = () if self.cut is None else self.cut.handed.values()
-        return [name for name, place in self.placements.items() if place is Placement.DRIVER and name not in handed]
+        others = {*self.frame_sinks, *(() if self.cut is None else self.cut.handed.values())}
+        return [name for name, place in self.placements.items() if place is Placement.DRIVER and name not in others]
+
+    @property
+    def frame_sinks(self) -> Mapping[str, FrameSink]:
+        """The sinks that get their rows as DataFrames, by name."""
+        return {
+            node.name: node.spec.sink
+            for node in self.graph
+            if isinstance(node.spec, Write) and isinstance(node.spec.sink, FrameSink)
+        }
 
     @property
     def partitions(self) -> int:
@@ -171,7 +183,7 @@ class SparkPlan:
     @property
     def depth(self) -> int:
         """The number of shuffles."""
-        return max(self.levels.values())
+        return max(self.levels.values(), default=0)
 
     def depth_of(self, region: int) -> int:
         """Return the number of shuffles of a region."""
@@ -227,7 +239,7 @@ def plan_for_spark(
     *,
     parallelism: int,
     key_groups: int,
-    readers: Container[str] = (),
+    readers: Sequence[str] = (),
     input_identity: InputIdentity = "mtime",
     execution: Execution = Execution.STREAMING,
     reason_against: ReasonAgainst | None = None,
@@ -250,20 +262,20 @@ def plan_for_spark(
     check_count("parallelism", parallelism)
     check_count("max_key_groups", key_groups)
     graph = executed_graph(widened, parallelism, input_identity, execution)
-    cut = None if reason_against is None else cut_graph(graph, reason_against)
+    cut = None if reason_against is None else cut_graph(graph, reason_against, readers)
     plan = place(
         Plan(graph if cut is None else cut.tasks, widened, {}, [], groups, execution),
         parallelism,
         combine=LIBRARY.mergeable,
         apart=lambda node: node.name in apart or (cut is not None and node.name in cut.handed.values()),
     )
-    readers = readers if cut is None else cut.native
-    placements = {v.name: _placement_of(v, readers, in_batch=in_batch) for v in plan.vertices.values()}
+    read_by_spark = readers if cut is None else cut.native
+    placements = {v.name: _placement_of(v, read_by_spark, in_batch=in_batch) for v in plan.vertices.values()}
     for vertex in plan.vertices.values():
         if placements[vertex.name] is Placement.KEYED_TASK:
             _refuse_processing_time(vertex)
     regions = {} if cut is None else {name: _region(cut, vertex) for name, vertex in plan.vertices.items()}
-    return SparkPlan(plan, placements, regions, cut)
+    return SparkPlan(plan, placements, regions, cut, readers)
 
 
 def _region(cut: Cut, vertex: Vertex) -> int:
@@ -326,6 +338,8 @@ def _runs_apart(graph: Graph, node: Node, *, in_batch: bool) -> bool:
             "remove broadcast() before the sink",
         )
     sink = node.spec.sink
+    if isinstance(sink, FrameSink):
+        spark_schema(node.schema, f"sink {node.name!r}")
     if not in_batch and sink.guarantee is not Guarantee.EXACTLY_ONCE and not sink.idempotent:
         raise UnsupportedOnRunner(
             f"sink {node.name!r}, {sink!r},",

@@ -87,7 +87,8 @@ class SparkMeter:
         driver, metrics = self._driver, self._task_metrics()
         graph = driver.assignment.spark_plan.graph
         durable = Guarantee.EXACTLY_ONCE if checkpoint is not None else Guarantee.AT_MOST_ONCE
-        rows = {o.operator: o.rows_in for task in metrics for o in task.operators}
+        counters = driver.metrics()
+        rows = {node.name: counters.of(node.name).rows_in for node in graph}
         return RunResult(
             pipeline=pipeline,
             state=self.state,

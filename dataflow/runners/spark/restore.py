@@ -18,6 +18,7 @@ from dataflow.errors import (
 from dataflow.planning.physical_plan import task_id
 from dataflow.protocol.recovery import Policy
 from dataflow.runners.spark.driver import Driver
+from dataflow.runners.spark.frame_sinks import app_of
 from dataflow.runners.spark.placement import Placement
 from dataflow.runners.spark.source_tasks import Assignment, check_input, initial_states, splits_of, stored_tasks
 from dataflow.runners.spark.user_errors import SerializedError, original_error
@@ -69,7 +70,8 @@ def start_or_restore(
     if directory.has_job:
         directory.drop_after(done)
     clear_notes(directory)
-    driver = Driver(assignment, done, report, notices)
+    app = app_of(directory.path, assignment.spark_plan.frame_sinks, notices)
+    driver = Driver(assignment, done, report, notices, app)
     with driver.notices.as_notes():
         if directory.has_job:
             note_reloaded(notices, directory.read_job()["nodes"], f"the job in {directory.path}", plan)

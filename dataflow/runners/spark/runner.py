@@ -32,6 +32,7 @@ from dataflow.runners.explain_table import Explanation
 from dataflow.runners.growing_state import warn_of_growing_state
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.job_progress import NoLine, ProgressLine
+from dataflow.runners.spark.batch.dataframe import dataframe_of, part_of
 from dataflow.runners.spark.batch.explain import explain_batch
 from dataflow.runners.spark.batch.start import BatchStart, batch_plan
 from dataflow.runners.spark.driver import Driver
@@ -68,10 +69,11 @@ class SparkRunner:
         session: the SparkSession to use, as it is; None: the active one, else a new one on this machine.
         rows_per_trigger: rows that a micro-batch should read from all sources together, in whole batches.
         conf: settings for the session that is started; they override our defaults.
-        sources: streaming DataFrames of the session by the names of sources: Spark reads in their place. Only for
-            pipelines without state. Other runners ignore them and read the pipeline's own sources. The DataFrame limits
-            the rows of a micro-batch (``maxFilesPerTrigger``, ``maxOffsetsPerTrigger``). If the pipeline's own sources
-            are bounded, a run reads the input that exists when it starts, and a later run reads new input.
+        sources: DataFrames of the session by the names of sources: Spark reads in their place. Other runners ignore
+            them and read the pipeline's own sources. In a batch each is read once. In a stream they are streaming
+            DataFrames, which limit the rows of a micro-batch (``maxFilesPerTrigger``, ``maxOffsetsPerTrigger``), and
+            the pipeline has no state. If the pipeline's own sources are bounded, a stream reads the input that exists
+            when it starts, and a later run reads new input.
         metrics: ``"full"``: in a batch, count also the rows of operators that Spark computes itself, which takes it
             some more time; ``"tasks"``: only those of sources, sinks and operators in Python workers.
 
@@ -121,7 +123,7 @@ class SparkRunner:
             execution: ``"streaming"`` or ``"batch"``.
 
         Raises: UnsupportedOnRunner for operators, sources or sinks that cannot run on Spark; ConfigurationError for
-            what cannot be a batch; NotImplementedError for a batch with ``sources=``.
+            what cannot be a batch.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> with flow.Pipeline("copy") as p:
@@ -137,10 +139,9 @@ class SparkRunner:
         session = self._session or self._readers.session or active_session()
         most = parallelism_of(self._conf) if session is None else session.sparkContext.defaultParallelism
         if Execution.of(execution, "explain") is Execution.BATCH:
-            self._refuse_readers("explain")
             partitions = max_key_groups or partitions_of(session, self._conf)
-            plan = batch_plan(pipeline, parallelism or most, partitions, None, "explain")
-            return explain_batch(pipeline.name, plan)
+            plan = batch_plan(pipeline, parallelism or most, partitions, None, "explain", self._readers)
+            return explain_batch(pipeline.name, plan, self._readers.texts())
         max_key_groups = max_key_groups or _KEY_GROUPS
         spark_plan = _checked_plan(pipeline, parallelism or min(most, max_key_groups), max_key_groups, self._readers)
         return explain_plan(pipeline.name, spark_plan, self._readers.texts())
@@ -155,21 +156,55 @@ class SparkRunner:
         *,
         progress: bool,
     ) -> SparkJob:
-        self._refuse_readers("run")
-        batch_plan(pipeline, parallelism or 1, partitions or 1, checkpoint, "run")  # before a session starts
-        session = session_for(self._session, self._conf, streams=False)
+        batch_plan(pipeline, parallelism or 1, partitions or 1, checkpoint, "run", self._readers)  # before a session
+        session = session_for(self._session or self._readers.session, self._conf, streams=False)
+        self._readers.check_session(session)
         tasks = parallelism or session.sparkContext.defaultParallelism
         width = partitions or partitions_of(session, self._conf)
-        asked = BatchStart(pipeline, session, tasks, width, checkpoint, restore, progress, self._metrics == "full")
+        full = self._metrics == "full"
+        asked = BatchStart(pipeline, session, tasks, width, checkpoint, restore, progress, full, self._readers)
         return asked.start(check_picklable)
 
-    def _refuse_readers(self, method: str) -> None:
-        """Raise NotImplementedError for a batch with DataFrames in place of sources."""
-        if self._readers:
-            raise NotImplementedError(
-                f"{method}(execution='batch') does not read DataFrames yet: use SparkRunner without sources=, so that "
-                "the pipeline reads its own sources"
-            )
+    def dataframe(
+        self,
+        pipeline: NamedGraph,
+        operator: str,
+        *,
+        parallelism: int | None = None,
+        max_key_groups: int | None = None,
+    ) -> Any:
+        """Return the rows of one operator of ``pipeline``, run as a batch, as a DataFrame for SQL, ML or tables.
+
+        It is computed when it is used, and again each time; ``persist()`` keeps its rows. Nothing is written to the
+        sinks of the pipeline. Rows that Spark needs of Python workers before others are computed at once.
+
+        Args:
+            pipeline: the pipeline, whose input must have an end.
+            operator: the name of the operator.
+            parallelism, max_key_groups: as for `start`.
+
+        Returns: a ``pyspark.sql.DataFrame``, with types that hold all values of the operator's columns.
+
+        Raises: ConfigurationError if there is no such operator, or the pipeline cannot be a batch; UnsupportedOnRunner
+            for what cannot run on Spark, and for columns for whose values it has no type.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("totals") as p:
+        ...     rows = p.source(op.from_arrow(pa.table({"k": ["a", "b", "a"]})), name="rows")
+        ...     rows.key_by("k").agg(n=op.count(), name="totals").sink(op.collect(), name="out")
+        >>> def most(session):
+        ...     return SparkRunner(session).dataframe(p, "totals").orderBy("n").tail(1)  # [Row(k='a', n=2)]
+        >>> SparkRunner().dataframe(p, "total")
+        Traceback (most recent call last):
+        dataflow.errors.ConfigurationError: dataframe: pipeline 'totals' has no operator 'total' with rows (did you ...
+        """
+        part = part_of(pipeline, operator)
+        batch_plan(part, parallelism or 1, max_key_groups or 1, None, "dataframe", self._readers)
+        session = session_for(self._session or self._readers.session, self._conf, streams=False)
+        self._readers.check_session(session)
+        tasks = parallelism or session.sparkContext.defaultParallelism
+        width = max_key_groups or partitions_of(session, self._conf)
+        return dataframe_of(part, session, tasks, width, self._readers, check_picklable)
 
     def _checked_session(self) -> Any:
         session = session_for(self._session or self._readers.session, self._conf)
@@ -203,7 +238,7 @@ class SparkRunner:
             execution: ``"streaming"``, or ``"batch"``: all input is read, then the results come; see `Pipeline.run`.
                 ``checkpoint`` is then a store or a directory that only this process has to see.
 
-        Raises: NotImplementedError for a batch with ``sources=``; UnsupportedOnRunner, before anything starts, if Spark
+        Raises: UnsupportedOnRunner, before anything starts, if Spark
             cannot run the pipeline exactly; ConfigurationError for a session that cannot run it; CheckpointsExist,
             NoCheckpoint, CheckpointMismatch, CheckpointDamaged or InputChanged if the job in the directory cannot be
             restored; DirectoryInUse if another process runs it.

@@ -23,7 +23,7 @@ from dataflow.planning.specs import Read
 from dataflow.runners.spark.envelopes import DDL, batches_of
 from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.metrics import report_envelope
-from dataflow.runners.spark.placement import Placement, SparkPlan
+from dataflow.runners.spark.placement import SparkPlan
 from dataflow.runners.spark.replayable_reads import ReadAttempt
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
@@ -162,8 +162,7 @@ def splits_of(state: TaskState) -> list[SplitState]:
 
 def stored_tasks(assignment: Assignment, done: int) -> list[str]:
     """Return the tasks whose states the job's directory must have after ``done`` micro-batches."""
-    placements = assignment.spark_plan.placements.items()
-    in_driver = [task_id(name, 0) for name, placement in placements if placement is Placement.DRIVER and done]
+    in_driver = [task_id(name, 0) for name in assignment.spark_plan.driver_sinks if done]
     return assignment.source_task_ids + in_driver
 
 

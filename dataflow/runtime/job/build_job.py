@@ -29,6 +29,7 @@ from dataflow.errors import (
     CheckpointSkippedWarning,
     ConfigurationError,
     RowsTakenBackWarning,
+    UnsupportedOnRunner,
     did_you_mean,
 )
 from dataflow.planning.graph import Partitioning, has_dictionaries, schema_json
@@ -126,6 +127,7 @@ def build(plan: Plan, settings: Settings) -> Job:
     Raises: errors of locking, restoring, checking the input and recovering the sinks; then nothing stays locked.
     """
     checkpointing = settings.checkpointing or Checkpointing(MemoryStore())
+    _refuse_ends_elsewhere(plan)
     _refuse_unreplayable(plan, settings.checkpointing)
     _refuse_unknown(plan, settings.delays)
     store = settings.store or store_of(checkpointing)
@@ -146,6 +148,19 @@ def store_of(checkpointing: Checkpointing) -> CheckpointStore:
     """Return the store at the location in the settings."""
     location = checkpointing.location
     return location if isinstance(location, CheckpointStore) else DirectoryStore(location)
+
+
+def _refuse_ends_elsewhere(plan: Plan) -> None:
+    """Raise UnsupportedOnRunner for a source or a sink that exists on another runner only."""
+    for node in plan.graph:
+        end = node.spec.source if isinstance(node.spec, Read) else getattr(node.spec, "sink", None)
+        if end is not None and end.only_on:
+            raise UnsupportedOnRunner(
+                f"{'source' if isinstance(node.spec, Read) else 'sink'} {node.name!r}, {end!r},",
+                "local",
+                f"it exists on the {end.only_on} runner only",
+                f'run the pipeline with p.run("{end.only_on}"), or put another one in its place',
+            )
 
 
 def _refuse_unreplayable(plan: Plan, checkpointing: Checkpointing | None) -> None:

@@ -26,6 +26,7 @@ from dataflow.runners.run_result import RunResult
 from dataflow.runners.spark.batch.attempts import mixed_attempts
 from dataflow.runners.spark.batch.driver import BatchDriver, MixedAttempts
 from dataflow.runners.spark.batch.start import batch_plan
+from dataflow.runners.spark.native_readers import NativeReaders
 from dataflow.runners.spark.task_host import TaskReport
 
 KEYS = 23
@@ -200,13 +201,6 @@ def test_what_a_batch_on_spark_cannot_read_is_refused(tmp_path: Path) -> None:
         p.run("spark", execution="batch")
 
 
-def test_dataframes_are_not_read_yet(spark: Any, tmp_path: Path) -> None:
-    runner = flow.SparkRunner(spark, sources={"rows": spark.range(3)})
-    for method in ("run", "explain"):
-        with pytest.raises(NotImplementedError, match="does not read DataFrames yet"):
-            getattr(totals(tmp_path), method)(runner, execution="batch")
-
-
 def test_explain_names_the_shuffles(tmp_path: Path) -> None:
     table = str(totals(tmp_path).explain("spark", execution="batch", parallelism=2, max_key_groups=3))
     assert "totals on Spark, as a batch" in table
@@ -217,7 +211,7 @@ def test_explain_names_the_shuffles(tmp_path: Path) -> None:
 
 
 def test_attempts_at_a_task_that_may_differ_are_not_mixed(tmp_path: Path) -> None:
-    plan = batch_plan(totals(tmp_path), 2, 3, None, "run").plan
+    plan = batch_plan(totals(tmp_path), 2, 3, None, "run", NativeReaders({})).plan
     (to_wide,) = [number for number, link in enumerate(plan.links) if link.target == "wide"]
     (to_sums,) = [number for number, link in enumerate(plan.links) if link.target == "sums"]
     reports = [(TaskReport("sums[0]", []), 7), (TaskReport("wide[0]", [], taken=[(to_wide, 0, 7), (to_sums, 1, 2)]), 9)]
@@ -232,11 +226,11 @@ def test_a_batch_whose_attempts_were_mixed_begins_anew(
 ) -> None:
     complete, left = BatchDriver.complete, [1]
 
-    def mixed(self: BatchDriver, rows: Sequence[pa.Table]) -> None:
+    def mixed(self: BatchDriver, rows: Sequence[pa.Table], for_sinks: Any) -> None:
         if left[0]:
             left[0] -= 1
             raise MixedAttempts(["sums[0]"])
-        complete(self, rows)
+        complete(self, rows, for_sinks)
 
     monkeypatch.setattr(BatchDriver, "complete", mixed)
     with pytest.warns(flow.errors.BatchRepeatedWarning, match=r"lost an executor .* \(sums\[0\]\)"):

@@ -26,6 +26,7 @@ from dataflow.runners.run_result import RunResult
 from dataflow.runners.spark.batch.start import batch_plan
 from dataflow.runners.spark.expressions.spark_types import carrier
 from dataflow.runners.spark.lowering import reason_against
+from dataflow.runners.spark.native_readers import NativeReaders
 from tests.agreement.data import POOLS, cells, generated, write_files
 
 READ: list[pa.DataType] = [
@@ -52,7 +53,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def native(p: flow.Pipeline) -> set[str]:
     """The operators that Spark computes itself."""
-    cut = batch_plan(p, 2, 2, None, "explain").cut
+    cut = batch_plan(p, 2, 2, None, "explain", NativeReaders({})).cut
     assert cut is not None
     return set(cut.native)
 

@@ -9,10 +9,11 @@ name. An operator in a task whose rows Spark needs has a sink after it, ``NAME/r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from dataflow.contracts.sink import FrameSink
 from dataflow.planning.batch_specs import NumberRows
 from dataflow.planning.graph import Edge, Graph, Node
 from dataflow.planning.specs import Read, Write
@@ -50,15 +51,25 @@ class Cut:
     reasons: Mapping[str, str]
 
 
-def cut_graph(graph: Graph, reason_against: ReasonAgainst) -> Cut:
-    """Return the cut of ``graph`` into what Spark computes and what runs in tasks."""
+def cut_graph(graph: Graph, reason_against: ReasonAgainst, given: Container[str] = ()) -> Cut:
+    """Return the cut of ``graph`` into what Spark computes and what runs in tasks.
+
+    Args:
+        graph: the graph of a batch.
+        reason_against: decides which operators Spark can compute.
+        given: the names of the sources for which there is a DataFrame, which Spark always reads.
+    """
     native: dict[str, int] = {}
     regions: dict[str, int] = {}
     reasons: dict[str, str] = {}
     consumers = _consumers(graph)
     for node in graph:
         before = [graph.nodes[edge.source].name for edge in node.inputs]
-        reason = _reason(node, graph, consumers[node.id], native, reason_against)
+        if node.name in given and isinstance(node.spec, Read):
+            native[node.name] = 0
+            continue
+        frames = isinstance(node.spec, Write) and isinstance(node.spec.sink, FrameSink)
+        reason = None if frames else _reason(node, graph, consumers[node.id], native, reason_against)
         if reason is None:
             native[node.name] = max([native[n] if n in native else regions[n] + 1 for n in before], default=0)
         else:
@@ -104,7 +115,7 @@ def _cut(graph: Graph, native: Mapping[str, int], regions: dict[str, int], reaso
         if node.name not in native:
             edges = tuple(replace(edge, source=numbers[edge.source]) for edge in node.inputs)
             numbers[node.id] = _append(tasks, replace(node, inputs=edges))
-        elif any(consumer.name not in native for consumer, _ in consumers[node.id]):
+        elif any(consumer.name not in native for consumer, _ in consumers[node.id]):  # never for a sink
             placeholder = Read(PlaceholderSource(node.schema, {}))
             numbers[node.id] = _append(tasks, replace(node, spec=placeholder, inputs=()))
             regions[node.name] = native[node.name]

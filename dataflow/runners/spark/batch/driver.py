@@ -16,6 +16,7 @@ from dataflow.protocol.events import BarrierKind
 from dataflow.runners.job_thread import JobThread
 from dataflow.runners.spark.batch.attempts import mixed_attempts
 from dataflow.runners.spark.batch.checkpoint import BatchCheckpoint
+from dataflow.runners.spark.batch.frames import MadeFrames
 from dataflow.runners.spark.batch.row_counts import RowCounts
 from dataflow.runners.spark.batch.tasks import CHECKPOINT
 from dataflow.runners.spark.driver_sinks import DriverSinks
@@ -57,10 +58,10 @@ class BatchDriver(DriverSinks):
         restored: RestoredCheckpoint | None,
         notices: Notices,
         row_counts: RowCounts,
+        app: str,
     ) -> None:
-        super().__init__(
-            assignment, 0 if restored is None else 1, None if restored is None else restored.report, notices
-        )
+        done, report = (0, None) if restored is None else (1, restored.report)
+        super().__init__(assignment, done, report, notices, app)
         self.pipeline = checkpoint.pipeline
         self._checkpoint = checkpoint
         self.listed = splits
@@ -86,8 +87,10 @@ class BatchDriver(DriverSinks):
     def _restored(self, sink: str) -> TaskState | None:
         return self._states.get(task_id(sink, 0))
 
-    def complete(self, sent_rows: Sequence[pa.Table]) -> None:
+    def complete(self, sent_rows: Sequence[pa.Table], for_sinks: Mapping[str, Any]) -> None:
         """Write what the tasks sent to the driver, take the checkpoint, and commit.
+
+        ``for_sinks``: the DataFrames of sinks that get them.
 
         Raises: MixedAttempts, before anything is written, if rows may be missing or there twice.
         """
@@ -105,6 +108,7 @@ class BatchDriver(DriverSinks):
             self._deliver(sent)
             for host in self._sink_hosts.values():
                 host.finish()
+            reports += [self._write_frame(name, frame, 0) for name, frame in for_sinks.items()]
             transactions = handles_of(reports)
             with self._committing():
                 states = self._sink_states(number)
@@ -156,7 +160,7 @@ _TRIES: Final = 3
 class BatchQuery:
     """A batch that runs on a thread, with the methods that a job uses of a ``StreamingQuery``."""
 
-    def __init__(self, session: Any, frames: Callable[[], Sequence[Any]] | None, driver: BatchDriver) -> None:
+    def __init__(self, session: Any, frames: Callable[[], MadeFrames] | None, driver: BatchDriver) -> None:
         self._spark: Any = session.sparkContext
         self._driver = driver
         self._group = f"barrierflow_{driver.assignment.run_id}"
@@ -171,7 +175,8 @@ class BatchQuery:
             self._spark.setJobGroup(self._group, f"the batch {self._driver.pipeline}")
             for tries_left in reversed(range(_TRIES)):
                 try:
-                    self._driver.complete([frame.toArrow() for frame in self._frames()])
+                    made = self._frames()
+                    self._driver.complete([frame.toArrow() for frame in made.for_driver], made.for_sinks)
                 except Exception as error:
                     if not (isinstance(error, MixedAttempts) or any([word in str(error).lower() for word in _LOST])):
                         raise

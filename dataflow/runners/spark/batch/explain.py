@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, assert_never
 
 from dataflow.planning.graph import Node
@@ -23,8 +24,11 @@ _NOTES: Final = (
 )
 
 
-def explain_batch(pipeline: str, spark_plan: SparkPlan) -> Explanation:
-    """Return the table of placements of a batch, in the order of the pipeline, and why not all of it is Spark's."""
+def explain_batch(pipeline: str, spark_plan: SparkPlan, readers: Mapping[str, str]) -> Explanation:
+    """Return the table of placements of a batch, in the order of the pipeline, and why not all of it is Spark's.
+
+    ``readers``: Spark's description of the DataFrame of each source that has one.
+    """
     cut = spark_plan.cut
     assert cut is not None, "a batch is cut"
     places = {
@@ -34,12 +38,15 @@ def explain_batch(pipeline: str, spark_plan: SparkPlan) -> Explanation:
         if not _is_placeholder(node)
     }
     places |= dict.fromkeys(cut.native, "Spark's own plan")
+    places |= {name: f"Spark reads {what}" for name, what in readers.items()}
     kinds = {node.name: node.kind for vertex in spark_plan.plan.vertices.values() for node in vertex.nodes}
     kinds |= {node.name: node.kind for node in cut.whole}
     names: list[str] = []
+    own = {node.name for node in cut.whole}
+    helpers = [name for name in places if name not in own]
     for node in cut.whole:  # helpers of the planner, which only the tasks have, come before the operator they help
-        names += [name for name in places if name not in names and name.startswith(f"{node.name}/")]
-        names += [node.name] if node.name not in names else []
+        names += [name for name in helpers if name.startswith(f"{node.name}/")]
+        names.append(node.name)
     rows = [(name, kinds[name], places[name]) for name in names]
     return Explanation(f"{pipeline} on Spark, as a batch", _HEADS, tuple(rows), (*_NOTES, *_reasons(cut)))
 

@@ -9,18 +9,33 @@ from typing import Any
 
 from dataflow.contracts.source import Split
 from dataflow.planning.physical_plan import Link, Vertex
+from dataflow.planning.specs import Read, Write
 from dataflow.runners.spark.batch.cut import Cut
 from dataflow.runners.spark.batch.row_counts import RowCounts
-from dataflow.runners.spark.batch.tasks import decoder, level_function, reader_function, source_function
-from dataflow.runners.spark.envelopes import DDL
+from dataflow.runners.spark.batch.tasks import level_function, reader_function, source_function
+from dataflow.runners.spark.envelopes import DDL, decoder
 from dataflow.runners.spark.expressions.spark_types import nullable, spark_schema
 from dataflow.runners.spark.lowering import lower
+from dataflow.runners.spark.native_readers import NativeReaders
 from dataflow.runners.spark.placement import Placement
 from dataflow.runners.spark.session import functions
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runtime.task.task_input import SplitState
 
-__all__ = ["BatchFrames"]
+__all__ = ["BatchFrames", "MadeFrames"]
+
+
+@dataclass(frozen=True)
+class MadeFrames:
+    """DataFrames of a batch, to compute one after the other.
+
+    Attributes:
+        for_driver: envelopes for the driver.
+        for_sinks: the rows of each sink that gets a DataFrame, by name.
+    """
+
+    for_driver: Sequence[Any]
+    for_sinks: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -32,45 +47,56 @@ class BatchFrames:
         assignment: the job.
         splits: the splits of each source that tasks read.
         row_counts: observes what Spark computes.
+        readers: the user's DataFrames in place of sources.
     """
 
     session: Any
     assignment: Assignment
     splits: Mapping[str, Sequence[Split]]
     row_counts: RowCounts
+    readers: NativeReaders
 
-    def for_driver(self) -> Sequence[Any]:
-        """Return DataFrames of all that the tasks send to the driver, to compute one after the other.
+    def make(self) -> MadeFrames:
+        """Return DataFrames of all that the tasks send to the driver, and those for sinks that get DataFrames.
 
         Regions before the last one are computed now. Their rows stay on the executors; if one of these is lost, Spark
         fails the batch, because another attempt could give other rows.
         """
         spark_plan = self.assignment.spark_plan
-        cut, last = spark_plan.cut, max(spark_plan.regions.values(), default=0)
+        cut = spark_plan.cut
+        last = max([*spark_plan.regions.values(), *(() if cut is None else cut.native.values())], default=0)
         frames: dict[tuple[str, str | None], Any] = {}
         done: list[Any] = []
         for region in range(last + 1):
             if cut is not None:
                 self._compute(cut, region, frames)
             rows = self._tasks(region, frames, done)
+            if rows is None:
+                continue
             if region < last:
                 rows = rows.localCheckpoint(eager=True)
                 self._hand_over(region, rows, frames)
             done.append(rows)
         inside = [n for n, link in enumerate(spark_plan.plan.links) if not self._is_for_driver(link)]
         # no union of them: in a union, the partitions of the second DataFrame have other numbers, and ours mean tasks
-        return [rows.where(~rows["link"].isin(inside)) if inside else rows for rows in done]
+        for_driver = [rows.where(~rows["link"].isin(inside)) if inside else rows for rows in done]
+        return MadeFrames(for_driver, {name: frames[name, None] for name in spark_plan.frame_sinks})
 
     def _compute(self, cut: Cut, region: int, frames: dict[tuple[str, str | None], Any]) -> None:
         """Add the DataFrames of the operators of a region that Spark computes."""
         for node in cut.whole:
             if cut.native.get(node.name) == region:
                 inputs = [frames[cut.whole.nodes[edge.source].name, edge.tag] for edge in node.inputs]
-                frame = lower(node, cut.whole, inputs, self.session)
+                if isinstance(node.spec, Read) and node.name in self.readers:
+                    frame = self.readers.batch_frame(node)
+                elif isinstance(node.spec, Write):
+                    frame = inputs[0]
+                else:
+                    frame = lower(node, cut.whole, inputs, self.session)
                 frames[node.name, None] = self.row_counts.observed(node, frame)
 
     def _tasks(self, region: int, frames: Mapping[tuple[str, str | None], Any], done: Sequence[Any]) -> Any:
-        """Return the envelopes that the tasks of a region send to the driver and to later regions."""
+        """Return the envelopes that the tasks of a region send to the driver and to later regions; None: no tasks."""
         spark_plan = self.assignment.spark_plan
         workers = replace(self.assignment, spark_plan=spark_plan.for_workers(with_sources=False))
         parts = [
@@ -82,6 +108,8 @@ class BatchFrames:
         links = [n for n, link in enumerate(spark_plan.plan.links) if self._comes_from_before(link, region)]
         if links:
             parts += [rows.where(rows["link"].isin(links)) for rows in done]
+        if not parts:
+            return None
         rows = reduce(lambda one, other: one.unionAll(other), parts)
         for level in range(1, spark_plan.depth_of(region) + 1):
             rows = rows.repartitionById(spark_plan.partitions, "slot")
@@ -107,7 +135,7 @@ class BatchFrames:
                 (number,) = [n for n, link in enumerate(spark_plan.plan.links) if link.target == sink]
                 schema = spark_plan.plan.vertices[sink].head.schema
                 sent = rows.where(functions().col("link") == number)
-                frames[output] = sent.mapInArrow(decoder(number, schema), spark_schema(nullable(schema)))
+                frames[output] = sent.mapInArrow(decoder(number), spark_schema(nullable(schema)))
 
     def _is_for_driver(self, link: Link) -> bool:
         return link.target in self.assignment.spark_plan.driver_sinks

@@ -1,4 +1,4 @@
-"""The rows of operators that Spark computes itself: of sources by the footers of files, of others by observation.
+"""The rows of operators that Spark computes itself: of files by their footers, of others by observation.
 
 Spark counts the rows of an operator only if it is told to before the plan is made, which costs some time and keeps
 filters where they are. So without ``metrics="full"`` only sources are counted.
@@ -6,14 +6,14 @@ filters where they are. So without ``metrics="full"`` only sources are counted.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any, Final
 
 from dataflow.contracts.source import ParquetFiles
 from dataflow.planning.graph import Node
 from dataflow.planning.physical_plan import task_id
-from dataflow.planning.specs import Read
+from dataflow.planning.specs import Read, Write
+from dataflow.runners.spark.frame_sinks import counted_rows
 from dataflow.runners.spark.metrics import Counters, report_of
 from dataflow.runners.spark.placement import SparkPlan
 from dataflow.runners.spark.session import functions, pyspark
@@ -23,7 +23,6 @@ __all__ = ["RowCounts"]
 
 _PATIENCE: Final = 5.0
 """Seconds to wait for a count, which Spark delivers on another thread after the job."""
-_PAUSE: Final = 0.01
 
 
 class RowCounts:
@@ -36,8 +35,8 @@ class RowCounts:
 
     def observed(self, node: Node, frame: Any) -> Any:
         """Return the DataFrame of an operator, with its rows counted when it is computed, if they are to be."""
-        if not self._full:
-            return frame
+        if isinstance(node.spec, Write) or not (self._full or node.name in self._spark_plan.given):
+            return frame  # a sink counts its rows itself
         f, observation = functions(), pyspark("pyspark.sql").Observation()
         self._observations[node.name] = observation  # the last attempt counts
         return frame.observe(observation, f.count(f.lit(1)).alias("rows"))
@@ -48,10 +47,10 @@ class RowCounts:
         They are the output of the operator.
         """
         cut = self._spark_plan.cut
-        if cut is None or not report.operators or report.operators[0][0] not in cut.native:
+        name, rows_in, *others = report.operators[0]  # a task has at least one operator
+        if cut is None or name not in cut.native or name not in self._spark_plan.plan.vertices:
             return report
-        name, rows_in, *others = report.operators[0]
-        rows_in = rows_in if name in self._spark_plan.native_sources else 0
+        rows_in = rows_in if name in self._spark_plan.native_sources else 0  # others are observed, if asked for
         return TaskReport(
             report.task,
             [[name, rows_in, *others], *report.operators[1:]],
@@ -66,28 +65,19 @@ class RowCounts:
         cut = self._spark_plan.cut
         rows: dict[str, int] = {}
         for node in cut.whole if cut is not None else ():
-            if cut is None or node.name not in cut.native:
+            if cut is None or node.name not in cut.native or isinstance(node.spec, Write):
                 continue
             counted_by_task = node.name in self._spark_plan.plan.vertices
-            if isinstance(node.spec, Read):
+            if isinstance(node.spec, Read) and node.name not in self._spark_plan.given:
                 files = node.spec.source.parquet_files()
                 assert isinstance(files, ParquetFiles), f"{node.name} is read by Spark"
                 rows[node.name] = files.rows
                 if not counted_by_task:
                     yield TaskReport(task_id(node.name, 0), [report_of(node.name, files.rows, files.rows)])
-            elif self._full:
-                rows[node.name] = _result(self._observations[node.name])
+            elif node.name in self._observations:
+                rows[node.name] = counted_rows(self._observations[node.name], _PATIENCE)
                 before = [cut.whole.nodes[edge.source].name for edge in node.inputs]
                 rows_in = sum(rows[name] if name in rows else counters.of(name).rows_out for name in before)
+                rows_in = rows[node.name] if isinstance(node.spec, Read) else rows_in
                 rows_out = 0 if counted_by_task else rows[node.name]
                 yield TaskReport(task_id(node.name, 0), [report_of(node.name, rows_in, rows_out)])
-
-
-def _result(observation: Any) -> int:
-    """Return the rows that were counted; 0 if Spark left the operator out of its plan."""
-    until = time.monotonic() + _PATIENCE
-    while not observation._jo.future().isCompleted():
-        if time.monotonic() > until:
-            return 0
-        time.sleep(_PAUSE)
-    return int(observation.get["rows"])

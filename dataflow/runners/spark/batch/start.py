@@ -32,9 +32,11 @@ from dataflow.runners.spark.batch.checkpoint import BatchCheckpoint, stored_plan
 from dataflow.runners.spark.batch.driver import BatchDriver, BatchQuery
 from dataflow.runners.spark.batch.frames import BatchFrames
 from dataflow.runners.spark.batch.row_counts import RowCounts
+from dataflow.runners.spark.frame_sinks import app_of
 from dataflow.runners.spark.job import SparkJob
 from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.lowering import reason_against
+from dataflow.runners.spark.native_readers import NativeReaders
 from dataflow.runners.spark.placement import SparkPlan, plan_for_spark
 from dataflow.runners.spark.progress_and_result import SparkMeter
 from dataflow.runners.spark.quiet_logs import is_spark_handler
@@ -48,17 +50,23 @@ from dataflow.runtime.task.contract_checks import check_splits, naming_sink
 from dataflow.runtime.task.notices import Notices
 from dataflow.store.memory import MemoryStore
 
-__all__ = ["BatchStart", "batch_plan"]
+__all__ = ["BatchStart", "batch_plan", "splits_of_sources"]
 
 
 def batch_plan(
-    pipeline: NamedGraph, source_tasks: int, partitions: int, checkpoint: Checkpointing | None, method: str
+    pipeline: NamedGraph,
+    source_tasks: int,
+    partitions: int,
+    checkpoint: Checkpointing | None,
+    method: str,
+    readers: NativeReaders,
 ) -> SparkPlan:
-    """Return the plan of ``pipeline`` as a batch.
+    """Return the plan of ``pipeline`` as a batch. ``readers``: the DataFrames in place of sources.
 
     Raises: ConfigurationError for what cannot be a batch; UnsupportedOnRunner for what cannot run on Spark.
     """
-    refuse_in_batch(pipeline.graph, checkpoint, method)
+    readers.check_for_batch(pipeline.graph)
+    refuse_in_batch(pipeline.graph, checkpoint, method, readers.names)
     return plan_for_spark(
         pipeline.graph,
         parallelism=source_tasks,
@@ -66,6 +74,7 @@ def batch_plan(
         input_identity=input_identity(checkpoint),
         execution=Execution.BATCH,
         reason_against=reason_against,
+        readers=readers.names,
     )
 
 
@@ -81,6 +90,7 @@ class BatchStart:
     restore: object
     progress: bool
     full_metrics: bool
+    readers: NativeReaders
 
     def start(self, check: Callable[[SparkPlan], None]) -> SparkJob:
         """Start the batch and return the job. ``check`` raises UnsupportedOnRunner for plans that workers cannot run.
@@ -88,7 +98,7 @@ class BatchStart:
         Raises: see `SparkRunner.start`.
         """
         refuse_without_store(self.restore, self.checkpoint)
-        spark_plan = batch_plan(self.pipeline, self.source_tasks, self.partitions, self.checkpoint, "run")
+        spark_plan = batch_plan(self.pipeline, self.source_tasks, self.partitions, self.checkpoint, "run", self.readers)
         check(spark_plan)
         check_settings(self.session)
         warn_of_growing_state(self.pipeline.name, self.pipeline.graph)
@@ -101,8 +111,8 @@ class BatchStart:
             assignment = Assignment(spark_plan, directory, uuid.uuid4().hex[:12], 0)
             row_counts = RowCounts(spark_plan, full=self.full_metrics)
             driver = self._driver(assignment, row_counts, notices, resources)
-            frames = BatchFrames(self.session, assignment, driver.listed, row_counts)
-            query = BatchQuery(self.session, None if driver.finished else frames.for_driver, driver)
+            frames = BatchFrames(self.session, assignment, driver.listed, row_counts, self.readers)
+            query = BatchQuery(self.session, None if driver.finished else frames.make, driver)
             meter = SparkMeter(driver, query)
             line = ProgressLine(self.pipeline.name, meter, sys.stderr, driver.clock) if self.progress else NoLine()
             job = SparkJob(self.pipeline.name, query, driver, self.checkpoint, resources.pop_all(), line, meter)
@@ -128,8 +138,9 @@ class BatchStart:
         with notices.as_notes():
             restored = found.find(self.restore, checkpoint)
             restored = restored and with_new_input(restored, stored)
-            splits = _splits(assignment.spark_plan) if restored is None else {}
-            driver = BatchDriver(assignment, found, splits, restored, notices, row_counts)
+            splits = splits_of_sources(assignment.spark_plan) if restored is None else {}
+            app = app_of(_directory(checkpoint), assignment.spark_plan.frame_sinks, notices)
+            driver = BatchDriver(assignment, found, splits, restored, notices, row_counts, app)
             for sink in driver.sinks.values():
                 resources.enter_context(sink.hold(assignment.run_id))
             for name, sink in driver.sinks.items():
@@ -149,11 +160,18 @@ class BatchStart:
         return driver
 
 
-def _splits(spark_plan: SparkPlan) -> Mapping[str, Sequence[Split]]:
-    """Return the splits of each source."""
-    return {
-        node.name: check_splits(node.spec.source, node.name) for node in spark_plan.graph if isinstance(node.spec, Read)
-    }
+def splits_of_sources(spark_plan: SparkPlan) -> Mapping[str, Sequence[Split]]:
+    """Return the splits of each source; a DataFrame has none."""
+    reads = {node.name: node.spec.source for node in spark_plan.graph if isinstance(node.spec, Read)}
+    return {name: [] if name in spark_plan.given else check_splits(source, name) for name, source in reads.items()}
+
+
+def _directory(checkpoint: Checkpointing | None) -> Path | None:
+    """Return the directory of the checkpoint; None: there is none, or it is in another store."""
+    location = None if checkpoint is None else checkpoint.location
+    return (
+        Path(location) if isinstance(location, Path) or (isinstance(location, str) and "://" not in location) else None
+    )
 
 
 def _refuse_stream(checkpoint: Checkpointing) -> None:

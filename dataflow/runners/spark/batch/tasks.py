@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -24,8 +24,7 @@ from dataflow.planning.physical_plan import Vertex, task_id
 from dataflow.planning.specs import Read
 from dataflow.protocol.events import Data
 from dataflow.runners.spark.accepted_types import cast_batch
-from dataflow.runners.spark.envelopes import TO_DRIVER, Content, Envelope, batches_of, envelopes_of
-from dataflow.runners.spark.expressions.spark_types import carrier
+from dataflow.runners.spark.envelopes import TO_DRIVER, Envelope, batches_of, envelopes_of
 from dataflow.runners.spark.metrics import report_envelope
 from dataflow.runners.spark.native_readers import gather_batches
 from dataflow.runners.spark.placement import Placement
@@ -38,7 +37,7 @@ from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task_input import SplitState
 
-__all__ = ["CHECKPOINT", "decoder", "level_function", "reader_function", "source_function"]
+__all__ = ["CHECKPOINT", "level_function", "reader_function", "source_function"]
 
 CHECKPOINT: Final = 1
 """The number of the only checkpoint."""
@@ -148,22 +147,6 @@ def _take_rows(
             yield from recorder.rows()
         host.finish()
         yield from _last_envelopes(host, recorder, attempt)
-
-
-def decoder(link: int, schema: pa.Schema) -> _Function:
-    """Return the function that turns the envelopes of a link into rows for Spark, in Spark's types for ``schema``."""
-
-    def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        types = [carrier(field.type) for field in schema]
-        for batch in batches:
-            for envelope in envelopes_of(batch):
-                assert envelope.link == link, f"an envelope of link {envelope.link} instead of {link}"
-                for data in Content.decode(envelope.payload).rows():
-                    rows: Any = data.rows
-                    columns = [column.cast(dtype) for column, dtype in zip(rows.columns, types, strict=True)]
-                    yield pa.RecordBatch.from_arrays(columns, names=schema.names)
-
-    return rows_of
 
 
 def level_function(assignment: Assignment, level: int, region: int = 0) -> _Function:

@@ -78,6 +78,8 @@ def int_floor(left: Operand, right: Operand) -> Any:
 def int_remainder(left: Operand, right: Operand) -> Any:
     """Return Spark's ``%``, plus the divisor if the signs differ; null by zero."""
     f = functions()
+    if isinstance(right.constant, int) and right.constant > 0:
+        return f.pmod(left.column, right.column)
 
     def remainder(a: Any, b: Any, let: Let) -> Any:
         moved = let(a % b, lambda r: f.when((r != 0) & ((r < 0) != (b < 0)), r + b).otherwise(r))

@@ -21,12 +21,13 @@ Let = Callable[[Any, Callable[[Any], Any]], Any]
 
 
 class Operand:
-    """A lowered operand, cast to the type of its operation."""
+    """A lowered operand, cast to the type of its operation. ``constant``: its value; None: it has one in each row."""
 
-    __slots__ = ("column", "is_cheap", "let")
+    __slots__ = ("column", "constant", "is_cheap", "let")
 
     def __init__(self, column: Any, node: Expr) -> None:
         self.column = column
+        self.constant = node.value if isinstance(node, Literal) else None
         self.is_cheap = _is_cheap(node)
         self.let: Let = _repeat if _calls_python(node) else bind
 

@@ -19,7 +19,7 @@ from pyarrow import types
 from dataflow.errors import UnsupportedOnRunner
 from dataflow.runners.spark.session import pyspark
 
-__all__ = ["carrier", "nullable", "spark_schema", "spark_type"]
+__all__ = ["carrier", "is_exact", "nullable", "spark_schema", "spark_type", "to_carriers"]
 
 _WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 _AS_IS = (pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
@@ -55,6 +55,20 @@ def carrier(dtype: pa.DataType) -> pa.DataType | None:
     if types.is_struct(dtype) and all([carrier(field.type) is not None for field in dtype]):
         return pa.struct([pa.field(field.name, carrier(field.type)) for field in dtype])
     return _WIDER.get(dtype)
+
+
+def is_exact(dtype: pa.DataType) -> bool:
+    """Return whether `carrier` holds no other values than those of ``dtype``.
+
+    >>> is_exact(pa.large_string()), is_exact(pa.timestamp("us", "Asia/Tokyo")), is_exact(pa.uint8())
+    (True, True, False)
+    """
+    if types.is_dictionary(dtype):
+        return is_exact(dtype.value_type)
+    if types.is_timestamp(dtype):
+        return bool(dtype.unit == "us")
+    held = carrier(dtype)
+    return held == dtype or held in (pa.string(), pa.binary())
 
 
 def _is_list(dtype: pa.DataType) -> bool:
@@ -111,11 +125,12 @@ def _instead(dtype: pa.DataType) -> str:
     return "cast to another type where the rows are made, or run this pipeline on the local runner"
 
 
-def spark_schema(schema: pa.Schema) -> Any:
+def spark_schema(schema: pa.Schema, where: str = "schema") -> Any:
     """Return the ``StructType`` of a DataFrame for rows of ``schema``.
 
     Args:
         schema: an Arrow schema.
+        where: start of the error's message.
 
     Raises: UnsupportedOnRunner, naming the column, if Spark has no type for it.
 
@@ -125,7 +140,7 @@ def spark_schema(schema: pa.Schema) -> Any:
     t = pyspark("pyspark.sql.types")
     return t.StructType(
         [
-            t.StructField(field.name, spark_type(field.type, f"schema: column {field.name!r}"), field.nullable)
+            t.StructField(field.name, spark_type(field.type, f"{where}: column {field.name!r}"), field.nullable)
             for field in schema
         ]
     )
@@ -138,3 +153,13 @@ def nullable(schema: pa.Schema) -> pa.Schema:
     True
     """
     return pa.schema([field.with_nullable(nullable=True) for field in schema])
+
+
+def to_carriers(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows with the types in which Spark holds them.
+
+    >>> to_carriers(pa.record_batch({"x": pa.array([1], pa.uint8())})).schema.field("x").type
+    DataType(int16)
+    """
+    columns = [column.cast(carrier(column.type)) for column in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)

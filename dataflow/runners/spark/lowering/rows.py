@@ -8,7 +8,9 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types
 
+from dataflow.contracts.execution import ORDER
 from dataflow.contracts.row_errors import OnError
+from dataflow.planning.batch_specs import NumberRows
 from dataflow.planning.specs import EventTimes, Filter, Project, Read
 from dataflow.runners.spark.expressions.columns import column_of
 from dataflow.runners.spark.expressions.run_time_errors import fail
@@ -16,10 +18,12 @@ from dataflow.runners.spark.expressions.spark_types import carrier, nullable, sp
 from dataflow.runners.spark.lowering.inputs import Inputs, NotLowered, column
 from dataflow.runners.spark.session import functions
 
-__all__ = ["event_times", "filtered", "projected", "read", "union"]
+__all__ = ["event_times", "filtered", "numbered", "projected", "read", "union"]
 
 _SPECIAL: Final = frozenset("{}[]*?\\:")
 """Characters that Spark takes for a pattern, or for the end of a scheme."""
+_SOURCE: Final = 55
+"""The bits of the place of a row in its source: Spark numbers rows with 33, and partitions with those above."""
 _OPTIONS: Final = {
     "recursiveFileLookup": "true",  # else a folder such as year=2013 gives the rows a column
     "ignoreCorruptFiles": "false",
@@ -50,6 +54,14 @@ def read(inputs: Inputs) -> Any:
         return inputs.session.range(0).select(*(functions().lit(None).alias(name) for name in schema.names))
     reader = inputs.session.read.schema(spark_schema(nullable(schema))).options(**_OPTIONS)
     return reader.parquet(*(f"file:{path}" for path in files.paths))
+
+
+def numbered(inputs: Inputs) -> Any:
+    """Lower the numbers of the rows of a DataFrame: in the order of its partitions, after those of earlier sources."""
+    spec, f = inputs.node.spec, functions()
+    assert isinstance(spec, NumberRows), inputs.where
+    place = f.lit(spec.source << _SOURCE).cast("bigint") + f.monotonically_increasing_id()
+    return inputs.frames[0].select("*", place.alias(ORDER))
 
 
 def _is_exact(dtype: pa.DataType) -> bool:

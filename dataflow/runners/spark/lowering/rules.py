@@ -11,7 +11,7 @@ import pyarrow as pa
 from dataflow.contracts.spec import Spec
 from dataflow.errors import UnsupportedOnRunner
 from dataflow.planning.aggregate_specs import Aggregate, WindowAggregate
-from dataflow.planning.batch_specs import AddChange, DropPlace
+from dataflow.planning.batch_specs import AddChange, DropPlace, NumberRows, Sorted
 from dataflow.planning.chosen_row_specs import Top, Unique, WindowTop
 from dataflow.planning.graph import Graph, Node
 from dataflow.planning.join_specs import IntervalJoin, UnboundedJoin, WindowJoin
@@ -22,7 +22,7 @@ from dataflow.runners.spark.lowering.chosen_rows import top, unique, window_top
 from dataflow.runners.spark.lowering.groups import aggregate, window_aggregate
 from dataflow.runners.spark.lowering.inputs import Inputs, NotLowered, Rule
 from dataflow.runners.spark.lowering.joins import interval_join, unbounded_join, window_join
-from dataflow.runners.spark.lowering.rows import event_times, filtered, projected, read, union
+from dataflow.runners.spark.lowering.rows import event_times, filtered, numbered, projected, read, union
 from dataflow.runners.spark.lowering.stand_in import StandIn
 from dataflow.runners.spark.session import without_spark
 
@@ -30,6 +30,7 @@ __all__ = ["lower", "reason_against"]
 
 _RULES: Final[Mapping[type[Spec], Rule]] = {
     Read: read,
+    NumberRows: numbered,
     Filter: filtered,
     Project: projected,
     AddRows: projected,
@@ -64,6 +65,8 @@ def lower(node: Node, graph: Graph, frames: Sequence[Any], session: Any) -> Any:
 def reason_against(node: Node, graph: Graph) -> str | None:
     """Return why Spark cannot compute ``node`` exactly as the local engine does; None: it can. Needs no session."""
     rule = _RULES.get(type(node.spec))
+    if isinstance(node.spec, Sorted):
+        return "it goes by the order of its rows"
     if rule is None:
         calls = node.spec.is_users or hasattr(node.spec, "function")
         return "it calls a function" if calls else f"Spark has no operator like it ({node.spec.kind})"

@@ -1,0 +1,85 @@
+"""Sinks that get their rows as DataFrames: the calls of their functions, and how these recognise a repetition."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dataflow.contracts.sink import FrameSink, SparkBatch
+from dataflow.errors import NewSparkAppWarning
+from dataflow.runners.spark.session import functions, pyspark
+from dataflow.runtime.task.notices import Notices
+from dataflow.store.files import DISK, storing
+from dataflow.untrusted import parsed
+
+__all__ = ["FrameSinks", "app_of", "counted_rows"]
+
+_FILE: Final = "app.json"
+"""The file in a job's directory that has the UUID of the job."""
+_PATIENCE: Final = 1.0
+"""Seconds to wait for a count, which Spark delivers on another thread after an action."""
+_PAUSE: Final = 0.01
+
+
+def app_of(directory: Path | None, sinks: Mapping[str, FrameSink], notices: Notices) -> str:
+    """Return the UUID of the job in ``directory``; None: it is in no directory, and has a new one in each run.
+
+    Warns of a new one, if there are ``sinks``, to which rows that an earlier job has written are unknown.
+    """
+    file = None if directory is None else directory / _FILE
+    if file is not None and file.exists():
+        with storing("read", file):
+            return str(parsed(dict[str, str], json.loads(DISK.read(file)), str(file))["app"])
+    app = str(uuid.uuid4())
+    if file is not None and sinks:
+        with storing("write", file):
+            DISK.make_directories(file.parent)
+            DISK.write_new(file, json.dumps({"app": app}).encode())
+    if sinks:
+        where = "without checkpoint=" if directory is None else f"in {directory}"
+        notices.add(
+            NewSparkAppWarning,
+            f"the functions of {', '.join(map(repr, sinks))} are called by a new app, {app}, because the job {where} "
+            "is new: rows that another job has written for the same input are written again",
+        )
+    return app
+
+
+@dataclass(frozen=True)
+class FrameSinks:
+    """The sinks of a job that get DataFrames, by name; ``app``: the UUID of the job."""
+
+    sinks: Mapping[str, FrameSink]
+    app: str
+
+    def write(self, name: str, frame: Any, number: int) -> int:
+        """Give the rows of a batch to a sink, and return how many of them were computed for its first action.
+
+        Raises: the errors of its function, with a note.
+        """
+        f, observation = functions(), pyspark("pyspark.sql").Observation()
+        observed = frame.observe(observation, f.count(f.lit(1)).alias("rows"))
+        try:
+            self.sinks[name].write(observed, SparkBatch(number, f"{self.app}/{name}"))
+        except Exception as error:
+            error.add_note(
+                f"raised by {self.sinks[name]!r} of sink {name!r} for batch {number}, which is not committed: after a "
+                "restart it is called again with the same rows and the same number"
+            )
+            raise
+        return counted_rows(observation, _PATIENCE)
+
+
+def counted_rows(observation: Any, patience: float) -> int:
+    """Return the rows that an action counted; 0 if none was counted within ``patience`` (seconds)."""
+    until = time.monotonic() + patience
+    while not observation._jo.future().isCompleted():
+        if time.monotonic() > until:
+            return 0
+        time.sleep(_PAUSE)
+    return int(observation.get["rows"])
