@@ -35,6 +35,7 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     specs.FlatMapRows: "operators.transforms.map_rows:FlatMapRowsOperator",
     specs.Watermarks: "operators.transforms.watermarks:WatermarkOperator",
     specs.EventTimes: "operators.batch.event_times:EventTimesOperator",
+    specs.LatestTimes: "operators.transforms.latest_times:LatestTimesOperator",
     specs.ProcessingTime: "operators.transforms.processing_time:ProcessingTimeOperator",
     aggregate_specs.Aggregate: "operators.aggregation.aggregate:AggregateOperator",
     aggregate_specs.WindowAggregate: "operators.windows.aggregate:WindowAggregateOperator",

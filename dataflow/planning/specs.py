@@ -26,6 +26,7 @@ __all__ = [
     "EventTimes",
     "Filter",
     "FlatMapRows",
+    "LatestTimes",
     "MapBatches",
     "MapRows",
     "ProcessingTime",
@@ -294,6 +295,15 @@ class EventTimes(Watermarks):
     """Checks the event times in ``column`` in a batch, where they make no watermarks."""
 
     assigns_time = False
+
+    @property
+    def kind(self) -> str:
+        return "watermarks"
+
+
+@dataclass(frozen=True, slots=True)
+class LatestTimes(Watermarks):
+    """Computes watermarks of rows that another engine has read, which are of no split that we know."""
 
     @property
     def kind(self) -> str:

@@ -1,10 +1,15 @@
-"""Spark's own readers in place of sources, for pipelines without state.
+"""Spark's own readers in place of sources.
 
 The user's streaming DataFrame replaces a source. Spark decides which rows are in a micro-batch, and where to resume
 after a restart; commits have the number of the micro-batch. Pipelines that this cannot run are refused here.
 
 In every partition of every micro-batch the chain after the source runs as a subtask that is built anew. So nothing in
-it keeps state. Rows are gathered into larger batches first, because Spark delivers few at a time.
+it keeps state; operators after a shuffle do. Rows are gathered into larger batches first, because Spark delivers few at
+a time.
+
+**Time.** Each source has one watermark. Tasks take all rows of a micro-batch before they take the latest of the
+watermarks that its partitions send, so time moves between micro-batches only. Without a micro-batch nothing closes, and
+the end of a run is not the end of the input: open windows stay in the state until a later run.
 """
 
 from __future__ import annotations
@@ -19,9 +24,12 @@ import pyarrow as pa
 from dataflow.clock import SystemClock
 from dataflow.contracts.source import SourceContext
 from dataflow.errors import ConfigurationError, UnsupportedOnRunner, did_you_mean
+from dataflow.planning.aggregate_specs import Emit, Grouped
+from dataflow.planning.chosen_row_specs import SignedTop, Top
 from dataflow.planning.graph import Graph, Node
+from dataflow.planning.join_specs import UnboundedJoin
 from dataflow.planning.physical_plan import Vertex, task_id
-from dataflow.planning.specs import Read
+from dataflow.planning.specs import ProcessingTime, Read, Watermarks, Write
 from dataflow.protocol.events import Data
 from dataflow.runners.spark.accepted_types import cast_batch, differences
 from dataflow.runners.spark.envelopes import DDL, batches_of
@@ -74,7 +82,7 @@ class NativeReaders:
             return
         sources = self._checked_sources(graph, streaming=True)
         for node in graph:
-            _refuse_state(node)
+            _refuse_waiting(node)
         for name in sources:
             if name not in self._frames:
                 raise UnsupportedOnRunner(
@@ -128,14 +136,19 @@ class NativeReaders:
             )  # fmt: skip
 
     def check_plan(self, spark_plan: SparkPlan) -> None:
-        """Raise UnsupportedOnRunner for an operator that takes rows from other tasks than the one that reads them."""
-        for name in self._frames and [
-            n for n, placement in spark_plan.placements.items() if placement is Placement.KEYED_TASK
-        ]:
-            raise UnsupportedOnRunner(
-                f"operator {name!r}", "spark", "after Spark's own readers rows stay in the task that read them",
-                "remove rebalance(), broadcast() and parallelism=, and give the DataFrame the partitions you want",
-            )  # fmt: skip
+        """Raise UnsupportedOnRunner for an operator with state in the tasks that have the rows of a reader.
+
+        Spark distributes rows to these tasks as it likes, and they keep no state from micro-batch to micro-batch.
+        """
+        for vertex in spark_plan.plan.vertices.values() if self._frames else ():
+            for node in vertex.nodes if spark_plan.placements[vertex.name] is Placement.NATIVE_READER else ():
+                if node.spec.is_users and not node.spec.row_wise and not isinstance(node.spec, Write):
+                    raise UnsupportedOnRunner(
+                        f"operator {node.name!r}",
+                        "spark",
+                        "it may keep state, and tasks that take rows from Spark's own readers keep none",
+                        f"if it does not, {node.spec.row_wise_advice}; else call key_by or rebalance before it",
+                    )
 
     def check_session(self, session: Any) -> None:
         """Raise ConfigurationError if the DataFrames do not belong to ``session``."""
@@ -196,22 +209,27 @@ def _leaves(frame: Any) -> Iterator[str]:
         yield str(leaves.apply(number).toString())
 
 
-def _refuse_state(node: Node) -> None:
+def _refuse_waiting(node: Node) -> None:
+    """Raise UnsupportedOnRunner for an operator that waits for the end of the input, or goes by the clock."""
     spec = node.spec
-    if len(node.inputs) > 1:
-        reason, instead = "it takes rows from several tasks", "give each stream a sink of its own"
-    elif spec.assigns_time:
-        reason, instead = "it sets event time", "remove it"
-    elif spec.row_wise:
-        return
-    elif spec.is_users:
-        reason, instead = "it may keep state", f"if it does not, {spec.row_wise_advice}"
+    final = getattr(spec, "emit", None) is Emit.FINAL
+    if isinstance(spec, ProcessingTime):
+        reason, instead = "it sets time by the clock", "remove it"
+    elif isinstance(spec, Watermarks) and (spec.idle_after, spec.close_after, spec.max_drift) != (None, None, None):
+        reason = "idle_after, close_after and max_drift go by the splits of a source"
+        instead = "leave them out of with_watermark"
+    elif (isinstance(spec, Grouped) and not spec.windowed and final) or (isinstance(spec, Top | SignedTop) and final):
+        reason, instead = "its results come at the end of the input", "give emit='changes', or emit='updates'"
+    elif isinstance(spec, UnboundedJoin) and any(spec.outer) and final:
+        reason, instead = "rows without a counterpart come at the end of the input", "give emit='changes'"
     else:
-        reason, instead = "it keeps state", "remove it"
+        return
     raise UnsupportedOnRunner(
-        f"operator {node.name!r}", "spark", f"{reason}, and after Spark's own readers each row is processed on its own",
+        f"operator {node.name!r}",
+        "spark",
+        f"{reason}, and a streaming DataFrame has no splits that we know, and no end",
         f"{instead}, or let the pipeline read its sources: use SparkRunner without sources=",
-    )  # fmt: skip
+    )
 
 
 def native_task_function(
@@ -233,18 +251,18 @@ def run_partition(
 ) -> Iterator[pa.RecordBatch]:
     """Run a partition of micro-batch ``round_``; yield the envelopes it sends: none if the partition has no rows."""
     source = vertex.head
-    spark_plan, wide = assignment.spark_plan.for_partition(vertex, partition)
-    recorder = OutputRecorder(spark_plan, partition, round_, distributed=True)
+    spark_plan = assignment.spark_plan
+    recorder = OutputRecorder(spark_plan, partition, round_, distributed=True, read_by_spark=True)
     waiting = gather_batches(batches)
     if (first := next(waiting, None)) is None:
         return
     assert isinstance(source.spec, Read), f"{source.name} reads no source"
     unread: Any = source.spec.source
-    no_splits = SourceInput(unread, [], SourceContext(source.name, partition, wide.parallelism, SystemClock()))
+    no_splits = SourceInput(unread, [], SourceContext(source.name, partition, vertex.parallelism, SystemClock()))
     task = task_id(vertex.name, partition)
     with (
-        working_on(assignment.directory, wide, partition),
-        TaskHost(spark_plan, wide, partition, None, assignment.run_id, recorder, no_splits) as host,
+        working_on(assignment.directory, vertex, partition),
+        TaskHost(spark_plan, vertex, partition, None, assignment.run_id, recorder, no_splits) as host,
     ):
         for step, rows in enumerate(itertools.chain([first], waiting)):
             with serialized_errors(task):
@@ -252,6 +270,7 @@ def run_partition(
             host.push(0, Data(declared, 0))
             recorder.step(step)
         host.snapshot(round_ + 1)
+        recorder.step(step + 1)  # rows that were folded until now
         host.close()  # before the report, which includes errors of closing
         yield from batches_of([*recorder.envelopes(), report_envelope(host.report(), round_)])
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
 
@@ -32,7 +32,7 @@ from dataflow.errors import BarrierflowWarning, UnsupportedOnRunner, check_count
 from dataflow.planning.graph import Graph, Node, Partitioning
 from dataflow.planning.operator_table import operator_class
 from dataflow.planning.physical_plan import Link, Plan, Vertex, executed_graph, place
-from dataflow.planning.specs import Apply, ProcessingTime, Read, Write
+from dataflow.planning.specs import Apply, LatestTimes, ProcessingTime, Read, Watermarks, Write
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.spark.batch.cut import Cut, ReasonAgainst, cut_graph
 from dataflow.runners.spark.expressions.spark_types import spark_schema
@@ -195,8 +195,12 @@ class SparkPlan:
         return [v for v in vertices if self.levels[v.name] == level and self.placements[v.name] is placement]
 
     def watermark_sources(self, link: Link) -> int:
-        """Return how many subtasks send watermarks over a link: one if all subtasks of the vertex have the same."""
-        return 1 if self._same_watermarks(link.source) else self.plan.vertices[link.source].parallelism
+        """Return how many subtasks send watermarks over a link: one if all subtasks of the vertex have the same.
+
+        The partitions of a reader of Spark's are one, too: there may be any number of them in each micro-batch.
+        """
+        one = self.placements[link.source] is Placement.NATIVE_READER
+        return 1 if one or self._same_watermarks(link.source) else self.plan.vertices[link.source].parallelism
 
     def _same_watermarks(self, vertex: str) -> bool:
         """Return whether all subtasks pass on the same watermark.
@@ -217,7 +221,8 @@ class SparkPlan:
             return [(number, 0) for number, link in enumerate(self.plan.links) if link.target == vertex]
         channels: list[tuple[int, int]] = []
         for number, link in enumerate(self.plan.links):
-            if link.target == vertex and link.partitioning is Partitioning.FORWARD:
+            forward = link.partitioning is Partitioning.FORWARD
+            if link.target == vertex and forward and self.placements[link.source] is not Placement.NATIVE_READER:
                 channels.append((number, subtask))
             elif link.target == vertex:
                 channels += [(number, source) for source in range(self.watermark_sources(link))]
@@ -225,6 +230,8 @@ class SparkPlan:
 
     def output(self, link: Link, channels: list[Channel]) -> Output:
         """Return the output that distributes rows to the keyed tasks of a link's target."""
+        if link.partitioning is Partitioning.FORWARD and len(channels) > 1:  # after a reader of Spark's
+            return output_for(Partitioning.REBALANCE, channels, (), self.plan.max_key_groups)
         if link.partitioning is Partitioning.FORWARD:
             return ForwardOutput(channels)
         return output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
@@ -262,6 +269,7 @@ def plan_for_spark(
     check_count("parallelism", parallelism)
     check_count("max_key_groups", key_groups)
     graph = executed_graph(widened, parallelism, input_identity, execution)
+    graph = graph if in_batch or not readers else _timed_by_rows(graph)
     cut = None if reason_against is None else cut_graph(graph, reason_against, readers)
     plan = place(
         Plan(graph if cut is None else cut.tasks, widened, {}, [], groups, execution),
@@ -276,6 +284,17 @@ def plan_for_spark(
             _refuse_processing_time(vertex)
     regions = {} if cut is None else {name: _region(cut, vertex) for name, vertex in plan.vertices.items()}
     return SparkPlan(plan, placements, regions, cut, readers)
+
+
+def _timed_by_rows(graph: Graph) -> Graph:
+    """Return the graph with watermarks of rows that Spark has read."""
+    nodes = [
+        replace(node, spec=LatestTimes(*[getattr(node.spec, field.name) for field in fields(node.spec)]))
+        if type(node.spec) is Watermarks
+        else node
+        for node in graph
+    ]
+    return Graph(nodes)
 
 
 def _region(cut: Cut, vertex: Vertex) -> int:

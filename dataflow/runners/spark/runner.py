@@ -71,9 +71,9 @@ class SparkRunner:
         conf: settings for the session that is started; they override our defaults.
         sources: DataFrames of the session by the names of sources: Spark reads in their place. Other runners ignore
             them and read the pipeline's own sources. In a batch each is read once. In a stream they are streaming
-            DataFrames, which limit the rows of a micro-batch (``maxFilesPerTrigger``, ``maxOffsetsPerTrigger``), and
-            the pipeline has no state. If the pipeline's own sources are bounded, a stream reads the input that exists
-            when it starts, and a later run reads new input.
+            DataFrames, which limit the rows of a micro-batch (``maxFilesPerTrigger``, ``maxOffsetsPerTrigger``); there
+            is one for each source, or for none. If the pipeline's own sources are bounded, a stream reads the input
+            that exists when it starts, and a later run reads new input.
         metrics: ``"full"``: in a batch, count also the rows of operators that Spark computes itself, which takes it
             some more time; ``"tasks"``: only those of sources, sinks and operators in Python workers.
 

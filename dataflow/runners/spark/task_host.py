@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from dataflow.clock import SystemClock
 from dataflow.contracts.source import Json
@@ -58,20 +58,29 @@ class TaskReport:
     taken: Sequence[tuple[int, int, int]] = ()
 
 
+_AFTER_ALL_ROWS: Final = 2**62
+"""The step of the watermark of a micro-batch whose rows Spark has read."""
+
+
 class OutputRecorder:
     """The outputs of a subtask, which record what it emits in each step and for which task.
 
     ``distributed``: rows are distributed to the keyed tasks of their target here; otherwise later, by routing,
-    together with the rows of other subtasks.
+    together with the rows of other subtasks. ``read_by_spark``: the subtask has rows of a streaming reader of Spark's,
+    whose partitions share one channel; time moves after all their rows.
     """
 
-    def __init__(self, spark_plan: SparkPlan, source: int, round_: int, *, distributed: bool) -> None:
+    def __init__(
+        self, spark_plan: SparkPlan, source: int, round_: int, *, distributed: bool, read_by_spark: bool = False
+    ) -> None:
         self._spark_plan = spark_plan
-        self._source = source
+        self._source = 0 if read_by_spark else source
+        self._read_by_spark = read_by_spark
         self._round = round_
         self._distributed = distributed
         self._channels: list[tuple[Channel, int, int, Content]] = []  # channel, keyed task, link, content
         self._bytes = 0  # of the rows that `rows` keeps
+        self._times: dict[int, int] = {}  # by number of the channel, the latest watermark, if it is held back
 
     def output(self, number: int, link: Link) -> Output:
         """Return the output of a link."""
@@ -79,7 +88,7 @@ class OutputRecorder:
         if target is not Placement.KEYED_TASK or not self._distributed:
             return ForwardOutput([self._channel(TO_DRIVER if self._spark_plan.in_batch else UNROUTED, number)])
         subtasks: Sequence[int] = range(self._spark_plan.plan.vertices[link.target].parallelism)
-        if link.partitioning is Partitioning.FORWARD:
+        if link.partitioning is Partitioning.FORWARD and not self._read_by_spark:
             subtasks = [self._source % len(subtasks)]  # of Spark's own partitions there may be more
         tasks = [self._spark_plan.keyed_task_number(link.target, subtask) for subtask in subtasks]
         return self._spark_plan.output(link, [self._channel(task, number) for task in tasks])
@@ -91,13 +100,21 @@ class OutputRecorder:
 
     def step(self, number: int) -> None:
         """Tag everything emitted since the last call with step ``number``."""
-        for channel, _, _, content in self._channels:
+        for place, (channel, _, _, content) in enumerate(self._channels):
             if channel.head is not None:
-                content.add(number, _drain(channel))
+                elements = list(_drain(channel))
+                if self._read_by_spark:
+                    for element in elements:
+                        if isinstance(element, Watermark):
+                            self._times[place] = max(element.time, self._times.get(place, element.time))
+                    elements = [element for element in elements if isinstance(element, Data)]
+                content.add(number, elements)
 
     def envelopes(self) -> Iterator[Envelope]:
         """Yield all that was recorded."""
-        for _, task, link, content in self._channels:
+        for place, (_, task, link, content) in enumerate(self._channels):
+            if place in self._times:
+                content.add(_AFTER_ALL_ROWS, [Watermark(self._times[place])])
             if content.steps:
                 yield Envelope(task, link, self._source, self._round, content.encode())
 
@@ -175,8 +192,7 @@ class TaskHost:
         clock = self._clock if wall is None else _MicroBatchClock(wall)
         place = SubtaskSetup(spark_plan.plan, vertex, subtask, clock, run_id, state, splits)
         placement = spark_plan.placements[vertex.name]
-        if placement is Placement.PARTITION or (placement is Placement.NATIVE_READER and spark_plan.in_batch):
-            # rows of any key; Spark numbers the subtasks
+        if placement in (Placement.PARTITION, Placement.NATIVE_READER):  # rows of any key; Spark numbers the subtasks
             wide = Vertex(vertex.name, max(vertex.parallelism, subtask + 1), vertex.nodes)
             place = replace(place, vertex=wide, key_groups=range(spark_plan.plan.max_key_groups))
         with serialized_errors(self.task):

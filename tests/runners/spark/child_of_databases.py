@@ -1,4 +1,4 @@
-"""A job on Spark whose windows go into a database, to be killed: ``python child_of_databases.py DIRECTORY MASTER``.
+"""Windows over a streaming DataFrame go into a database, to be killed: ``python child_of_databases.py DIRECTORY MASTER``.
 
 The database is Derby, which comes with Spark and runs inside of its JVM. Rows go to a staging table, and then in one
 transaction with the app and the number of the micro-batch to the table.
@@ -7,11 +7,13 @@ transaction with the app and the number of the micro-batch to the table.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 import dataflow as flow
@@ -19,9 +21,10 @@ import operators as op
 from dataflow import col
 from dataflow.contracts.sink import SparkBatch
 from dataflow.runners.spark.session import session_for
-from tests.runners.spark.child import LANES, clicks
+from tests.runners.spark.child import clicks
 
 TRIES = 100
+FILES = 12
 
 
 def address(directory: Path) -> str:
@@ -79,11 +82,29 @@ class Database:
         )
 
 
-def pipeline(sink: flow.Sink) -> flow.Pipeline:
+def written(directory: Path) -> Path:
+    """The clicks in files below ``directory``; Spark takes them in the order of their times. The last row closes all."""
+    folder, unfinished = directory / "in", directory / "unfinished"
+    if not folder.exists():
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        rows = clicks()
+        last = pa.table({"user": ["last"], "value": [0], "ts": pa.array([10**10], pa.timestamp("ms"))})
+        size = rows.num_rows // FILES
+        for number in range(FILES + 1):
+            part = rows.slice(number * size, size) if number < FILES else last.cast(rows.schema)
+            pq.write_table(part, unfinished / f"{number:02}.parquet")
+            os.utime(unfinished / f"{number:02}.parquet", (1_700_000_000 + number,) * 2)
+        unfinished.rename(folder)
+    return folder
+
+
+def pipeline(source: flow.Source, sink: flow.Sink) -> flow.Pipeline:
     with flow.Pipeline("clicks") as p:
-        source = p.source(op.from_arrow(clicks(), splits=4, batch_rows=1_000), name="clicks")
-        timed = source.with_watermark("ts", delay="3s").key_by("user").window(op.tumbling("10s"))
-        counts = timed.agg(op.count().alias("n"), col("value").sum().alias("total"), name="counts")
+        timed = p.source(source, name="clicks").with_watermark("ts", delay="3s").key_by("user")
+        counts = timed.window(op.tumbling("10s")).agg(
+            op.count().alias("n"), col("value").sum().alias("total"), name="counts"
+        )
         counts.select("user", "window_start", "n", "total").sink(sink, name="out")
     return p
 
@@ -104,10 +125,10 @@ def main(directory: Path, master: str) -> None:
     session = session_for(None, conf)
     database = Database(session, directory)
     database.create()
-    runner = flow.SparkRunner(session, rows_per_trigger=12_000)
-    checkpoint = flow.Checkpointing(directory / "job")
-    p = pipeline(op.foreach_batch(database.append))
-    result = p.run(runner, parallelism=LANES, max_key_groups=4, checkpoint=checkpoint)
+    files = session.readStream.schema("user string, value bigint, ts timestamp_ntz").option("maxFilesPerTrigger", 2)
+    runner = flow.SparkRunner(session, sources={"clicks": files.parquet(str(written(directory)))})
+    p = pipeline(op.spark_table(clicks().schema), op.foreach_batch(database.append))
+    result = p.run(runner, max_key_groups=4, checkpoint=flow.Checkpointing(directory / "job"))
     kept = session.read.jdbc(database.address, "counts").toArrow()
     pq.write_table(kept, directory / "counts.parquet")
     print(f"done after {len(result.checkpoints)} micro-batches", flush=True)

@@ -20,6 +20,7 @@ from dataflow.contracts.sink import SparkBatch
 from dataflow.errors import ConfigurationError, GraphError, NewSparkAppWarning, UnsupportedOnRunner
 from tests.agreement.data import rows_of
 from tests.needs import need_spark
+from tests.runners.spark.child import clicks
 from tests.runners.spark.child_of_databases import pipeline as windows
 from tests.runners.spark.test_kills import survive
 from tests.seeds import in_soak
@@ -184,7 +185,7 @@ def test_a_database_has_each_window_once_after_two_kills(seed: int, tmp_path: Pa
     work = tmp_path / "work"
     assert len(survive(work, "local[2]", kills=2, seed=seed, child="child_of_databases.py")) == 2
     found = pq.read_table(work / "counts.parquet")
-    expected = windows(op.collect()).run().table("out")
+    expected = windows(op.from_arrow(clicks()), op.collect()).run().table("out")
     times = pa.timestamp("us")
     found, expected = (t.set_column(1, "window_start", t["window_start"].cast(times)) for t in (found, expected))
     assert rows_of(found) == rows_of(expected)

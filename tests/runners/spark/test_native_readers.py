@@ -16,7 +16,6 @@ import operators as op
 from dataflow import col
 from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, SparkFailed, UnsupportedOnRunner
 from tests.needs import need_spark
-from tests.planning.toy_family import ordinals
 from tests.runners.spark import child_of_readers as child
 from tests.runners.spark.test_kills import rows as rows_of
 from tests.runners.spark.test_kills import survive
@@ -112,37 +111,37 @@ def keyed(read: flow.Stream) -> flow.Stream:
 
 
 def timed(read: flow.Stream) -> flow.Stream:
-    return read.with_watermark("at", delay="1s", name="clock")
+    return read.with_watermark("at", idle_after="1s", name="clock")
 
 
-def spread(read: flow.Stream) -> flow.Stream:
-    return read.rebalance().filter(col("price") > 3, name="cheap")
+def clocked(read: flow.Stream) -> flow.Stream:
+    return read.with_processing_time("seen", name="clock")
 
 
 def remembering(read: flow.Stream) -> flow.Stream:
     return read.apply(lambda context: Counting(), schema=read.schema, name="own")
 
 
-def numbered(read: flow.Stream) -> flow.Stream:
-    return ordinals(read, "shop")
+def ranked(read: flow.Stream) -> flow.Stream:
+    return read.key_by("shop").top(2, by="id", emit="final", name="first")
 
 
-def united(read: flow.Stream) -> flow.Stream:
-    return read.union(read.filter(col("price") > 3), name="both")
+def joined(read: flow.Stream) -> flow.Stream:
+    return read.join(read.select("id"), on="id", how="left", emit="final", name="pairs")
 
 
 @pytest.mark.parametrize(
     ("build", "said"),
     [
-        (keyed, "operator 'counts'.*keeps state.*use SparkRunner without sources="),
-        (timed, "operator 'clock'.*event time"),
-        (spread, r"operator 'cheap'.*remove rebalance\(\)"),
+        (keyed, "operator 'counts'.*end of the input.*give emit='changes'.*use SparkRunner without sources="),
+        (timed, "operator 'clock'.*idle_after, close_after and max_drift go by the splits"),
+        (clocked, "operator 'clock'.*sets time by the clock"),
+        (ranked, "operator 'first'.*its results come at the end of the input"),
+        (joined, "operator 'pairs'.*rows without a counterpart come at the end of the input"),
         (remembering, r"operator 'own'.*set stateless = True in its class and pass the class to apply"),
-        (numbered, "operator 'ordinals'.*if it does not, set row_wise = True in its Spec"),
-        (united, "operator 'both'.*a sink of its own"),
     ],
 )
-def test_what_needs_more_than_a_row_at_a_time_is_refused(spark: Any, folder: Path, build: Any, said: str) -> None:
+def test_what_needs_an_end_or_splits_is_refused(spark: Any, folder: Path, build: Any, said: str) -> None:
     with flow.Pipeline("refused") as p:
         build(p.source(op.read_parquet(folder), name="orders")).sink(op.collect(), name="out")
     with pytest.raises(UnsupportedOnRunner, match=said):

@@ -1,0 +1,153 @@
+"""Streaming DataFrames under keys, windows, joins, unions and process functions: the rows of a local run, and restarts.
+
+Time moves between micro-batches. The last rows come long after all others, so what is over before them has come out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow import col
+from dataflow.runners.run_result import RunResult
+from tests.agreement.data import rows_of
+
+N, FILES = 900, 6
+LAST = 10_000_000_000
+"""The time of the last rows, in microseconds."""
+SCHEMA = pa.schema({"k": pa.string(), "x": pa.int64(), "at": pa.timestamp("us")})
+DDL = "k string, x bigint, at timestamp_ntz"
+
+
+def clicks(seed: int) -> pa.Table:
+    """Rows out of order by up to three seconds, and one last row of each key."""
+    draw = np.random.default_rng(seed)
+    at = np.arange(N) * 100_000 - draw.integers(0, 3_000_000, N)
+    keys = draw.choice(["a", "b", "c", ""], N)
+    rows = pa.table({"k": keys, "x": draw.integers(-9, 9, N), "at": pa.array(at, pa.timestamp("us"))})
+    last = pa.table({"k": ["a", "b", "c", ""], "x": [0] * 4, "at": pa.array([LAST] * 4, pa.timestamp("us"))})
+    return pa.concat_tables([rows.cast(SCHEMA), last.cast(SCHEMA)])
+
+
+def write(folder: Path, table: pa.Table, which: range = range(FILES)) -> Path:
+    folder.mkdir(exist_ok=True)
+    size = -(-N // FILES)
+    for number in which:
+        part = table.slice(number * size, size) if number < FILES - 1 else table.slice(number * size)
+        put(folder, number, part)
+    return folder
+
+
+def put(folder: Path, number: int, rows: pa.Table) -> None:
+    """Write a file that Spark takes after those of lower numbers: it goes by the times of files."""
+    pq.write_table(rows, folder / f"{number}.parquet")
+    os.utime(folder / f"{number}.parquet", (1_700_000_000 + number,) * 2)
+
+
+def streamed(spark: Any, folder: Path) -> Any:
+    return spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(folder)).repartition(3)
+
+
+def pipeline(left: pa.Table, right: pa.Table) -> flow.Pipeline:
+    with flow.Pipeline("streams") as p:
+        one = p.source(op.from_arrow(left, batch_rows=50), name="left").with_watermark("at", delay="4s")
+        two = p.source(op.from_arrow(right, batch_rows=50), name="right").with_watermark("at", delay="4s")
+        windows = one.key_by("k").window(op.hopping("10s", every="5s"))
+        counts = windows.agg(n=op.count(), x=col("x").sum(), first=col("x").arg_min("x"), name="windows")
+        counts.sink(op.collect(), name="hopping")
+        counts.window(op.tumbling("20s")).agg(n=col("n").sum(), name="wide").sink(op.collect(), name="again")
+        both = one.union(two, name="both").key_by("k").window(op.session("1500ms"))
+        both.agg(n=op.count(), name="sessions").sink(op.collect(), name="session")
+        joined = one.join(two, on="k", within=("-1s", "1s"), name="joined")
+        joined.window(op.tumbling("30s")).agg(n=op.count()).sink(op.collect(), name="pairs")
+        two.key_by("k").agg(n=op.count(), x=col("x").sum(), emit="changes").sink(op.collect(net=True), name="totals")
+        one.rebalance().filter(col("x") > 7).sink(op.collect(), name="spread")
+    return p
+
+
+def settled(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    """The rows that do not hang on the last ones."""
+    for name in ("window_end", "at"):
+        if name in table.column_names:
+            times = table[name].cast(pa.int64()).to_numpy()
+            return rows_of(table.filter(pa.array(times < LAST)))
+    return rows_of(table)
+
+
+def agree(found: RunResult, expected: RunResult) -> None:
+    assert (found.late, expected.late) == (0, 0)
+    for name in expected.tables:
+        assert found.table(name).schema.equals(expected.table(name).schema)
+        assert settled(found.table(name)) == settled(expected.table(name)), name
+        assert len(settled(expected.table(name))) > 0, name
+
+
+def test_operators_with_state_may_follow_a_streaming_dataframe(spark: Any, tmp_path: Path) -> None:
+    left, right = clicks(1), clicks(2)
+    p = pipeline(left, right)
+    frames = {
+        "left": streamed(spark, write(tmp_path / "left", left)),
+        "right": streamed(spark, write(tmp_path / "right", right)),
+    }
+    found = p.run(flow.SparkRunner(spark, sources=frames), max_key_groups=4)
+    agree(found, p.run())
+    assert found.rows_in == {"left": N + 4, "right": N + 4}
+
+
+def test_a_later_run_goes_on_with_the_state_and_the_time_of_the_one_before(spark: Any, tmp_path: Path) -> None:
+    rows, out = clicks(3), tmp_path / "out"
+    with flow.Pipeline("restarts") as p:
+        timed = p.source(op.spark_table(SCHEMA), name="rows").with_watermark("at", delay="4s")
+        counts = timed.key_by("k").window(op.tumbling("10s")).agg(n=op.count(), x=col("x").sum(), name="windows")
+        counts.sink(op.write_parquet(out), name="out")
+    for first in range(0, FILES, 2):
+        folder = write(tmp_path / "in", rows, range(first, first + 2))
+        runner = flow.SparkRunner(spark, sources={"rows": streamed(spark, folder)})
+        p.run(runner, max_key_groups=4, checkpoint=flow.Checkpointing(tmp_path / "job"))
+    with flow.Pipeline("expected") as whole:
+        timed = whole.source(op.from_arrow(rows), name="rows").with_watermark("at", delay="4s")
+        timed.key_by("k").window(op.tumbling("10s")).agg(n=op.count(), x=col("x").sum()).sink(op.collect(), name="out")
+    assert settled(pa.Table.from_batches(op.read_committed(out).to_batches())) == settled(whole.run().table("out"))
+
+
+def test_rows_are_late_only_if_an_earlier_micro_batch_was_later(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number, seconds in enumerate([[50, 10, 40], [20, 44, 46], [90]]):
+        at = pa.array([1_000_000 * second for second in seconds], pa.timestamp("us"))
+        rows = pa.table({"k": ["a"] * len(seconds), "x": seconds, "at": at})
+        put(tmp_path / "in", number, rows)
+    with flow.Pipeline("late") as p:
+        timed = p.source(op.spark_table(SCHEMA), name="rows").with_watermark("at", delay="5s")
+        windows = timed.key_by("k").window(op.tumbling("10s")).agg(rows=col("x").to_list(), name="windows")
+        windows.sink(op.collect(), name="out")
+        windows.side("late").select("x").sink(op.collect(), name="late")
+    runner = flow.SparkRunner(spark, sources={"rows": streamed(spark, tmp_path / "in")})
+    found = p.run(runner, max_key_groups=2)
+    assert sorted(map(sorted, found.table("out")["rows"].to_pylist())) == [[10], [40, 44, 46], [50]]
+    assert (found.late, found.table("late")["x"].to_pylist()) == (1, [20])
+
+
+def test_a_null_time_fails_or_is_left_out(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    at = pa.array([None, 1_000_000, 99_000_000], pa.timestamp("us"))
+    pq.write_table(pa.table({"k": ["a"] * 3, "x": [1, 2, 3], "at": at}), tmp_path / "in" / "0.parquet")
+    for on_error in ("fail", "skip"):
+        with flow.Pipeline("nulls") as p:
+            timed = p.source(op.spark_table(SCHEMA), name="rows").with_watermark("at", on_error=on_error)
+            timed.key_by("k").window(op.tumbling("10s")).agg(n=op.count()).sink(op.collect(), name="out")
+        runner = flow.SparkRunner(spark, sources={"rows": streamed(spark, tmp_path / "in")})
+        if on_error == "fail":
+            with pytest.raises(ValueError, match="the event time 'at' is null"):
+                p.run(runner, max_key_groups=2)
+        else:
+            found = p.run(runner, max_key_groups=2)
+            assert (found.table("out")["n"].to_pylist(), found.skipped) == ([1], 1)
