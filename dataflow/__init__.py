@@ -42,6 +42,7 @@ if _TYPE_CHECKING:
     from dataflow.runners.simulated import SimulatedRunner
     from dataflow.runners.spark.job import SparkJob
     from dataflow.runners.spark.runner import SparkRunner
+    from dataflow.runners.spark.spark_source import SparkSource
     from dataflow.runtime.checkpoint_reader.checkpoint import Checkpoint
     from dataflow.runtime.job.checkpoint_state import CheckpointState
     from dataflow.runtime.restore.duplicate_precision import Precision
@@ -84,6 +85,7 @@ __all__ = [
     "LocalJob",
     "SimulatedRunner",
     "SparkRunner",
+    "SparkSource",
     "SparkJob",
     "DirectoryStore",
     "MemoryStore",
@@ -144,6 +146,7 @@ _LAZY = {
     "RestoreReport": "dataflow.runtime.restore.find_checkpoint",
     "Precision": "dataflow.runtime.restore.duplicate_precision",
     "SparkRunner": "dataflow.runners.spark.runner",
+    "SparkSource": "dataflow.runners.spark.spark_source",
     "SparkJob": "dataflow.runners.spark.job",
     "LocalRunner": "dataflow.runners.local",
     "LocalJob": "dataflow.runners.local_job",

@@ -55,12 +55,14 @@ __all__ = [
     "SinkBroken",
     "SnapshotStuck",
     "SourceError",
+    "NewSparkAppWarning",
     "StillRunningWarning",
     "StoreError",
     "TableReloadedWarning",
     "UnknownColumn",
     "UnnamedStateWarning",
     "UnsafeCacheWarning",
+    "UnknownSplitsWarning",
     "UnstablePredicateWarning",
     "UnsupportedOnRunner",
     "check_count",
@@ -283,6 +285,10 @@ class LateRowsWarning(BarrierflowWarning):
 
 class NewSparkAppWarning(BarrierflowWarning):
     """Functions of ``op.foreach_batch`` are called by a new app, which does not know what other jobs have written."""
+
+
+class UnknownSplitsWarning(BarrierflowWarning):
+    """The splits of a streaming DataFrame were not named, so the rows of one that appears later may be late."""
 
 
 class CleanupFailedWarning(BarrierflowWarning):

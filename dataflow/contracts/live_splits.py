@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
-__all__ = ["LiveSplits"]
+__all__ = ["LiveSplits", "TimesSplits"]
 
 
 class LiveSplits(Protocol):
@@ -47,4 +47,13 @@ class LiveSplits(Protocol):
         The task reads on only while no other task is more than ``drift`` behind it. Microseconds. None: no task has to
         wait for this one.
         """
+        ...
+
+
+@runtime_checkable
+class TimesSplits(Protocol):
+    """An operator that makes watermarks of rows that another engine has read, and is asked for them after the rows."""
+
+    def split_times(self) -> Mapping[str, int]:
+        """Return the watermark of each split that had rows, in microseconds."""
         ...

@@ -1,11 +1,12 @@
-"""Watermarks of rows that Spark has read: after each batch of rows, the latest time so far, less a delay.
+"""Watermarks of rows that Spark has read: for each split, the latest time so far, less a delay.
 
-A subtask has the rows of one partition of a micro-batch, and knows no splits. The tasks after it take the latest of
-the watermarks of all partitions, after all rows of the micro-batch.
+A subtask has the rows of one partition of a micro-batch. After them, the runner asks for the watermarks. The tasks after
+it take those of all partitions together, after all rows of the micro-batch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -19,13 +20,12 @@ __all__ = ["LatestTimesOperator"]
 
 
 class LatestTimesOperator(Operator):
-    """Passes rows on, and after each batch the watermark if it moved.
+    """Passes rows on, and keeps the latest time of each split.
 
     Raises: ValueError for a null event time, unless ``on_error`` says otherwise.
     """
 
     stateless = True
-    makes_time = True
 
     def __init__(
         self,
@@ -42,7 +42,9 @@ class LatestTimesOperator(Operator):
         self._position = context.input_schemas[0].get_field_index(column)
         self._delay = delay
         self._errors = RowErrors(on_error, context.tally)
-        self._latest: int | None = None
+        assert context.splits is not None, f"{context.name} must run in the tasks that have the rows of a source"
+        self._splits = context.splits
+        self._latest: dict[str, int] = {}
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if batch.column(self._position).null_count:
@@ -50,10 +52,9 @@ class LatestTimesOperator(Operator):
         if not batch.num_rows:
             return
         out.emit(batch)
-        time = latest(batch.column(self._position))
-        if self._latest is None or time > self._latest:
-            self._latest = time
-            out.watermark(time - self._delay)
+        time, split = latest(batch.column(self._position)), self._splits.current
+        self._latest[split] = max(time, self._latest.get(split, time))
 
-    def advance(self, watermark: int, out: Out) -> None:
-        """Ignore the watermark from upstream, which this operator replaces."""
+    def split_times(self) -> Mapping[str, int]:
+        """Return the watermark of each split that had rows."""
+        return {split: time - self._delay for split, time in self._latest.items()}

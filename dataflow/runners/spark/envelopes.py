@@ -56,6 +56,8 @@ _BATCH: Final = 32 << 20
 class Content:
     """The elements that one channel carried, by step, in ascending order of steps.
 
+    ``times``: after all steps, the watermark of each split, of rows that Spark has read.
+
     >>> from dataflow.protocol.events import Watermark
     >>> content = Content({3: [Watermark(7)]})
     >>> Content.decode(content.encode()) == content
@@ -63,6 +65,7 @@ class Content:
     """
 
     steps: dict[int, list[Element]] = field(default_factory=dict)
+    times: dict[str, int] = field(default_factory=dict)
 
     def add(self, step: int, elements: Iterable[Element]) -> None:
         """Append ``elements`` to a step, which is no lower than earlier ones. Without elements, nothing is added."""
@@ -79,7 +82,7 @@ class Content:
         elements, kinds = packed([element for step in self.steps.values() for element in step])
         tables = {table_of(_TABLE, kind): joined(pa.Table.from_batches(batches)) for kind, batches in enumerate(kinds)}
         sizes = [[step, len(members)] for step, members in self.steps.items()]
-        return encode({"steps": sizes, "elements": elements}, tables).to_pybytes()
+        return encode({"steps": sizes, "elements": elements, "times": self.times}, tables).to_pybytes()
 
     @staticmethod
     def decode(payload: Any) -> Content:
@@ -87,7 +90,12 @@ class Content:
         values, tables = decode(payload)
         header: Any = values
         elements = iter(unpacked(header["elements"], tables, _TABLE))
-        return Content({step: [next(elements) for _ in range(size)] for step, size in header["steps"]})
+        steps = {step: [next(elements) for _ in range(size)] for step, size in header["steps"]}
+        return Content(steps, dict(header.get("times", {})))
+
+    def take_time(self, split: str, time: int) -> None:
+        """Take the watermark of a split, if it is later than the one before."""
+        self.times[split] = max(time, self.times.get(split, time))
 
 
 def merge_contents(contents: Sequence[Content]) -> Content:
@@ -95,6 +103,9 @@ def merge_contents(contents: Sequence[Content]) -> Content:
     merged = Content()
     for step in sorted({step for content in contents for step in content.steps}):
         merged.add(step, [element for content in contents for element in content.steps.get(step, ())])
+    for content in contents:
+        for split, time in content.times.items():
+            merged.take_time(split, time)
     return merged
 
 

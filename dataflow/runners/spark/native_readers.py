@@ -7,23 +7,26 @@ In every partition of every micro-batch the chain after the source runs as a sub
 it keeps state; operators after a shuffle do. Rows are gathered into larger batches first, because Spark delivers few at
 a time.
 
-**Time.** Each source has one watermark. Tasks take all rows of a micro-batch before they take the latest of the
-watermarks that its partitions send, so time moves between micro-batches only. Without a micro-batch nothing closes, and
-the end of a run is not the end of the input: open windows stay in the state until a later run.
+**Time.** Each source has a watermark, the least of those of its splits: see `SparkSource`. Tasks take all rows of a
+micro-batch before they take the watermarks that its partitions send, so time moves between micro-batches only. Without
+a micro-batch nothing closes, and the end of a run is not the end of the input: open windows stay in the state until a
+later run.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import reduce
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataflow.clock import SystemClock
 from dataflow.contracts.source import SourceContext
-from dataflow.errors import ConfigurationError, UnsupportedOnRunner, did_you_mean
+from dataflow.errors import ConfigurationError, UnknownSplitsWarning, UnsupportedOnRunner, did_you_mean
 from dataflow.planning.aggregate_specs import Emit, Grouped
 from dataflow.planning.chosen_row_specs import SignedTop, Top
 from dataflow.planning.graph import Graph, Node
@@ -38,15 +41,19 @@ from dataflow.runners.spark.metrics import report_envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runners.spark.session import functions, pyspark
 from dataflow.runners.spark.source_tasks import Assignment
+from dataflow.runners.spark.spark_source import SparkSource
 from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
 from dataflow.runners.spark.user_errors import serialized_errors
 from dataflow.runners.spark.worker_notes import working_on
+from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.source_input import SourceInput
 
 __all__ = ["NativeReaders", "gather_batches"]
 
 _ROWS: Final = 1 << 17
 """The rows of a batch for the chain: Spark delivers 10,000 at a time, and a call costs the same for more."""
+_SPLIT: Final = "barrierflow:split"
+"""The column of the name of a row's split."""
 _BATCH_ID: Final = "streaming.sql.batchId"
 """The property in which Spark gives its tasks the number of their micro-batch."""
 
@@ -55,7 +62,10 @@ class NativeReaders:
     """The DataFrames that replace sources, by the sources' names."""
 
     def __init__(self, frames: Mapping[str, Any]) -> None:
-        self._frames = dict(frames)
+        self._sources = {
+            name: frame if isinstance(frame, SparkSource) else SparkSource(frame) for name, frame in frames.items()
+        }
+        self._frames = {name: source.frame for name, source in self._sources.items()}
 
     def __bool__(self) -> bool:
         return bool(self._frames)
@@ -66,6 +76,29 @@ class NativeReaders:
     @property
     def names(self) -> list[str]:
         return sorted(self._frames)
+
+    @property
+    def stored(self) -> list[str]:
+        """What a job's directory keeps of them: their names, and the columns that name splits."""
+        by = {name: ", ".join(self._sources[name].split_by) for name in self.names}
+        return [f"{name} by {by[name]}" if by[name] else name for name in self.names]
+
+    def awaiting(self, spark_plan: SparkPlan) -> SparkPlan:
+        """Return the plan of a stream, with the splits that are waited for."""
+        known = {name: source.splits for name, source in self._sources.items() if source.splits is not None}
+        links = enumerate(spark_plan.plan.links)
+        awaited = {number: known[link.source] for number, link in links if link.source in known}
+        return replace(spark_plan, awaited=awaited)
+
+    def warn_of_splits(self, graph: Graph, notices: Notices) -> None:
+        """Warn of DataFrames whose splits are not known before their first rows, if there is event time."""
+        unknown = [n for n, source in self._sources.items() if source.split_by and source.splits is None]
+        if unknown and any(isinstance(node.spec, Watermarks) for node in graph):
+            notices.add(
+                UnknownSplitsWarning,
+                f"the splits of {', '.join(map(repr, unknown))} count from their first row on, so the rows of a split "
+                "that appears later may be late; name them with SparkSource(splits=[...])",
+            )
 
     @property
     def session(self) -> Any:
@@ -129,6 +162,12 @@ class NativeReaders:
             raise ConfigurationError(
                 f"{where}: its DataFrame belongs to another session than the others: create all in one session"
             )
+        columns = frame.columns
+        if missing := [name for name in self._sources[node.name].split_by if name not in columns]:
+            raise ConfigurationError(
+                f"{where}: SparkSource(split_by=): there is no column {missing[0]!r}"
+                f"{did_you_mean(missing[0], columns)}; the columns of the DataFrame: {columns}"
+            )
         if wrong := differences(_arrow(frame), node.schema):
             raise UnsupportedOnRunner(
                 f"source {node.name!r}", "spark", f"its DataFrame has other columns: {'; '.join(wrong)}",
@@ -168,23 +207,34 @@ class NativeReaders:
         Values of other types are cast in Python workers, which check each of them.
         """
         frame, schema = self._frames[node.name], node.schema
-        rows = frame.select(*[functions().col(f"`{name.replace('`', '``')}`") for name in schema.names])
+        rows = frame.select(*map(_column, schema.names))
         types = [carrier(field.type) for field in schema]
         fit = [given == held for given, held in zip(_arrow(rows).types, types, strict=True)]
         if None in types or (all(fit) and all(is_exact(field.type) for field in schema)):
             return rows
         return rows.mapInArrow(_cast_function(schema, node.name), spark_schema(nullable(schema)))
 
+    def _with_split(self, node: Node) -> Any:
+        """Return the rows of a source, and the name of the split of each if there are splits."""
+        source, f = self._sources[node.name], functions()
+        columns = [_column(name) for name in node.schema.names]
+        if source.split_by:
+            values = f.array(*(_column(name).cast("string") for name in source.split_by))
+            columns.append(f.to_json(values).alias(_SPLIT))
+        return source.frame.select(*columns)
+
     def frame(self, assignment: Assignment) -> Any:
         """Return a DataFrame of the envelopes that the chains send; ``assignment`` may be one without sources."""
         frames = [
-            frame.select(*[functions().col(f"`{name.replace('`', '``')}`") for name in vertex.head.schema.names])
-            .mapInArrow(native_task_function(assignment, vertex), DDL)
+            self._with_split(vertex.head).mapInArrow(native_task_function(assignment, vertex), DDL)
             for vertex in assignment.spark_plan.plan.vertices.values()
             if assignment.spark_plan.placements[vertex.name] is Placement.NATIVE_READER
-            for frame in [self._frames[vertex.head.name]]
-        ]  # fmt: skip
+        ]
         return reduce(lambda one, other: one.union(other), frames)
+
+
+def _column(name: str) -> Any:
+    return functions().col(f"`{name.replace('`', '``')}`")
 
 
 def _cast_function(schema: pa.Schema, source: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -258,21 +308,35 @@ def run_partition(
         return
     assert isinstance(source.spec, Read), f"{source.name} reads no source"
     unread: Any = source.spec.source
-    no_splits = SourceInput(unread, [], SourceContext(source.name, partition, vertex.parallelism, SystemClock()))
-    task = task_id(vertex.name, partition)
+    rows_of = SourceInput(unread, [], SourceContext(source.name, partition, vertex.parallelism, SystemClock()))
+    task, number = task_id(vertex.name, partition), itertools.count()
     with (
         working_on(assignment.directory, vertex, partition),
-        TaskHost(spark_plan, vertex, partition, None, assignment.run_id, recorder, no_splits) as host,
+        TaskHost(spark_plan, vertex, partition, None, assignment.run_id, recorder, rows_of) as host,
     ):
-        for step, rows in enumerate(itertools.chain([first], waiting)):
-            with serialized_errors(task):
-                declared = cast_batch(rows, source.schema, source.name)
-            host.push(0, Data(declared, 0))
-            recorder.step(step)
+        for rows in itertools.chain([first], waiting):
+            for split, part in _by_split(rows):
+                rows_of.current = split
+                with serialized_errors(task):
+                    declared = cast_batch(part, source.schema, source.name)
+                host.push(0, Data(declared, 0))
+                recorder.step(next(number))
+        recorder.take_times(host.split_times())
         host.snapshot(round_ + 1)
-        recorder.step(step + 1)  # rows that were folded until now
+        recorder.step(next(number))  # rows that were folded until now
         host.close()  # before the report, which includes errors of closing
         yield from batches_of([*recorder.envelopes(), report_envelope(host.report(), round_)])
+
+
+def _by_split(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the rows of each split."""
+    if _SPLIT not in rows.schema.names:
+        yield "", rows
+        return
+    names = rows.column(_SPLIT)
+    every = names.unique().to_pylist()
+    for name in every:
+        yield name, rows if len(every) == 1 else rows.filter(pc.equal(names, name))
 
 
 def gather_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

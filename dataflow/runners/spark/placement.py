@@ -63,6 +63,7 @@ class SparkPlan:
         regions: the region of each vertex, where it is not 0; see `cut`.
         cut: what Spark computes itself; None: nothing, or this is a copy for workers.
         given: the names of the sources that are DataFrames of the user.
+        awaited: by number of a link, the splits of a DataFrame that hold time back until their first row.
     """
 
     plan: Plan
@@ -70,6 +71,7 @@ class SparkPlan:
     regions: Mapping[str, int] = field(default_factory=dict)
     cut: Cut | None = None
     given: Sequence[str] = ()
+    awaited: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:

@@ -278,6 +278,7 @@ class SparkRunner:
         notices = Notices()
         with notices.as_notes():
             spark_plan = spark_plan.loaded(notices.add)
+        self._readers.warn_of_splits(pipeline.graph, notices)
         directory = before or JobDirectory(Path(tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
         assignment = Assignment(spark_plan, directory, uuid.uuid4().hex[:12], self._rows)
         with CtrlC(replaces=is_spark_handler) as pressed, ExitStack() as resources:
@@ -285,7 +286,7 @@ class SparkRunner:
                 resources.callback(directory.remove)
             resources.enter_context(directory.lock(assignment.run_id))
             driver = start_or_restore(
-                assignment, pipeline.name, source_tasks, policy, self._readers.names, resources, notices
+                assignment, pipeline.name, source_tasks, policy, self._readers.stored, resources, notices
             )
             try:
                 query = _query(session, assignment, driver, self._readers, bounded=pipeline.graph.bounded)
@@ -310,7 +311,7 @@ def _checked_plan(
         pipeline.graph, parallelism=source_tasks, key_groups=key_groups, readers=readers.names, input_identity=identity
     )
     readers.check_plan(spark_plan)
-    return spark_plan
+    return readers.awaiting(spark_plan)
 
 
 def _query(session: Any, assignment: Assignment, driver: Driver, readers: NativeReaders, *, bounded: bool) -> Any:

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
 from dataflow.clock import SystemClock
+from dataflow.contracts.live_splits import TimesSplits
 from dataflow.contracts.source import Json
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import Link, Vertex, task_id
@@ -21,6 +22,7 @@ from dataflow.protocol.events import Data, Element, EndOfInput, LastWatermark, W
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runners.spark.envelopes import TO_DRIVER, UNROUTED, Content, Envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
+from dataflow.runners.spark.split_times import SplitTimes
 from dataflow.runners.spark.user_errors import SerializedError, serialized_errors, with_notes
 from dataflow.runtime.task.chain import Chain, ChainNode, Flow
 from dataflow.runtime.task.channel import Channel
@@ -58,10 +60,6 @@ class TaskReport:
     taken: Sequence[tuple[int, int, int]] = ()
 
 
-_AFTER_ALL_ROWS: Final = 2**62
-"""The step of the watermark of a micro-batch whose rows Spark has read."""
-
-
 class OutputRecorder:
     """The outputs of a subtask, which record what it emits in each step and for which task.
 
@@ -80,7 +78,6 @@ class OutputRecorder:
         self._distributed = distributed
         self._channels: list[tuple[Channel, int, int, Content]] = []  # channel, keyed task, link, content
         self._bytes = 0  # of the rows that `rows` keeps
-        self._times: dict[int, int] = {}  # by number of the channel, the latest watermark, if it is held back
 
     def output(self, number: int, link: Link) -> Output:
         """Return the output of a link."""
@@ -100,22 +97,25 @@ class OutputRecorder:
 
     def step(self, number: int) -> None:
         """Tag everything emitted since the last call with step ``number``."""
-        for place, (channel, _, _, content) in enumerate(self._channels):
+        for channel, _, _, content in self._channels:
             if channel.head is not None:
-                elements = list(_drain(channel))
-                if self._read_by_spark:
-                    for element in elements:
-                        if isinstance(element, Watermark):
-                            self._times[place] = max(element.time, self._times.get(place, element.time))
-                    elements = [element for element in elements if isinstance(element, Data)]
-                content.add(number, elements)
+                elements = _drain(channel)
+                content.add(number, [e for e in elements if isinstance(e, Data)] if self._read_by_spark else elements)
+
+    def take_times(self, times: Mapping[str, Mapping[str, int]]) -> None:
+        """Record the watermarks of splits, by the name of the operator that makes them: of those upstream of a link."""
+        plan = self._spark_plan.plan
+        for _, _, number, content in self._channels:
+            node = plan.graph.nodes[plan.links[number].node]
+            while node.name not in times and node.inputs:
+                node = plan.graph.nodes[node.inputs[0].source]
+            for split, time in times.get(node.name, {}).items():
+                content.take_time(split, time)
 
     def envelopes(self) -> Iterator[Envelope]:
         """Yield all that was recorded."""
-        for place, (_, task, link, content) in enumerate(self._channels):
-            if place in self._times:
-                content.add(_AFTER_ALL_ROWS, [Watermark(self._times[place])])
-            if content.steps:
+        for _, task, link, content in self._channels:
+            if content.steps or content.times:
                 yield Envelope(task, link, self._source, self._round, content.encode())
 
     def rows(self, *, all_of_them: bool = False) -> Iterator[Envelope]:
@@ -189,6 +189,7 @@ class TaskHost:
         self._freezes = 0  # how often the state was taken
         self._state = state
         self._taken: set[tuple[int, int, int]] = set()
+        self._split_times = SplitTimes(spark_plan.awaited, {} if state is None else state.inlet.get("split_times", {}))
         clock = self._clock if wall is None else _MicroBatchClock(wall)
         place = SubtaskSetup(spark_plan.plan, vertex, subtask, clock, run_id, state, splits)
         placement = spark_plan.placements[vertex.name]
@@ -261,8 +262,14 @@ class TaskHost:
                             self._channels[place].put(element)
                 self._work()
             self._recorder.step(step)
+        last = max([step for content in contents.values() for step in content.steps], default=0) + 1
+        for place, content in contents.items():
+            if content.times and (time := self._split_times.take(place[0], content.times)) is not None:
+                self._channels[place].put(Watermark(time))
+        self._work()
+        self._recorder.step(last)
         self.call_due_timers()
-        self._recorder.step(max([step for content in contents.values() for step in content.steps], default=0))
+        self._recorder.step(last)
 
     def take(self, envelope: Envelope) -> None:
         """Process the rows of an envelope, then call the timers that are due. For batches."""
@@ -332,7 +339,7 @@ class TaskHost:
             operators, _ = LogChain().freeze(self.chain.snapshot(round_), self._freezes, since=0)
         wall = int(self._clock.wall() * 1_000_000) - self._clock.now()
         timers: dict[str, Json] = {node.name: node.timers[0] + wall for node in self.chain.nodes if node.timers}
-        inlet = {**self._task_input.snapshot(), "timers": timers}
+        inlet = {**self._task_input.snapshot(), "timers": timers, **self._split_times.stored()}
         return TaskState(self.task, self.ended, inlet, operators, passed=self.chain.passed)
 
     def _restore_timers(self, state: TaskState) -> None:
@@ -341,6 +348,14 @@ class TaskHost:
         for node in self.chain.nodes:
             if node.name in timers:
                 node.timers[:] = [min([timers[node.name] - wall, *node.timers])]
+
+    def split_times(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the watermarks of splits that its operators have made of rows that Spark has read, by operator."""
+        return {
+            node.name: node.operator.split_times()
+            for node in self.chain.nodes
+            if isinstance(node.operator, TimesSplits)
+        }
 
     def report(self, reading: int = 0) -> TaskReport:
         """Return the report of the work so far; ``reading``: microseconds of reading, counted as the head's."""

@@ -1,4 +1,4 @@
-"""Windows over a streaming DataFrame go into a database, to be killed: ``python child_of_databases.py DIRECTORY MASTER``.
+"""Windows over a streaming DataFrame go to a database, to be killed: ``python child_of_databases.py DIRECTORY MASTER``.
 
 The database is Derby, which comes with Spark and runs inside of its JVM. Rows go to a staging table, and then in one
 transaction with the app and the number of the micro-batch to the table.
@@ -83,7 +83,7 @@ class Database:
 
 
 def written(directory: Path) -> Path:
-    """The clicks in files below ``directory``; Spark takes them in the order of their times. The last row closes all."""
+    """The clicks in files below ``directory``; Spark takes them in order of their times. The last row closes all."""
     folder, unfinished = directory / "in", directory / "unfinished"
     if not folder.exists():
         shutil.rmtree(unfinished, ignore_errors=True)

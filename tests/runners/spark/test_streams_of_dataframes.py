@@ -18,6 +18,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
+from dataflow.errors import CheckpointMismatch, ConfigurationError, UnknownSplitsWarning
 from dataflow.runners.run_result import RunResult
 from tests.agreement.data import rows_of
 
@@ -151,3 +152,74 @@ def test_a_null_time_fails_or_is_left_out(spark: Any, tmp_path: Path) -> None:
         else:
             found = p.run(runner, max_key_groups=2)
             assert (found.table("out")["n"].to_pylist(), found.skipped) == ([1], 1)
+
+
+# --- splits
+
+
+SECONDS = {"a": [[10, 20, 30], [40], [50]], "b": [[1, 2], [3], [31, 90]]}
+"""By split, the event times (seconds) in each file: that of split b is far behind."""
+
+
+def put_splits(folder: Path) -> Path:
+    folder.mkdir()
+    for number in range(3):
+        parts = [(split, second) for split, files in SECONDS.items() for second in files[number]]
+        names, seconds = [name for name, _ in parts], [second for _, second in parts]
+        at = pa.array([1_000_000 * second for second in seconds], pa.timestamp("us"))
+        put(folder, number, pa.table({"k": ["k"] * len(parts), "x": seconds, "at": at, "part": names}))
+    return folder
+
+
+def of_splits(spark: Any, folder: Path, **options: Any) -> flow.SparkRunner:
+    frame = spark.readStream.schema(f"{DDL}, part string").option("maxFilesPerTrigger", 1).parquet(str(folder))
+    return flow.SparkRunner(spark, sources={"rows": flow.SparkSource(frame.repartition(2), **options)})
+
+
+def tens() -> flow.Pipeline:
+    with flow.Pipeline("splits") as p:
+        timed = p.source(op.spark_table(SCHEMA), name="rows").with_watermark("at")
+        windows = timed.key_by("k").window(op.tumbling("10s")).agg(rows=col("x").to_list(), name="windows")
+        windows.sink(op.collect(), name="out")
+        windows.side("late").select("x").sink(op.collect(), name="late")
+    return p
+
+
+def test_each_split_has_a_watermark_and_the_source_the_least_of_them(spark: Any, tmp_path: Path) -> None:
+    folder = put_splits(tmp_path / "in")
+    one = tens().run(of_splits(spark, folder), max_key_groups=2)
+    assert sorted(one.table("late")["x"].to_pylist()) == [3, 31]
+    many = tens().run(of_splits(spark, folder, split_by="part", splits=["a", "b"]), max_key_groups=2)
+    assert many.late == 0
+    assert sorted(map(sorted, many.table("out")["rows"].to_pylist())) == [[1, 2, 3], [10], [20], [30, 31], [40]]
+
+
+def test_named_splits_hold_time_back_until_their_first_row(spark: Any, tmp_path: Path) -> None:
+    runner = of_splits(spark, put_splits(tmp_path / "in"), split_by=("k", "part"), splits=[("k", "a"), ("k", "never")])
+    found = tens().run(runner, max_key_groups=2)
+    assert (found.late, found.table("out").num_rows) == (0, 0)
+
+
+def test_a_later_run_knows_the_splits_of_the_one_before(spark: Any, tmp_path: Path) -> None:
+    whole, part = put_splits(tmp_path / "whole"), tmp_path / "part"
+    part.mkdir()
+    job, out = flow.Checkpointing(tmp_path / "job"), Counter[str]()
+    for number in range(3):
+        put(part, number, pq.read_table(whole / f"{number}.parquet"))
+        runner = of_splits(spark, part, split_by="part", splits=["a", "b"])
+        found = tens().run(runner, max_key_groups=2, checkpoint=job)
+        out = Counter(map(repr, map(sorted, found.table("out")["rows"].to_pylist())))
+    assert out == Counter(map(repr, [[1, 2, 3], [10], [20], [30, 31], [40]]))
+    with pytest.raises(CheckpointMismatch, match=r"sources=\) for \['rows by part'\], found \['rows'\]"):
+        tens().run(of_splits(spark, part), max_key_groups=2, checkpoint=job)
+
+
+def test_splits_that_are_not_named_are_warned_of(spark: Any, tmp_path: Path) -> None:
+    folder = put_splits(tmp_path / "in")
+    with pytest.warns(UnknownSplitsWarning, match="'rows' count from their first row on"):
+        found = tens().run(of_splits(spark, folder, split_by="part"), max_key_groups=2)
+    assert found.late == 0  # both are in the first micro-batch
+    with pytest.raises(ConfigurationError, match=r"split_by=\): there is no column 'parts' .did you mean 'part'"):
+        tens().run(of_splits(spark, folder, split_by="parts"))
+    with pytest.raises(ConfigurationError, match=r"expected values of k, part, found \('a',\); write a tuple"):
+        flow.SparkSource(None, split_by=("k", "part"), splits=["a"])
