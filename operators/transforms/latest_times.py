@@ -1,7 +1,7 @@
 """Watermarks of rows that Spark has read: for each split, the latest time so far, less a delay.
 
-A subtask has the rows of one partition of a micro-batch. After them, the runner asks for the watermarks. The tasks after
-it take those of all partitions together, after all rows of the micro-batch.
+A subtask has the rows of one partition of a micro-batch. After them, the runner asks for the watermarks. The tasks
+after it take those of all partitions together, after all rows of the micro-batch.
 """
 
 from __future__ import annotations

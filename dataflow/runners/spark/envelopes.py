@@ -56,7 +56,8 @@ _BATCH: Final = 32 << 20
 class Content:
     """The elements that one channel carried, by step, in ascending order of steps.
 
-    ``times``: after all steps, the watermark of each split, of rows that Spark has read.
+    ``times``: after all steps, the watermark of each split, of rows that Spark has read in the micro-batch of time
+    ``at`` (microseconds).
 
     >>> from dataflow.protocol.events import Watermark
     >>> content = Content({3: [Watermark(7)]})
@@ -66,6 +67,7 @@ class Content:
 
     steps: dict[int, list[Element]] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
+    at: int | None = None
 
     def add(self, step: int, elements: Iterable[Element]) -> None:
         """Append ``elements`` to a step, which is no lower than earlier ones. Without elements, nothing is added."""
@@ -82,7 +84,7 @@ class Content:
         elements, kinds = packed([element for step in self.steps.values() for element in step])
         tables = {table_of(_TABLE, kind): joined(pa.Table.from_batches(batches)) for kind, batches in enumerate(kinds)}
         sizes = [[step, len(members)] for step, members in self.steps.items()]
-        return encode({"steps": sizes, "elements": elements, "times": self.times}, tables).to_pybytes()
+        return encode({"steps": sizes, "elements": elements, "times": self.times, "at": self.at}, tables).to_pybytes()
 
     @staticmethod
     def decode(payload: Any) -> Content:
@@ -91,7 +93,7 @@ class Content:
         header: Any = values
         elements = iter(unpacked(header["elements"], tables, _TABLE))
         steps = {step: [next(elements) for _ in range(size)] for step, size in header["steps"]}
-        return Content(steps, dict(header.get("times", {})))
+        return Content(steps, dict(header.get("times", {})), header.get("at"))
 
     def take_time(self, split: str, time: int) -> None:
         """Take the watermark of a split, if it is later than the one before."""
@@ -104,6 +106,7 @@ def merge_contents(contents: Sequence[Content]) -> Content:
     for step in sorted({step for content in contents for step in content.steps}):
         merged.add(step, [element for content in contents for element in content.steps.get(step, ())])
     for content in contents:
+        merged.at = content.at if merged.at is None else merged.at
         for split, time in content.times.items():
             merged.take_time(split, time)
     return merged

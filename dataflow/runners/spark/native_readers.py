@@ -54,6 +54,8 @@ _ROWS: Final = 1 << 17
 """The rows of a batch for the chain: Spark delivers 10,000 at a time, and a call costs the same for more."""
 _SPLIT: Final = "barrierflow:split"
 """The column of the name of a row's split."""
+_AT: Final = "barrierflow:at"
+"""The column of the time of the micro-batch, in microseconds."""
 _BATCH_ID: Final = "streaming.sql.batchId"
 """The property in which Spark gives its tasks the number of their micro-batch."""
 
@@ -86,9 +88,7 @@ class NativeReaders:
     def awaiting(self, spark_plan: SparkPlan) -> SparkPlan:
         """Return the plan of a stream, with the splits that are waited for."""
         known = {name: source.splits for name, source in self._sources.items() if source.splits is not None}
-        links = enumerate(spark_plan.plan.links)
-        awaited = {number: known[link.source] for number, link in links if link.source in known}
-        return replace(spark_plan, awaited=awaited)
+        return replace(spark_plan, awaited=known)
 
     def warn_of_splits(self, graph: Graph, notices: Notices) -> None:
         """Warn of DataFrames whose splits are not known before their first rows, if there is event time."""
@@ -221,7 +221,8 @@ class NativeReaders:
         if source.split_by:
             values = f.array(*(_column(name).cast("string") for name in source.split_by))
             columns.append(f.to_json(values).alias(_SPLIT))
-        return source.frame.select(*columns)
+        at = f.unix_micros(f.current_timestamp()).alias(_AT)  # of the micro-batch, in Spark's log
+        return source.frame.select(*columns, at)
 
     def frame(self, assignment: Assignment) -> Any:
         """Return a DataFrame of the envelopes that the chains send; ``assignment`` may be one without sources."""
@@ -265,9 +266,9 @@ def _refuse_waiting(node: Node) -> None:
     final = getattr(spec, "emit", None) is Emit.FINAL
     if isinstance(spec, ProcessingTime):
         reason, instead = "it sets time by the clock", "remove it"
-    elif isinstance(spec, Watermarks) and (spec.idle_after, spec.close_after, spec.max_drift) != (None, None, None):
-        reason = "idle_after, close_after and max_drift go by the splits of a source"
-        instead = "leave them out of with_watermark"
+    elif isinstance(spec, Watermarks) and spec.max_drift is not None:
+        reason = "max_drift stops the tasks of a source"
+        instead = "leave it out of with_watermark, and limit the micro-batch in the DataFrame"
     elif (isinstance(spec, Grouped) and not spec.windowed and final) or (isinstance(spec, Top | SignedTop) and final):
         reason, instead = "its results come at the end of the input", "give emit='changes', or emit='updates'"
     elif isinstance(spec, UnboundedJoin) and any(spec.outer) and final:
@@ -321,7 +322,7 @@ def run_partition(
                     declared = cast_batch(part, source.schema, source.name)
                 host.push(0, Data(declared, 0))
                 recorder.step(next(number))
-        recorder.take_times(host.split_times())
+        recorder.take_times(host.split_times(), first.column(_AT)[0].as_py())
         host.snapshot(round_ + 1)
         recorder.step(next(number))  # rows that were folded until now
         host.close()  # before the report, which includes errors of closing

@@ -37,6 +37,7 @@ from dataflow.runners.binding import LIBRARY
 from dataflow.runners.spark.batch.cut import Cut, ReasonAgainst, cut_graph
 from dataflow.runners.spark.expressions.spark_types import spark_schema
 from dataflow.runners.spark.placeholders import PlaceholderSink, PlaceholderSource
+from dataflow.runners.spark.split_times import SplitRule
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.outputs import ForwardOutput, Output, output_for
 
@@ -63,7 +64,7 @@ class SparkPlan:
         regions: the region of each vertex, where it is not 0; see `cut`.
         cut: what Spark computes itself; None: nothing, or this is a copy for workers.
         given: the names of the sources that are DataFrames of the user.
-        awaited: by number of a link, the splits of a DataFrame that hold time back until their first row.
+        awaited: by the name of a source, the splits of its DataFrame that hold time back until their first row.
     """
 
     plan: Plan
@@ -71,7 +72,7 @@ class SparkPlan:
     regions: Mapping[str, int] = field(default_factory=dict)
     cut: Cut | None = None
     given: Sequence[str] = ()
-    awaited: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    awaited: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
@@ -213,6 +214,24 @@ class SparkPlan:
         forward = any(link.partitioning is Partitioning.FORWARD for link in self.plan.inputs(vertex))
         own = any(_decides_time(node) for node in self.plan.vertices[vertex].nodes)
         return self.placements[vertex] is Placement.KEYED_TASK and not forward and not own
+
+    def maker_of_time(self, link: Link) -> Node | None:
+        """Return the operator that makes the watermarks of rows that Spark has read, before a link; None: none does."""
+        node = self.plan.graph.nodes[link.node]
+        while node.inputs and type(node.spec) is not LatestTimes:
+            node = self.plan.graph.nodes[node.inputs[0].source]
+        return node if type(node.spec) is LatestTimes else None
+
+    def rules_of(self, vertex: str) -> Mapping[int, SplitRule]:
+        """Return how the splits of streaming DataFrames count, by the number of a link into a vertex."""
+        rules: dict[int, SplitRule] = {}
+        for number, link in enumerate(self.plan.links):
+            native = self.placements[link.source] is Placement.NATIVE_READER and not self.in_batch
+            if link.target == vertex and native and (maker := self.maker_of_time(link)) is not None:
+                spec = maker.spec
+                assert isinstance(spec, LatestTimes), f"{maker.name} makes time"
+                rules[number] = SplitRule(self.awaited.get(link.source, ()), spec.idle_after, spec.close_after)
+        return rules
 
     def channels(self, vertex: str, subtask: int) -> list[tuple[int, int]]:
         """Return the (link, source) pairs that a keyed task receives from, in the order of its watermarks.

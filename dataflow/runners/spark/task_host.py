@@ -18,7 +18,7 @@ from dataflow.contracts.source import Json
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import Link, Vertex, task_id
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
-from dataflow.protocol.events import Data, Element, EndOfInput, LastWatermark, Watermark
+from dataflow.protocol.events import Data, Element, EndOfInput, Idle, LastWatermark, Watermark
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runners.spark.envelopes import TO_DRIVER, UNROUTED, Content, Envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
@@ -102,15 +102,14 @@ class OutputRecorder:
                 elements = _drain(channel)
                 content.add(number, [e for e in elements if isinstance(e, Data)] if self._read_by_spark else elements)
 
-    def take_times(self, times: Mapping[str, Mapping[str, int]]) -> None:
-        """Record the watermarks of splits, by the name of the operator that makes them: of those upstream of a link."""
-        plan = self._spark_plan.plan
+    def take_times(self, times: Mapping[str, Mapping[str, int]], at: int) -> None:
+        """Record the watermarks of splits in the micro-batch of time ``at``, by the operator that makes them."""
         for _, _, number, content in self._channels:
-            node = plan.graph.nodes[plan.links[number].node]
-            while node.name not in times and node.inputs:
-                node = plan.graph.nodes[node.inputs[0].source]
-            for split, time in times.get(node.name, {}).items():
+            maker = self._spark_plan.maker_of_time(self._spark_plan.plan.links[number])
+            own = {} if maker is None else times.get(maker.name, {})
+            for split, time in own.items():
                 content.take_time(split, time)
+                content.at = at
 
     def envelopes(self) -> Iterator[Envelope]:
         """Yield all that was recorded."""
@@ -189,7 +188,8 @@ class TaskHost:
         self._freezes = 0  # how often the state was taken
         self._state = state
         self._taken: set[tuple[int, int, int]] = set()
-        self._split_times = SplitTimes(spark_plan.awaited, {} if state is None else state.inlet.get("split_times", {}))
+        stored = {} if state is None else state.inlet.get("split_times", {})
+        self._split_times = SplitTimes(spark_plan.rules_of(vertex.name), stored)
         clock = self._clock if wall is None else _MicroBatchClock(wall)
         place = SubtaskSetup(spark_plan.plan, vertex, subtask, clock, run_id, state, splits)
         placement = spark_plan.placements[vertex.name]
@@ -263,13 +263,25 @@ class TaskHost:
                 self._work()
             self._recorder.step(step)
         last = max([step for content in contents.values() for step in content.steps], default=0) + 1
-        for place, content in contents.items():
-            if content.times and (time := self._split_times.take(place[0], content.times)) is not None:
-                self._channels[place].put(Watermark(time))
+        self._move_time(contents)
         self._work()
         self._recorder.step(last)
         self.call_due_timers()
         self._recorder.step(last)
+
+    def _move_time(self, contents: Mapping[tuple[int, int], Content]) -> None:
+        """Give the channels of streaming DataFrames the watermarks of their splits, after all rows of a micro-batch."""
+        known = [content.at for content in contents.values() if content.at is not None]
+        if not known:
+            return
+        now = max(known)
+        for link in self._split_times.links:
+            content = contents.get((link, 0))
+            time = self._split_times.take(link, {} if content is None else content.times, now)
+            if (link, 0) in self._channels and time is not None:
+                self._channels[link, 0].put(Watermark(time))
+            if (link, 0) in self._channels and self._split_times.is_silent(link, now):
+                self._channels[link, 0].put(Idle())
 
     def take(self, envelope: Envelope) -> None:
         """Process the rows of an envelope, then call the timers that are due. For batches."""

@@ -111,7 +111,7 @@ def keyed(read: flow.Stream) -> flow.Stream:
 
 
 def timed(read: flow.Stream) -> flow.Stream:
-    return read.with_watermark("at", idle_after="1s", name="clock")
+    return read.with_watermark("at", max_drift="1s", name="clock")
 
 
 def clocked(read: flow.Stream) -> flow.Stream:
@@ -134,7 +134,7 @@ def joined(read: flow.Stream) -> flow.Stream:
     ("build", "said"),
     [
         (keyed, "operator 'counts'.*end of the input.*give emit='changes'.*use SparkRunner without sources="),
-        (timed, "operator 'clock'.*idle_after, close_after and max_drift go by the splits"),
+        (timed, "operator 'clock'.*max_drift stops the tasks of a source"),
         (clocked, "operator 'clock'.*sets time by the clock"),
         (ranked, "operator 'first'.*its results come at the end of the input"),
         (joined, "operator 'pairs'.*rows without a counterpart come at the end of the input"),

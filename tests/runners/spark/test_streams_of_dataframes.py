@@ -20,6 +20,7 @@ import operators as op
 from dataflow import col
 from dataflow.errors import CheckpointMismatch, ConfigurationError, UnknownSplitsWarning
 from dataflow.runners.run_result import RunResult
+from dataflow.runners.spark.split_times import SplitRule, SplitTimes
 from tests.agreement.data import rows_of
 
 N, FILES = 900, 6
@@ -212,6 +213,40 @@ def test_a_later_run_knows_the_splits_of_the_one_before(spark: Any, tmp_path: Pa
     assert out == Counter(map(repr, [[1, 2, 3], [10], [20], [30, 31], [40]]))
     with pytest.raises(CheckpointMismatch, match=r"sources=\) for \['rows by part'\], found \['rows'\]"):
         tens().run(of_splits(spark, part), max_key_groups=2, checkpoint=job)
+
+
+def test_a_silent_split_holds_nothing_back_if_the_pipeline_says_so(spark: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number, rows in enumerate([[("a", 10), ("b", 1)], [("a", 30)], [("b", 2), ("a", 35)]]):
+        at = pa.array([1_000_000 * second for _, second in rows], pa.timestamp("us"))
+        names, seconds = [name for name, _ in rows], [second for _, second in rows]
+        put(folder, number, pa.table({"k": ["k"] * len(rows), "x": seconds, "at": at, "part": names}))
+    found = {}
+    for idle_after in (None, "1ms"):
+        with flow.Pipeline("silence") as p:
+            timed = p.source(op.spark_table(SCHEMA), name="rows").with_watermark("at", idle_after=idle_after)
+            windows = timed.key_by("k").window(op.tumbling("10s")).agg(rows=col("x").to_list(), name="windows")
+            windows.sink(op.collect(), name="out")
+            windows.side("late").select("x").sink(op.collect(), name="late")
+        result = p.run(of_splits(spark, folder, split_by="part", splits=["a", "b"]), max_key_groups=2)
+        found[idle_after] = [sorted(map(sorted, result.table("out")["rows"].to_pylist())), result.late]
+    assert found == {None: [[], 0], "1ms": [[[1], [10]], 1]}
+
+
+def test_splits_count_as_their_rule_says() -> None:
+    times = SplitTimes({0: SplitRule(["b"], idle_after=50, close_after=20)}, {})
+    assert times.take(0, {"a": 100}, now=0) is None  # b is awaited
+    assert times.take(0, {"a": 110}, now=49) is None
+    assert times.take(0, {"a": 120}, now=50) == 120  # b has been silent for too long
+    assert times.take(0, {}, now=75) == 145  # a is closed: its watermark goes on with the clock
+    assert times.take(0, {}, now=100) == 170
+    assert times.is_silent(0, 100)
+    assert times.take(0, {"b": 90}, now=110) == 90  # a is idle; a step back is ignored by the tasks
+    assert not times.is_silent(0, 110)
+    stored = SplitTimes({}, times.stored()["split_times"])
+    assert stored.take(0, {}, now=10_000) == 90
+    assert SplitTimes({}, {}).stored() == {}
 
 
 def test_splits_that_are_not_named_are_warned_of(spark: Any, tmp_path: Path) -> None:
