@@ -19,7 +19,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.contracts.execution import Execution
-from dataflow.errors import ConfigurationError, InputChanged
+from dataflow.errors import ConfigurationError, InputChanged, NewSparkAppWarning, SourceError
 from dataflow.expressions import Aggregation
 from dataflow.planning.physical_plan import executed_graph
 from dataflow.runners.run_result import RunResult
@@ -223,6 +223,19 @@ def test_the_first_rows_of_keys(spark: Any, files: Path, ties: Any) -> None:
     agree(spark, p)
 
 
+def test_columns_of_any_name(spark: Any, tmp_path: Path) -> None:
+    names = ["a.b", "c d", 'q"t', "it's", "ünï", "UP", "$x", "a`b", "barrierflow:key0"]
+    pq.write_table(pa.table({name: [1, 2, None] for name in names} | {"n": [1, 1, 2]}), tmp_path / "x.parquet")
+    with flow.Pipeline("names") as p:
+        rows = p.source(op.read_parquet(tmp_path / "x.parquet"), name="rows")
+        rows.filter(col("a.b") > 1).select("c d", x=col("ünï") * 2).sink(op.collect(), name="some")
+        rows.sink(op.collect(), name="all")
+        for number, name in enumerate(names):
+            totals = rows.key_by(name).agg({f"{name} n": op.count(), "sum": col(name).sum()}, emit="final")
+            totals.sink(op.collect(), name=f"by {number}")
+    agree(spark, p)
+
+
 def test_a_unique_row_is_one_of_the_rows(spark: Any, files: Path) -> None:
     with flow.Pipeline("unique") as p:
         p.source(op.read_parquet(files)).select("k", "n", "price").unique("k").sink(op.collect(), name="out")
@@ -294,6 +307,20 @@ def test_errors_in_rows_are_those_of_the_local_engine(
         with pytest.raises(kind) as caught:
             p.run(runner, execution="batch")
     assert message in str(caught.value)
+
+
+def test_a_batch_without_tasks_that_has_finished_is_not_computed_again(spark: Any, files: Path, tmp_path: Path) -> None:
+    calls: list[int] = []
+    with flow.Pipeline("finished") as p:
+        rows = p.source(op.read_parquet(files), name="rows")
+        rows.agg(n=op.count(), emit="final").sink(
+            op.foreach_batch(lambda frame, _: calls.append(frame.count())), name="out"
+        )
+    runner, checkpoint = flow.SparkRunner(spark), flow.Checkpointing(tmp_path / "job")
+    with pytest.warns(NewSparkAppWarning):
+        first = p.run(runner, execution="batch", checkpoint=checkpoint)
+    again = p.run(runner, execution="batch", checkpoint=checkpoint)
+    assert (calls, first.rows_out, again.rows_out) == ([1], {"out": 1}, {"out": 0})
 
 
 # --- counters
@@ -371,6 +398,15 @@ def test_files_that_change_while_spark_reads_are_noticed(spark: Any, tmp_path: P
     with pytest.raises(InputChanged, match=r"x\.parquet"):
         p.run(flow.SparkRunner(spark), execution="batch")
     assert list(out.rglob("*.parquet")) == []
+
+
+def test_a_file_that_is_gone_when_the_batch_starts_is_named(spark: Any, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "x.parquet")
+    with flow.Pipeline("gone") as p:
+        p.source(op.read_parquet(tmp_path / "x.parquet")).agg(n=op.count()).sink(op.collect(), name="out")
+    (tmp_path / "x.parquet").unlink()
+    with pytest.raises((InputChanged, SourceError), match=r"x\.parquet"):
+        p.run(flow.SparkRunner(spark), execution="batch")
 
 
 class Rewrites:

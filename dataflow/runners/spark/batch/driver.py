@@ -103,7 +103,7 @@ class BatchDriver(DriverSinks):
         if mixed := mixed_attempts(self.assignment.spark_plan.plan, attempts, taken):
             raise MixedAttempts(mixed)
         reports = [report for report, _ in attempts]
-        self._check_native_sources()
+        self.check_files()
         with serialized_errors("the driver"):
             self._deliver(sent)
             for host in self._sink_hosts.values():
@@ -130,7 +130,7 @@ class BatchDriver(DriverSinks):
             self._counters.add(report)
         self.records.append(CheckpointRecord(number, BarrierKind.FINAL, self.clock.now() - started, size, {}))
 
-    def _check_native_sources(self) -> None:
+    def check_files(self) -> None:
         """Raise InputChanged if files that Spark has read are not those that were listed."""
         for name, source in self.assignment.spark_plan.native_sources.items():
             for split in self.listed[name]:
@@ -175,6 +175,7 @@ class BatchQuery:
             self._spark.setJobGroup(self._group, f"the batch {self._driver.pipeline}")
             for tries_left in reversed(range(_TRIES)):
                 try:
+                    self._driver.check_files()
                     made = self._frames()
                     self._driver.complete([frame.toArrow() for frame in made.for_driver], made.for_sinks)
                 except Exception as error:
@@ -209,4 +210,4 @@ class BatchQuery:
         stages = {number for job in jobs if job is not None for number in job.stageIds}
         known = [stage for number in stages if (stage := tracker.getStageInfo(number)) is not None]
         tasks = max(len(plan.source_tasks) + plan.depth * plan.partitions, sum(stage.numTasks for stage in known))
-        return min(sum(stage.numCompletedTasks for stage in known) / tasks, 1.0)
+        return min(sum(stage.numCompletedTasks for stage in known) / max(tasks, 1), 1.0)

@@ -94,8 +94,8 @@ def _against_columns(schemas: Sequence[pa.Schema]) -> str | None:
         for field in schema:
             if carrier(field.type) is None:
                 return f"Spark has no type for the values of column {field.name!r}, {field.type}"
-            if not field.name:
-                return "a column has no name"
+            if not field.name or "`" in field.name:
+                return f"Spark takes no column with the name {field.name!r}"
         if same := [name for name, count in Counter(name.lower() for name in schema.names).items() if count > 1]:
             return f"names that differ only in case are one name in Spark: {same[0]!r}"
     return None
