@@ -101,6 +101,16 @@ class JobDirectory:
         return self.read_job()["key_groups"] if self.has_job else None
 
     @property
+    def slots(self) -> list[int]:
+        """The numbers of keyed tasks that the job was started with; none for a job of an earlier release.
+
+        Raises: CheckpointDamaged if they are no list of numbers.
+        """
+        path = self.path / "job.json"
+        with _reading(path):
+            return parsed(list[int], self.read_job().get("slots", []), "the numbers of keyed tasks")
+
+    @property
     def done(self) -> int:
         """The number of micro-batches that Spark counts as done."""
         return self._newest("commits") + 1

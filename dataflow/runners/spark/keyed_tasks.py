@@ -27,7 +27,7 @@ def run(
 ) -> tuple[list[Envelope], bytes]:
     """Run a keyed task through a micro-batch. Return the envelopes it sends, and its state after the micro-batch."""
     spark_plan = assignment.spark_plan
-    vertex, subtask = spark_plan.keyed_tasks[task]
+    vertex, subtask = spark_plan.keyed_task(task)
     round_ = envelopes[0].round
     recorder = OutputRecorder(spark_plan, subtask, round_, distributed=False)
     before = None if state is None else TaskState.decode(state)
@@ -70,7 +70,12 @@ def keyed_task_processor(assignment: Assignment, level: int) -> Any:
     """
     streaming: Any = pyspark("pyspark.sql.streaming")
     vertices = {vertex.name for vertex in assignment.spark_plan.at(level, Placement.KEYED_TASK)}
-    tasks = frozenset(n for n, (vertex, _) in enumerate(assignment.spark_plan.keyed_tasks) if vertex.name in vertices)
+    spark_plan = assignment.spark_plan
+    tasks = frozenset(
+        spark_plan.keyed_task_number(vertex.name, subtask)
+        for vertex, subtask in spark_plan.keyed_tasks
+        if vertex.name in vertices
+    )
     packed: bytes = pyspark("pyspark.cloudpickle").dumps((assignment, tasks))
 
     class KeyedTaskProcessor(streaming.StatefulProcessor):  # type: ignore[misc]

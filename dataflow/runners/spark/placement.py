@@ -64,6 +64,8 @@ class SparkPlan:
         regions: the region of each vertex, where it is not 0; see `cut`.
         cut: what Spark computes itself; None: nothing, or this is a copy for workers.
         given: the names of the sources that are DataFrames of the user.
+        slots: the number under which Spark knows each of `keyed_tasks`; none: their places in this list, as in jobs
+            that were started by earlier releases.
         awaited: by the name of a source, the splits of its DataFrame that hold time back until their first row.
     """
 
@@ -73,6 +75,7 @@ class SparkPlan:
     cut: Cut | None = None
     given: Sequence[str] = ()
     awaited: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    slots: Sequence[int] = ()
 
     @property
     def graph(self) -> Graph:
@@ -99,7 +102,7 @@ class SparkPlan:
 
     @cached_property
     def keyed_tasks(self) -> list[tuple[Vertex, int]]:
-        """The keyed tasks of all levels, as vertex and subtask; their place in this list is their number."""
+        """The keyed tasks of all levels, as vertex and subtask."""
         return self._subtasks(Placement.KEYED_TASK)
 
     def _subtasks(self, placement: Placement) -> list[tuple[Vertex, int]]:
@@ -111,8 +114,22 @@ class SparkPlan:
         ]
 
     def keyed_task_number(self, vertex: str, subtask: int) -> int:
-        """Return the number of a keyed task. In a batch it is that of its partition, which runs one of each vertex."""
-        return subtask if self.in_batch else self._first_numbers[vertex] + subtask
+        """Return the number under which Spark knows a keyed task.
+
+        In a batch it is that of its partition, which runs one subtask of each vertex.
+        """
+        if self.in_batch:
+            return subtask
+        place = self._first_numbers[vertex] + subtask
+        return self.slots[place] if self.slots else place
+
+    def keyed_task(self, number: int) -> tuple[Vertex, int]:
+        """Return the keyed task of a stream that Spark knows under a number."""
+        return self.keyed_tasks[self._places[number] if self.slots else number]
+
+    @cached_property
+    def _places(self) -> Mapping[int, int]:
+        return {slot: place for place, slot in enumerate(self.slots)}
 
     @property
     def driver_sinks(self) -> list[str]:

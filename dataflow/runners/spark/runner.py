@@ -10,7 +10,7 @@ import sys
 import tempfile
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +37,7 @@ from dataflow.runners.spark.batch.explain import explain_batch
 from dataflow.runners.spark.batch.start import BatchStart, batch_plan
 from dataflow.runners.spark.driver import Driver
 from dataflow.runners.spark.envelopes import DDL
+from dataflow.runners.spark.even_slots import even_slots
 from dataflow.runners.spark.explain import explain_plan
 from dataflow.runners.spark.job import SparkJob
 from dataflow.runners.spark.job_directory import JobDirectory
@@ -280,7 +281,8 @@ class SparkRunner:
             spark_plan = spark_plan.loaded(notices.add)
         self._readers.warn_of_splits(pipeline.graph, notices)
         directory = before or JobDirectory(Path(tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
-        assignment = Assignment(spark_plan, directory, uuid.uuid4().hex[:12], self._rows)
+        slots = directory.slots if directory.has_job else _slots(spark_plan, session)
+        assignment = Assignment(replace(spark_plan, slots=slots), directory, uuid.uuid4().hex[:12], self._rows)
         with CtrlC(replaces=is_spark_handler) as pressed, ExitStack() as resources:
             if location is None:
                 resources.callback(directory.remove)
@@ -301,6 +303,11 @@ class SparkRunner:
             job.cancel()
             raise KeyboardInterrupt
         return job
+
+
+def _slots(spark_plan: SparkPlan, session: Any) -> Sequence[int]:
+    """Return the numbers of the keyed tasks of a new job, such that Spark's partitions get equal shares."""
+    return even_slots(len(spark_plan.keyed_tasks), int(session.conf.get("spark.sql.shuffle.partitions")))
 
 
 def _checked_plan(
