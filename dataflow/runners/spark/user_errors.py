@@ -20,7 +20,15 @@ from dataflow.runners.spark.quiet_logs import MicroBatchRejected
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.worker_notes import unfinished_work
 
-__all__ = ["SerializedError", "deserialized", "original_error", "serialized_errors", "spark_failure", "with_notes"]
+__all__ = [
+    "SerializedError",
+    "deserialized",
+    "is_from_spark",
+    "original_error",
+    "serialized_errors",
+    "spark_failure",
+    "with_notes",
+]
 
 _LONGEST: Final = 1_000
 _SHOWN: Final = 3
@@ -75,12 +83,13 @@ def original_error(error: BaseException, directory: JobDirectory | None = None) 
     """Return the exception to show to the user for ``error``, which the job in ``directory`` raised."""
     if isinstance(error, SerializedError) and error.__cause__ is not None:
         return error.__cause__
-    if isinstance(error, SerializedError) or _is_from_spark(error):
+    if isinstance(error, SerializedError) or is_from_spark(error):
         return deserialized(str(error)) or translated(error) or spark_failure(error, directory)
     return error
 
 
-def _is_from_spark(error: BaseException) -> bool:
+def is_from_spark(error: BaseException) -> bool:
+    """Return whether Spark or its bridge to Python raised an error."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 

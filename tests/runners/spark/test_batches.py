@@ -242,3 +242,46 @@ def test_a_batch_whose_attempts_were_mixed_begins_anew(
     with pytest.raises(SparkFailed, match="when the cluster is stable"), pytest.warns(flow.errors.BatchRepeatedWarning):
         on_spark(spark, totals(tmp_path / "never"))
     assert list((tmp_path / "never").rglob("*.parquet")) == []
+
+
+@pytest.mark.filterwarnings("ignore::dataflow.errors.NewSparkAppWarning")
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("Checkpoint block rdd_7_1 not found!", "lost an executor with rows that tasks had computed"),
+        ("Python worker failed to connect back.", "did not start in time"),
+    ],
+)
+def test_a_batch_is_computed_again_after_failures_that_pass(spark: Any, text: str, why: str) -> None:
+    """Spark's own error, in the function of a sink: rows that were delivered before are not there twice."""
+    left = [1]
+
+    def fails_once(frame: Any, batch: flow.SparkBatch) -> None:
+        frame.count()
+        if left[0]:
+            left[0] -= 1
+            frame.selectExpr(f"raise_error('{text}')").collect()
+
+    with flow.Pipeline("transient") as p:
+        rows = p.source(op.from_arrow(ROWS), name="rows").map_batches(lambda batch: [batch])
+        rows.sink(op.collect(), name="out")
+        rows.sink(op.foreach_batch(fails_once), name="frames")
+    with pytest.warns(flow.errors.BatchRepeatedWarning, match=why):
+        found = on_spark(spark, p)
+    assert found.table("out").num_rows == ROWS.num_rows
+    assert found.rows_out == {"out": ROWS.num_rows, "frames": ROWS.num_rows}
+
+
+@pytest.mark.filterwarnings("ignore::dataflow.errors.NewSparkAppWarning")
+def test_words_of_a_users_error_are_no_failure_of_sparks(spark: Any) -> None:
+    calls: list[int] = []
+
+    def fails(frame: Any, batch: flow.SparkBatch) -> None:
+        calls.append(batch.id)
+        raise ValueError("the answer is indeterminate")
+
+    with flow.Pipeline("user") as p:
+        p.source(op.from_arrow(ROWS), name="rows").sink(op.foreach_batch(fails), name="out")
+    with pytest.raises(ValueError, match="indeterminate"):
+        on_spark(spark, p)
+    assert calls == [0]

@@ -23,7 +23,7 @@ from dataflow.runners.spark.driver_sinks import DriverSinks
 from dataflow.runners.spark.envelopes import REPORT, envelopes_of
 from dataflow.runners.spark.metrics import handles_of, read_report
 from dataflow.runners.spark.source_tasks import Assignment
-from dataflow.runners.spark.user_errors import serialized_errors
+from dataflow.runners.spark.user_errors import SerializedError, deserialized, is_from_spark, serialized_errors
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint
 from dataflow.runtime.task.notices import Notices
@@ -105,10 +105,11 @@ class BatchDriver(DriverSinks):
         reports = [report for report, _ in attempts]
         self.check_files()
         with serialized_errors("the driver"):
+            # before rows are delivered: if Spark has lost rows, all of this is done again
+            reports += [self._write_frame(name, frame, 0) for name, frame in for_sinks.items()]
             self._deliver(sent)
             for host in self._sink_hosts.values():
                 host.finish()
-            reports += [self._write_frame(name, frame, 0) for name, frame in for_sinks.items()]
             transactions = handles_of(reports)
             with self._committing():
                 states = self._sink_states(number)
@@ -136,25 +137,39 @@ class BatchDriver(DriverSinks):
             for split in self.listed[name]:
                 source.check(split)
 
-    def begin_anew(self, error: Exception, tries_left: int) -> None:
+    def begin_anew(self, reason: str, error: Exception, tries_left: int) -> None:
         """Delete what was staged, and warn that the batch is computed again. Raises: SparkFailed without tries left."""
-        tasks = f" ({', '.join(error.args[0][:_SHOWN])})" if isinstance(error, MixedAttempts) else ""
-        what = f"Spark lost an executor and ran tasks again{tasks}, whose rows may differ from those sent before"
         if not tries_left:
-            raise SparkFailed(f"{what}, {_TRIES} times; run the batch again when the cluster is stable", error)
-        self.notices.add(BatchRepeatedWarning, f"{what}: the batch was computed again from the beginning")
+            raise SparkFailed(f"{reason}, {_TRIES} times; run the batch again when the cluster is stable", error)
+        self.notices.add(BatchRepeatedWarning, f"{reason}: the batch was computed again from the beginning")
         for sink in self.sinks.values():
             sink.sweep()
+
+
+def _reason_to_repeat(error: Exception) -> str | None:
+    """Return why a batch that failed is computed again; None: its failure is not Spark's, or would come again."""
+    lost = "Spark lost an executor and ran tasks again"
+    if isinstance(error, MixedAttempts):
+        return f"{lost} ({', '.join(error.args[0][:_SHOWN])}), whose rows may differ from those sent before"
+    cause = error.__cause__ if isinstance(error, SerializedError) and error.__cause__ is not None else error
+    text = str(cause)
+    if not is_from_spark(cause) or deserialized(text) is not None:
+        return None
+    return next((why for word, why in _TRANSIENT.items() if word in text.lower()), None)
 
 
 _PAUSE: Final = 0.05
 """Seconds between two attempts to cancel Spark's jobs."""
 _SHOWN: Final = 3
 """Tasks that a message names."""
-_LOST: Final = ("indeterminate", "checkpoint block")
-"""Words of Spark's errors when it has itself seen that attempts differ, or lost rows that tasks had computed."""
+_TRANSIENT: Final = {
+    "indeterminate": "Spark lost an executor and ran tasks again, whose rows may differ from those sent before",
+    "checkpoint block": "Spark lost an executor with rows that tasks had computed",
+    "failed to connect back": "a Python worker of Spark's did not start in time, as on a busy machine",
+}
+"""By words of Spark's errors, failures after which a batch is computed again."""
 _TRIES: Final = 3
-"""How often a batch is computed, if Spark mixes attempts at a task."""
+"""How often a batch is computed."""
 
 
 class BatchQuery:
@@ -179,9 +194,9 @@ class BatchQuery:
                     made = self._frames()
                     self._driver.complete([frame.toArrow() for frame in made.for_driver], made.for_sinks)
                 except Exception as error:
-                    if not (isinstance(error, MixedAttempts) or any([word in str(error).lower() for word in _LOST])):
+                    if (reason := _reason_to_repeat(error)) is None:
                         raise
-                    self._driver.begin_anew(error, tries_left)
+                    self._driver.begin_anew(reason, error, tries_left)
                 else:
                     break
         except BaseException as error:
