@@ -7,6 +7,7 @@ filters where they are. So without ``metrics="full"`` only sources are counted.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from dataflow.contracts.source import ParquetFiles
@@ -51,14 +52,7 @@ class RowCounts:
         if cut is None or name not in cut.native or name not in self._spark_plan.plan.vertices:
             return report
         rows_in = rows_in if name in self._spark_plan.native_sources else 0  # others are observed, if asked for
-        return TaskReport(
-            report.task,
-            [[name, rows_in, *others], *report.operators[1:]],
-            report.handles,
-            report.busy,
-            report.notices,
-            report.taken,
-        )
+        return replace(report, operators=[[name, rows_in, *others], *report.operators[1:]])
 
     def reports(self, counters: Counters) -> Iterator[TaskReport]:
         """Yield what is to be added to the counters of the tasks."""
