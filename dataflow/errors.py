@@ -58,6 +58,7 @@ __all__ = [
     "NewSparkAppWarning",
     "StillRunningWarning",
     "StoreError",
+    "StreamRestartedWarning",
     "TableReloadedWarning",
     "UnknownColumn",
     "UnnamedStateWarning",
@@ -308,6 +309,10 @@ class JobFailedWarning(BarrierflowWarning):
 
 class BatchRepeatedWarning(BarrierflowWarning):
     """A batch on Spark was computed again from the beginning, because Spark lost an executor. No row is there twice."""
+
+
+class StreamRestartedWarning(BarrierflowWarning):
+    """A stream on Spark went on after a failure of Spark that passes, from its last micro-batch on. No row is twice."""
 
 
 class InputMissingWarning(BarrierflowWarning):

@@ -124,6 +124,8 @@ class RunResult:
         warnings: the warnings that ``run()`` or ``wait()`` gave: damaged checkpoints, rows taken back, failed
             checkpoints, late rows, ...; see ``dataflow.errors.BarrierflowWarning``.
         tuning: what was chosen because of measurements, and why: batches, dictionaries, folding, ...; see `Tuning`.
+        restarts: how often the run began again by itself: on Spark after failures that pass, such as a lost executor;
+            on the simulated runner after injected faults.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> with flow.Pipeline() as p:
@@ -152,6 +154,7 @@ class RunResult:
     changes: Mapping[str, Changes] = field(default_factory=dict)
     tuning: Tuning = field(default_factory=Tuning)
     earlier: CheckpointTotals = field(default_factory=CheckpointTotals)
+    restarts: int = 0
 
     def table(self, name: str | None = None) -> pa.Table:
         """Return the rows that ``op.collect()`` or ``op.head()`` gathered.

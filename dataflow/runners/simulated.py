@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 
 from dataflow.clock import ManualClock
@@ -251,7 +252,7 @@ class SimulatedJob(JobHandle):
             attempt.mode = settings.mode if settings is not None else None
             self._draw_crash()
             try:
-                return self._run_attempt(settings, restore, limit)
+                return replace(self._run_attempt(settings, restore, limit), restarts=len(self.attempts) - 1)
             except _Crash as crash:
                 attempt.crash = str(crash)
                 self._crashes_left -= 1

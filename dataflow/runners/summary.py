@@ -78,6 +78,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
             "failures": list(result.failures),
             "not_listed": result.earlier.completed + result.earlier.failed,
         },
+        "restarts": result.restarts,
         "warnings": [{"category": type(w).__name__, "text": str(w)} for w in result.warnings],
         "restore": None if result.restore_report is None else result.restore_report.to_json(),
         "operators": [
@@ -151,6 +152,7 @@ def _lines(result: RunResult) -> list[str]:
         )
         written = any(record.tasks for record in result.checkpoints)  # by this engine, not by Spark
         lines += [f"  writer: {result.persistence}"] if written else []
+    lines += [f"  restarts: {result.restarts} after failures that passed"] if result.restarts else []
     lines += [f"  {result.micro_batches.headline}"] if result.micro_batches is not None else []
     lines += [f"  failed {failure}" for failure in result.failures[-3:]]
     lines += [_short(f"  warning: {w}") for w in result.warnings if not isinstance(w, LateRowsWarning)]  # shown above

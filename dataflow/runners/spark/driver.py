@@ -18,7 +18,7 @@ from dataflow.runners.micro_batches import MicroBatches
 from dataflow.runners.spark.driver_sinks import DriverSinks
 from dataflow.runners.spark.envelopes import REPORT, Envelope, decoder, envelopes_of
 from dataflow.runners.spark.expressions.spark_types import nullable, spark_schema
-from dataflow.runners.spark.metrics import MicroBatchTimes, handles_of, read_report
+from dataflow.runners.spark.metrics import Counters, MicroBatchTimes, handles_of, read_report
 from dataflow.runners.spark.quiet_logs import MicroBatchRejected
 from dataflow.runners.spark.source_tasks import Assignment, splits_of
 from dataflow.runners.spark.user_errors import serialized_errors
@@ -51,6 +51,7 @@ class Driver(DriverSinks):
     ) -> None:
         super().__init__(assignment, done, restore_report, notices, app)
         self.times = MicroBatchTimes(done)
+        self._counted = {done: Counters()}  # the counters after the last micro-batches, by the number of these
 
     @property
     def finished(self) -> bool:
@@ -90,11 +91,12 @@ class Driver(DriverSinks):
             own = frame.where(~frame["link"].isin(list(links))) if links else frame
             rows: list[Envelope] = [e for batch in own.toArrow().to_batches() for e in envelopes_of(batch)]
             reports = [read_report(e.payload) for e in rows if e.link == REPORT]
+            self._check_that_it_counts()
             with serialized_errors("the driver"):
                 for link, name in links.items():
                     reports.append(self._write_frame(name, self._frame_of(frame, link), number))
+        self._check_that_it_counts()  # functions of sinks may take long
         with serialized_errors("the driver"):
-            self.assignment.directory.check_owner(self.assignment.run_id)
             self._deliver([e for e in rows if e.link != REPORT])
             with self._committing():
                 for state in self._sink_states(number + 1):
@@ -107,8 +109,14 @@ class Driver(DriverSinks):
             self.notices.include(report.notices)
         if not self.assignment.spark_plan.source_tasks:
             self.assignment.directory.drop_before(number)
+        self._counted = {number: self._counted.get(number, Counters()), number + 1: self.metrics()}
         # the size of state, and the bytes written of it, are in Spark's query.recentProgress
         self.records.append(CheckpointRecord(number + 1, BarrierKind.CHECKPOINT, self.clock.now() - started, 0, {}))
+
+    def _check_that_it_counts(self) -> None:
+        """Raise, before sinks get rows, if this run was given up or another one has the directory."""
+        with self._committing(), serialized_errors("the driver"):
+            self.assignment.directory.check_owner(self.assignment.run_id)
 
     @property
     def _frame_links(self) -> Mapping[int, str]:
@@ -120,6 +128,15 @@ class Driver(DriverSinks):
         """Return the rows that were sent over a link, of the envelopes in a micro-batch."""
         schema = self.assignment.spark_plan.plan.vertices[self._frame_links[link]].head.schema
         return frame.where(frame["link"] == link).mapInArrow(decoder(link), spark_schema(nullable(schema)))
+
+    def go_back(self, done: int) -> None:
+        """Take the driver's own sinks and the counters back to micro-batch ``done``, the last but one at most."""
+        self.times.collected(self.done)  # of a query that is over
+        for host in self._sink_hosts.values():
+            host.close()
+        self.done, self._counters = done, self._counted[done].copy()
+        self.records = [record for record in self.records if record.checkpoint <= done]
+        self._open()
 
     def finish(self) -> None:
         """End the input of the driver's own sinks, once all input was read. A later run of the job does not repeat it.

@@ -68,6 +68,7 @@ class DriverSinks(ABC):
         self.notices = notices or Notices()
         self.clock: Clock = SystemClock()
         self.done = done
+        self.restarts = 0  # how often the work was begun again after a failure of Spark that passes
         self.error: BaseException | None = None
         self.sinks = two_phase_sinks(assignment.spark_plan.plan)
         self.frame_sinks = FrameSinks(assignment.spark_plan.frame_sinks, app)
@@ -119,7 +120,7 @@ class DriverSinks(ABC):
             recorder = OutputRecorder(spark_plan, 0, 0, distributed=False)
             vertex, run_id = spark_plan.plan.vertices[name], self.assignment.run_id
             host = TaskHost(spark_plan, vertex, 0, self._restored(name), run_id, recorder, notices=self.notices)
-            self._sink_hosts[name] = host
+            self._sink_hosts = {**self._sink_hosts, name: host}  # a new mapping: others may be reading the old one
             host.__enter__()
 
     def __exit__(self, *error: object) -> None:

@@ -25,13 +25,14 @@ from dataflow.runners.run_result import RunResult
 from dataflow.runners.spark.driver_sinks import DriverSinks
 from dataflow.runners.spark.progress_and_result import SparkMeter
 from dataflow.runners.spark.quiet_logs import is_spark_handler
-from dataflow.runners.spark.session import pyspark
+from dataflow.runners.spark.stream_query import StreamQuery, query_errors
 from dataflow.runners.spark.user_errors import SerializedError, original_error
 from dataflow.runtime.task.progress import JobState
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dataflow.runners.spark.batch.driver import BatchQuery
     from dataflow.runtime.job.job import Job
     from dataflow.runtime.job.predicates import Predicate
 
@@ -50,7 +51,7 @@ class SparkJob(WatchedJob):
     not return within seconds, neither Ctrl-C nor a timeout waits for it. The query ends, and the job's directory is
     unlocked, when the function returns.
 
-    ``query`` is Spark's ``StreamingQuery``. `Pipeline.start` returns a job:
+    `Pipeline.start` returns a job:
 
     >>> import dataflow as flow
     >>> SparkJob is flow.SparkJob
@@ -60,7 +61,7 @@ class SparkJob(WatchedJob):
     def __init__(
         self,
         pipeline: str,
-        query: Any,
+        query: StreamQuery | BatchQuery,
         driver: DriverSinks,
         checkpoint: Checkpointing | None,
         resources: ExitStack,
@@ -68,7 +69,7 @@ class SparkJob(WatchedJob):
         meter: SparkMeter,
     ) -> None:
         super().__init__(pipeline, driver.notices, driver.clock, line)
-        self.query = query
+        self._query = query
         self._driver = driver
         self._checkpoint = checkpoint
         self._resources = resources
@@ -80,6 +81,11 @@ class SparkJob(WatchedJob):
         self._tables: Mapping[str, pa.Table] = {}
         self._result: RunResult | None = None
         self._failure: BaseException | None = None
+
+    @property
+    def query(self) -> Any:
+        """The ``StreamingQuery`` of a stream: after a restart another one. For a batch, its own object."""
+        return self._query.current
 
     @property
     def state(self) -> JobState:
@@ -173,8 +179,8 @@ class SparkJob(WatchedJob):
 
     def _is_active(self) -> bool:
         try:
-            return bool(self.query.isActive)
-        except _query_errors():
+            return bool(self._query.isActive)
+        except query_errors():
             return False
 
     def _timed_out(self, limit: int) -> JobTimeout:
@@ -243,7 +249,7 @@ class SparkJob(WatchedJob):
     def _stop_query(self) -> None:
         """Stop the query and release locks, when the last call of a user's function has returned."""
         try:
-            self.query.stop()
+            self._query.stop()
         except Exception as error:  # if the JVM is gone, so is the query
             log.debug("the query could not be stopped: %s", error)
         finally:
@@ -285,8 +291,8 @@ class SparkJob(WatchedJob):
         directory = self._driver.assignment.directory
         failure: BaseException | None = None
         try:
-            over = bool(self.query.awaitTermination(seconds))
-        except _query_errors() as error:
+            over = bool(self._query.awaitTermination(seconds))
+        except query_errors() as error:
             failure, over = original_error(self._driver.error or error, directory), True
         else:
             if over and self._driver.error is not None:
@@ -298,8 +304,3 @@ class SparkJob(WatchedJob):
                 self._failure = self._failure or failure
                 raise self._failure from None
         return True
-
-
-def _query_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of Spark's methods of a query: the query failed, or its JVM is gone."""
-    return (pyspark("pyspark.errors").PySparkException, pyspark("py4j.protocol").Py4JError, OSError)

@@ -39,7 +39,7 @@ from dataflow.runners.spark.envelopes import DDL, batches_of
 from dataflow.runners.spark.expressions.spark_types import carrier, is_exact, nullable, spark_schema, to_carriers
 from dataflow.runners.spark.metrics import report_envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
-from dataflow.runners.spark.session import functions, pyspark
+from dataflow.runners.spark.session import column, functions, pyspark
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.spark_source import SparkSource
 from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
@@ -207,7 +207,7 @@ class NativeReaders:
         Values of other types are cast in Python workers, which check each of them.
         """
         frame, schema = self._frames[node.name], node.schema
-        rows = frame.select(*map(_column, schema.names))
+        rows = frame.select(*map(column, schema.names))
         types = [carrier(field.type) for field in schema]
         fit = [given == held for given, held in zip(_arrow(rows).types, types, strict=True)]
         if None in types or (all(fit) and all(is_exact(field.type) for field in schema)):
@@ -217,9 +217,9 @@ class NativeReaders:
     def _with_split(self, node: Node) -> Any:
         """Return the rows of a source, and the name of the split of each if there are splits."""
         source, f = self._sources[node.name], functions()
-        columns = [_column(name) for name in node.schema.names]
+        columns = [column(name) for name in node.schema.names]
         if source.split_by:
-            values = f.array(*(_column(name).cast("string") for name in source.split_by))
+            values = f.array(*(column(name).cast("string") for name in source.split_by))
             columns.append(f.to_json(values).alias(_SPLIT))
         at = f.unix_micros(f.current_timestamp()).alias(_AT)  # of the micro-batch, in Spark's log
         return source.frame.select(*columns, at)
@@ -232,10 +232,6 @@ class NativeReaders:
             if assignment.spark_plan.placements[vertex.name] is Placement.NATIVE_READER
         ]
         return reduce(lambda one, other: one.union(other), frames)
-
-
-def _column(name: str) -> Any:
-    return functions().col(f"`{name.replace('`', '``')}`")
 
 
 def _cast_function(schema: pa.Schema, source: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -193,13 +193,6 @@ class SparkPlan:
             return Write(PlaceholderSink())
         return node.spec
 
-    def for_partition(self, vertex: Vertex, partition: int) -> tuple[SparkPlan, Vertex]:
-        """Return a copy in which a vertex has subtask ``partition``, because Spark chooses the number of partitions."""
-        wide = Vertex(vertex.name, max(vertex.parallelism, partition + 1), vertex.nodes)
-        vertices = {**self.plan.vertices, vertex.name: wide}
-        groups = max(self.plan.max_key_groups, wide.parallelism)
-        return replace(self, plan=replace(self.plan, vertices=vertices, max_key_groups=groups)), wide
-
     @property
     def depth(self) -> int:
         """The number of shuffles."""

@@ -107,6 +107,7 @@ class SparkMeter:
             outputs=outputs_of(graph),
             changes=changes_of(graph),
             tuning=Tuning(source_choices(graph)),
+            restarts=driver.restarts,
         )
 
     def warnings(self) -> list[BarrierflowWarning]:

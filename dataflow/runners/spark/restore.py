@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import Final
 
 from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import (
@@ -22,7 +23,7 @@ from dataflow.runners.spark.frame_sinks import app_of
 from dataflow.runners.spark.placement import Placement
 from dataflow.runners.spark.source_tasks import Assignment, check_input, initial_states, splits_of, stored_tasks
 from dataflow.runners.spark.user_errors import SerializedError, original_error
-from dataflow.runners.spark.worker_notes import clear_notes
+from dataflow.runners.spark.worker_notes import clear_notes, wait_until_idle
 from dataflow.runtime.job.build_job import note_taken_back
 from dataflow.runtime.restore.changed_tables import note_reloaded
 from dataflow.runtime.restore.find_checkpoint import refuse_another
@@ -32,7 +33,11 @@ from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.task_input import SplitState
 
-__all__ = ["restore_report", "start_or_restore"]
+__all__ = ["go_back", "restore_report", "start_or_restore"]
+
+
+_PATIENCE: Final = 5.0
+"""Seconds to wait for workers of a query that has failed. What they write later does not count."""
 
 
 def start_or_restore(
@@ -85,15 +90,12 @@ def _restore_sinks(driver: Driver, source_tasks: int, pipeline: str, readers: li
     directory, plan = assignment.directory, assignment.spark_plan.plan
     for sink in driver.sinks.values():
         resources.enter_context(sink.hold(assignment.run_id))
-    for name, sink in driver.sinks.items():
-        if directory.has_job:
-            with naming_sink(name, sink, "recover"):
-                taken_back = sink.recover(done, [])
-            note_taken_back(driver.notices, name, taken_back, f"micro-batch {done + 1} was cut short")
-        else:
+    if directory.has_job:
+        _take_back(driver, done)
+    else:
+        for name, sink in driver.sinks.items():
             with naming_sink(name, sink, "begin"):
                 sink.begin()
-    if not directory.has_job:
         tasks = [task for _, _, task in plan.tasks()]
         # "lanes" is a stored name: existing jobs have the number of source tasks under it
         fixed = {"lanes": source_tasks, "key_groups": plan.max_key_groups, "readers": readers}
@@ -104,6 +106,30 @@ def _restore_sinks(driver: Driver, source_tasks: int, pipeline: str, readers: li
         resources.enter_context(driver)
     except SerializedError as error:
         raise original_error(error) from None
+
+
+def _take_back(driver: Driver, done: int) -> None:
+    """Take back what sinks committed after micro-batch ``done``, and delete what was staged."""
+    for name, sink in driver.sinks.items():
+        with naming_sink(name, sink, "recover"):
+            taken_back = sink.recover(done, [])
+        note_taken_back(driver.notices, name, taken_back, f"micro-batch {done + 1} was cut short")
+
+
+def go_back(driver: Driver) -> None:
+    """Take sinks and tasks back to the last micro-batch that Spark counts as done, after the query has failed.
+
+    Raises: DirectoryInUse if another run has the directory; CheckpointDamaged if it is not complete.
+    """
+    assignment, directory = driver.assignment, driver.assignment.directory
+    wait_until_idle(directory, _PATIENCE)
+    directory.check_owner(assignment.run_id)
+    done = directory.done
+    directory.check_complete(stored_tasks(assignment, done))
+    directory.drop_after(done)
+    clear_notes(directory)
+    _take_back(driver, done)
+    driver.go_back(done)
 
 
 def restore_report(assignment: Assignment, done: int) -> RestoreReport | None:

@@ -77,9 +77,8 @@ def _write(
     assignment: Assignment, link: Link, number: int, unrouted: list[Envelope], partition: int
 ) -> Iterator[Envelope]:
     round_ = unrouted[0].round
-    spark_plan, vertex = assignment.spark_plan.for_partition(
-        assignment.spark_plan.plan.vertices[link.target], partition
-    )
+    spark_plan = assignment.spark_plan
+    vertex = spark_plan.plan.vertices[link.target]
     recorder = OutputRecorder(spark_plan, partition, round_, distributed=False)
     with (
         working_on(assignment.directory, vertex, partition),

@@ -46,10 +46,11 @@ from dataflow.runners.spark.native_readers import NativeReaders
 from dataflow.runners.spark.placement import Placement, SparkPlan, plan_for_spark
 from dataflow.runners.spark.progress_and_result import SparkMeter
 from dataflow.runners.spark.quiet_logs import is_spark_handler
-from dataflow.runners.spark.restore import start_or_restore
+from dataflow.runners.spark.restore import go_back, start_or_restore
 from dataflow.runners.spark.routing import routing_function
 from dataflow.runners.spark.session import active_session, parallelism_of, partitions_of, pyspark, session_for
 from dataflow.runners.spark.source_tasks import Assignment, data_source_class
+from dataflow.runners.spark.stream_query import StreamQuery
 from dataflow.runners.spark.user_errors import original_error
 from dataflow.runtime.restore.find_checkpoint import refuse_larger, refuse_without_store
 from dataflow.runtime.task.notices import Notices
@@ -290,12 +291,15 @@ class SparkRunner:
             driver = start_or_restore(
                 assignment, pipeline.name, source_tasks, policy, self._readers.stored, resources, notices
             )
+
+            def start_query() -> Any:
+                return _query(session, assignment, driver, self._readers, bounded=pipeline.graph.bounded)
+
             try:
-                query = _query(session, assignment, driver, self._readers, bounded=pipeline.graph.bounded)
+                query = StreamQuery(start_query, driver, lambda: go_back(driver))
             except Exception as error:
                 with driver.notices.as_notes():
                     raise original_error(error, directory) from None
-            driver.times.query = query
             meter = SparkMeter(driver)
             line = ProgressLine(pipeline.name, meter, sys.stderr, driver.clock) if progress else NoLine()
             job = SparkJob(pipeline.name, query, driver, checkpoint, resources.pop_all(), line, meter)

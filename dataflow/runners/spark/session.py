@@ -33,6 +33,7 @@ __all__ = [
     "active_session",
     "check_installed",
     "check_settings",
+    "column",
     "functions",
     "missing",
     "parallelism_of",
@@ -74,6 +75,11 @@ def pyspark(module: str = "pyspark") -> Any:
 def functions() -> Any:
     """Return the module ``pyspark.sql.functions``."""
     return pyspark("pyspark.sql.functions")
+
+
+def column(name: str) -> Any:
+    """Return the column with this name, whatever characters it has."""
+    return functions().col("`" + name.replace("`", "``") + "`")
 
 
 def check_settings(given: Any = None) -> None:

@@ -28,7 +28,7 @@ def numbers(*, failing: bool = False) -> flow.Pipeline:
 
 def test_a_job_that_failed_while_nobody_looked_says_so_to_everybody(spark: Any) -> None:
     with numbers(failing=True).start(SparkRunner(spark), parallelism=1) as job:
-        while job.query.isActive:
+        while job.state is JobState.RUNNING:
             job.progress()
         for ask in (job.stop, job.wait, job.stop):
             with pytest.raises(ZeroDivisionError, match="on purpose"):
@@ -40,6 +40,8 @@ def test_a_job_that_came_to_its_end_while_nobody_looked_is_finished(spark: Any, 
     checkpoint = flow.Checkpointing(tmp_path)
     with numbers().start(SparkRunner(spark), parallelism=1, checkpoint=checkpoint) as job:
         job.query.awaitTermination()
+        while job.state is JobState.RUNNING:
+            job.progress()
         assert job.state is JobState.FINISHED
         assert job.stop() is job.wait()
         assert job.wait().table("out").num_rows == 10

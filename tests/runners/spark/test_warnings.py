@@ -140,7 +140,7 @@ def test_a_failed_job_that_is_left_without_wait_is_warned_of(spark: Any) -> None
 
     def leave() -> JobState:
         with p.start(SparkRunner(spark), parallelism=1) as job:
-            while job.query.isActive:
+            while job.state is JobState.RUNNING:
                 job.progress()
         return job.state
 

@@ -23,7 +23,8 @@ from dataflow.runners.spark.driver_sinks import DriverSinks
 from dataflow.runners.spark.envelopes import REPORT, envelopes_of
 from dataflow.runners.spark.metrics import handles_of, read_report
 from dataflow.runners.spark.source_tasks import Assignment
-from dataflow.runners.spark.user_errors import SerializedError, deserialized, is_from_spark, serialized_errors
+from dataflow.runners.spark.transient_failures import LOST, TRIES, reason_to_repeat
+from dataflow.runners.spark.user_errors import serialized_errors
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint
 from dataflow.runtime.task.notices import Notices
@@ -140,7 +141,8 @@ class BatchDriver(DriverSinks):
     def begin_anew(self, reason: str, error: Exception, tries_left: int) -> None:
         """Delete what was staged, and warn that the batch is computed again. Raises: SparkFailed without tries left."""
         if not tries_left:
-            raise SparkFailed(f"{reason}, {_TRIES} times; run the batch again when the cluster is stable", error)
+            raise SparkFailed(f"{reason}, {TRIES} times; run the batch again when the cluster is stable", error)
+        self.restarts += 1
         self.notices.add(BatchRepeatedWarning, f"{reason}: the batch was computed again from the beginning")
         for sink in self.sinks.values():
             sink.sweep()
@@ -148,28 +150,15 @@ class BatchDriver(DriverSinks):
 
 def _reason_to_repeat(error: Exception) -> str | None:
     """Return why a batch that failed is computed again; None: its failure is not Spark's, or would come again."""
-    lost = "Spark lost an executor and ran tasks again"
     if isinstance(error, MixedAttempts):
-        return f"{lost} ({', '.join(error.args[0][:_SHOWN])}), whose rows may differ from those sent before"
-    cause = error.__cause__ if isinstance(error, SerializedError) and error.__cause__ is not None else error
-    text = str(cause)
-    if not is_from_spark(cause) or deserialized(text) is not None:
-        return None
-    return next((why for word, why in _TRANSIENT.items() if word in text.lower()), None)
+        return f"{LOST} ({', '.join(error.args[0][:_SHOWN])}), whose rows may differ from those sent before"
+    return reason_to_repeat(error)
 
 
 _PAUSE: Final = 0.05
 """Seconds between two attempts to cancel Spark's jobs."""
 _SHOWN: Final = 3
 """Tasks that a message names."""
-_TRANSIENT: Final = {
-    "indeterminate": "Spark lost an executor and ran tasks again, whose rows may differ from those sent before",
-    "checkpoint block": "Spark lost an executor with rows that tasks had computed",
-    "failed to connect back": "a Python worker of Spark's did not start in time, as on a busy machine",
-}
-"""By words of Spark's errors, failures after which a batch is computed again."""
-_TRIES: Final = 3
-"""How often a batch is computed."""
 
 
 class BatchQuery:
@@ -188,7 +177,7 @@ class BatchQuery:
             return
         try:
             self._spark.setJobGroup(self._group, f"the batch {self._driver.pipeline}")
-            for tries_left in reversed(range(_TRIES)):
+            for tries_left in reversed(range(TRIES)):
                 try:
                     self._driver.check_files()
                     made = self._frames()
@@ -201,6 +190,11 @@ class BatchQuery:
                     break
         except BaseException as error:
             self._driver.error = error
+
+    @property
+    def current(self) -> BatchQuery:
+        """The batch itself, as the query that runs."""
+        return self
 
     @property
     def isActive(self) -> bool:  # noqa: N802

@@ -45,7 +45,7 @@ from dataflow.runners.spark.expressions.microseconds import PER_UNIT, from_ticks
 from dataflow.runners.spark.expressions.run_time_errors import null
 from dataflow.runners.spark.expressions.shared_columns import Operand, computes_for_python
 from dataflow.runners.spark.expressions.spark_types import spark_type
-from dataflow.runners.spark.session import check_settings, functions
+from dataflow.runners.spark.session import check_settings, column, functions
 
 __all__ = ["column_of", "to_column"]
 
@@ -93,7 +93,7 @@ def _lower(typed: Typed, where: str) -> Any:
     f, node = functions(), typed.node
     match node:
         case Column(label):
-            return f.col("`" + label.replace("`", "``") + "`")
+            return column(label)
         case Literal(value):
             return constant(value, typed.dtype, f"{where}: {node}")
     sides = [

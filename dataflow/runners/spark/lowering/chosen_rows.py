@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dataflow.planning.chosen_row_specs import EDGES, RANK, Top, TopSpec, Unique, WindowTop
-from dataflow.runners.spark.lowering.inputs import Inputs, column, typed
+from dataflow.runners.spark.lowering.inputs import Inputs, typed
 from dataflow.runners.spark.lowering.windows import windows_of
-from dataflow.runners.spark.session import functions, pyspark
+from dataflow.runners.spark.session import column, functions, pyspark
 
 __all__ = ["top", "unique", "window_top"]
 

@@ -9,9 +9,9 @@ from dataflow.contracts.panes import PANE, PANE_INDEX
 from dataflow.contracts.updates import CHANGE
 from dataflow.planning.aggregate_specs import Aggregate, Grouped, WindowAggregate
 from dataflow.runners.spark.lowering.aggregates import lowered
-from dataflow.runners.spark.lowering.inputs import Inputs, NotLowered, column, typed
+from dataflow.runners.spark.lowering.inputs import Inputs, NotLowered, typed
 from dataflow.runners.spark.lowering.windows import windows_of
-from dataflow.runners.spark.session import functions
+from dataflow.runners.spark.session import column, functions
 
 __all__ = ["aggregate", "window_aggregate"]
 

@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from dataflow.planning.graph import Node
 from dataflow.runners.spark.expressions.spark_types import spark_type
-from dataflow.runners.spark.session import functions
 
-__all__ = ["Inputs", "NotLowered", "Rule", "column", "typed"]
+__all__ = ["Inputs", "NotLowered", "Rule", "typed"]
 
 
 class NotLowered(Exception):
@@ -43,11 +42,6 @@ class Inputs:
 
 Rule = Callable[[Inputs], Any]
 """Returns the DataFrame of an operator. Raises: NotLowered, UnsupportedOnRunner if Spark cannot compute it."""
-
-
-def column(name: str) -> Any:
-    """Return the column with this name, whatever characters it has."""
-    return functions().col("`" + name.replace("`", "``") + "`")
 
 
 def typed(value: Any, field: pa.Field) -> Any:

@@ -7,9 +7,9 @@ from functools import reduce
 from typing import Any, Final
 
 from dataflow.planning.join_specs import IntervalJoin, Join, UnboundedJoin, WindowJoin
-from dataflow.runners.spark.lowering.inputs import Inputs, NotLowered, column, typed
+from dataflow.runners.spark.lowering.inputs import Inputs, NotLowered, typed
 from dataflow.runners.spark.lowering.windows import event_ticks, windows_of
-from dataflow.runners.spark.session import functions
+from dataflow.runners.spark.session import column, functions
 
 __all__ = ["interval_join", "unbounded_join", "window_join"]
 

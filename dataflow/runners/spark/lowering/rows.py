@@ -15,8 +15,8 @@ from dataflow.planning.specs import EventTimes, Filter, Project, Read
 from dataflow.runners.spark.expressions.columns import column_of
 from dataflow.runners.spark.expressions.run_time_errors import fail
 from dataflow.runners.spark.expressions.spark_types import carrier, nullable, spark_schema
-from dataflow.runners.spark.lowering.inputs import Inputs, NotLowered, column
-from dataflow.runners.spark.session import functions
+from dataflow.runners.spark.lowering.inputs import Inputs, NotLowered
+from dataflow.runners.spark.session import column, functions
 
 __all__ = ["event_times", "filtered", "numbered", "projected", "read", "union"]
 

@@ -16,8 +16,8 @@ from dataflow.contracts.windows import EventTime, Sliced, Slices, Window
 from dataflow.expressions.coercion import value_type
 from dataflow.runners.spark.expressions.microseconds import PER_UNIT, from_ticks, to_ticks
 from dataflow.runners.spark.expressions.run_time_errors import fail
-from dataflow.runners.spark.lowering.inputs import NotLowered, column
-from dataflow.runners.spark.session import functions
+from dataflow.runners.spark.lowering.inputs import NotLowered
+from dataflow.runners.spark.session import column, functions
 
 __all__ = ["Windows", "event_ticks", "windows_of"]
 

@@ -1,8 +1,4 @@
-"""Watermarks of rows that Spark has read: for each split, the latest time so far, less a delay.
-
-A subtask has the rows of one partition of a micro-batch. After them, the runner asks for the watermarks. The tasks
-after it take those of all partitions together, after all rows of the micro-batch.
-"""
+"""Event times of rows without watermarks that move between them: in a batch, and in the tasks of Spark's readers."""
 
 from __future__ import annotations
 
@@ -16,11 +12,11 @@ from dataflow.contracts.row_errors import OnError, RowErrors
 from operators.aggregation.window_times import latest
 from operators.transforms.null_times import without_null_times
 
-__all__ = ["LatestTimesOperator"]
+__all__ = ["EventTimesOperator", "LatestTimesOperator"]
 
 
-class LatestTimesOperator(Operator):
-    """Passes rows on, and keeps the latest time of each split.
+class EventTimesOperator(Operator):
+    """Passes on the rows that have a time in ``column``. It makes no watermark: for batches.
 
     Raises: ValueError for a null event time, unless ``on_error`` says otherwise.
     """
@@ -42,17 +38,35 @@ class LatestTimesOperator(Operator):
         self._position = context.input_schemas[0].get_field_index(column)
         self._delay = delay
         self._errors = RowErrors(on_error, context.tally)
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        times = batch.column(self._position)
+        if times.null_count:
+            batch = without_null_times(batch, self._column, self._errors, self._name, out)
+            times = batch.column(self._position)
+        if batch.num_rows:
+            out.emit(batch)
+            self._note(times)
+
+    def _note(self, times: pa.Array) -> None:
+        """Take the times of rows that were passed on."""
+
+
+class LatestTimesOperator(EventTimesOperator):
+    """Keeps also the latest time of each split, of rows that Spark has read.
+
+    A subtask has the rows of one partition of a micro-batch. After them, the runner asks for the watermarks. The tasks
+    after it take those of all partitions together, after all rows of the micro-batch.
+    """
+
+    def __init__(self, context: OperatorContext, *settings: Any) -> None:
+        super().__init__(context, *settings)
         assert context.splits is not None, f"{context.name} must run in the tasks that have the rows of a source"
         self._splits = context.splits
         self._latest: dict[str, int] = {}
 
-    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
-        if batch.column(self._position).null_count:
-            batch = without_null_times(batch, self._column, self._errors, self._name, out)
-        if not batch.num_rows:
-            return
-        out.emit(batch)
-        time, split = latest(batch.column(self._position)), self._splits.current
+    def _note(self, times: pa.Array) -> None:
+        time, split = latest(times), self._splits.current
         self._latest[split] = max(time, self._latest.get(split, time))
 
     def split_times(self) -> Mapping[str, int]:

@@ -1,0 +1,36 @@
+"""Failures of Spark that pass: after them a batch is computed again, and a stream continues after its last micro-batch.
+
+A failure of a user's function is none of these, whatever its text says.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dataflow.runners.spark.user_errors import SerializedError, deserialized, is_from_spark
+
+__all__ = ["LOST", "TRIES", "reason_to_repeat"]
+
+TRIES: Final = 3
+"""How often a batch is computed, and how often in a row a micro-batch of a stream is tried."""
+LOST: Final = "Spark lost an executor and ran tasks again"
+_PASSING: Final = {
+    "indeterminate": f"{LOST}, whose rows may differ from those sent before",
+    "checkpoint block": "Spark lost an executor with rows that tasks had computed",
+    "failed to connect back": "a Python worker of Spark's did not start in time, as on a busy machine",
+    "executorlostfailure": "Spark lost an executor more often than it runs a task again",
+    "fetchfailed": "Spark lost an executor with rows of a shuffle",
+}
+"""By words of Spark's errors, the failures that pass."""
+_DEATH: Final = {"python worker exited unexpectedly": "a Python worker of Spark's died"}
+"""In a stream also these: what it repeats is one micro-batch, and it should outlast a worker without memory."""
+
+
+def reason_to_repeat(error: BaseException, *, in_stream: bool = False) -> str | None:
+    """Return why the work that failed is done again; None: the failure is not Spark's, or would come again."""
+    cause = error.__cause__ if isinstance(error, SerializedError) and error.__cause__ is not None else error
+    text = str(cause)
+    if not is_from_spark(cause) or deserialized(text) is not None:
+        return None
+    passing = _PASSING | _DEATH if in_stream else _PASSING
+    return next((why for words, why in passing.items() if words in text.lower()), None)
