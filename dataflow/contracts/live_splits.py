@@ -33,6 +33,10 @@ class LiveSplits(Protocol):
         """Return the splits that have not ended, including those not begun."""
         ...
 
+    def ended_splits(self) -> Sequence[str]:
+        """Return the splits that have ended, in the order in which they did. The list only grows."""
+        ...
+
     def earliest(self, split: str, column: str) -> int | None:
         """Return a time before which the source's ``column`` has no value in ``split``: see ``Source.earliest``."""
         ...

@@ -13,11 +13,14 @@ channel was idle before.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 
 __all__ = ["MAX_WATERMARK", "WatermarkMerger"]
 
 MAX_WATERMARK = 2**63 - 1
 """Later than every time: no row is expected any more."""
+_SLACK = 16
+"""Entries that are true no more, beside twice the channels, which the heap may keep."""
 
 
 class WatermarkMerger:
@@ -28,13 +31,22 @@ class WatermarkMerger:
     (None, 3, 5, None, 9223372036854775807)
     """
 
-    __slots__ = ("_idle", "_merged", "_times")
+    __slots__ = ("_idle", "_live", "_lowest", "_merged", "_times", "_unset")
 
     def __init__(self, channels: int) -> None:
         assert channels > 0, f"a gate has at least one channel, got {channels}"
-        self._times: list[int | None] = [None] * channels
         self._idle: set[int] = set()
         self._merged: int | None = None
+        self._set([None] * channels)
+
+    def _set(self, times: list[int | None]) -> None:
+        """Set the watermark of every channel; none is idle."""
+        self._times = times
+        self._live = len(times) - times.count(MAX_WATERMARK)
+        self._unset = times.count(None)  # live channels without a watermark, idle ones left out
+        # a heap of (watermark, channel) with the other live channels; an entry is skipped unless it is still true
+        self._lowest = [(time, n) for n, time in enumerate(times) if time is not None and time != MAX_WATERMARK]
+        heapify(self._lowest)
 
     @property
     def merged(self) -> int | None:
@@ -44,25 +56,37 @@ class WatermarkMerger:
     @property
     def all_idle(self) -> bool:
         """Whether there are live channels and all of them are idle."""
-        live = self._live()
-        return bool(live) and self._idle.issuperset(live)
+        return 0 < self._live == len(self._idle)
 
     def advance(self, channel: int, time: int) -> int | None:
         """Set the channel's watermark to ``time``; return the merged one if it moved. A step back is ignored."""
-        self._idle.discard(channel)
+        self.resume(channel)
         before = self._times[channel]
         if before is None or time > before:
             self._times[channel] = time
+            self._unset -= before is None
+            if time == MAX_WATERMARK:
+                self._live -= 1
+            else:
+                self._push(channel, time)
         return self._merge()
 
     def resume(self, channel: int) -> None:
         """Mark the channel as not idle, because a row arrived. This never moves the merged watermark."""
-        self._idle.discard(channel)
+        if channel in self._idle:
+            self._idle.discard(channel)
+            time = self._times[channel]
+            if time is None:
+                self._unset += 1
+            else:
+                self._push(channel, time)
 
     def idle(self, channel: int) -> int | None:
         """Leave the channel out until its next row or watermark; return the merged watermark if it moved."""
-        if self._times[channel] != MAX_WATERMARK:
+        time = self._times[channel]
+        if time != MAX_WATERMARK and channel not in self._idle:
             self._idle.add(channel)
+            self._unset -= time is None
         return self._merge()
 
     def is_idle(self, channel: int) -> bool:
@@ -104,22 +128,24 @@ class WatermarkMerger:
     def restore(self, times: Sequence[int | None]) -> None:
         """Restore the watermarks returned by ``snapshot``, with no channel idle. Call this before any event."""
         assert len(times) == len(self._times), f"{len(times)} watermarks for {len(self._times)} channels"
-        self._times = list(times)
+        self._set(list(times))
         self._merge()
 
-    def _live(self) -> list[int]:
-        return [channel for channel, time in enumerate(self._times) if time != MAX_WATERMARK]
+    def _push(self, channel: int, time: int) -> None:
+        if len(self._lowest) > 2 * len(self._times) + _SLACK:  # mostly entries that are true no more
+            self._lowest = sorted({entry for entry in self._lowest if self._is_true(*entry)})
+        heappush(self._lowest, (time, channel))
+
+    def _is_true(self, time: int, channel: int) -> bool:
+        return self._times[channel] == time and channel not in self._idle
 
     def _merge(self) -> int | None:
-        live = self._live()
-        counting = [self._times[channel] for channel in live if channel not in self._idle]
-        if live and not counting:
+        if self._unset or self.all_idle:
             return None
-        low = MAX_WATERMARK
-        for time in counting:
-            if time is None:
-                return None
-            low = min(low, time)
+        lowest = self._lowest
+        while lowest and not self._is_true(*lowest[0]):
+            heappop(lowest)
+        low = lowest[0][0] if lowest else MAX_WATERMARK
         if self._merged is not None and low <= self._merged:
             return None
         self._merged = low

@@ -11,8 +11,9 @@ that of the closed split that is furthest, because none holds another back.
 A batch of the source may come in several pieces. The watermark moves after the last piece, or, if a filter dropped all
 of that piece, before the first piece of the next batch.
 
-State: per split the watermark, the latest time of a batch that has begun, and, for ``close_after``, the latest time at
-all. Losing it makes no row late: the watermark only starts later. The input of the task keeps the time asked in vain.
+State: per split that has not ended the watermark, the latest time of a batch that has begun, and, for ``close_after``,
+the latest time at all. Losing it makes no row late: the watermark only starts later. The input of the task keeps the
+time asked in vain.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class WatermarkOperator(Operator):
         self._close_after = close_after
         self._latest: dict[str, int] = {}  # by split, of the rows so far; only for ``close_after``
         self._said_idle = False
+        self._ended = 0  # how many ended splits the merger knows
         if context.restored is not None:
             self._restore(context.restored.values)
         if origin is not None:
@@ -125,7 +127,8 @@ class WatermarkOperator(Operator):
         self._look_again()
 
     def snapshot(self) -> Snapshot:
-        times = dict(zip(self._numbers, self._merger.snapshot(), strict=False))
+        merged = zip(self._numbers, self._merger.snapshot(), strict=False)
+        times = {split: time for split, time in merged if time is not None and time != MAX_WATERMARK}
         going_on = {split: number == self._splits.next_batch(split) for split, (number, _) in self._begun.items()}
         begun = {split: [going_on[split], time] for split, (_, time) in self._begun.items()}
         return Snapshot(values={"watermarks": times, "begun": begun, "latest": dict(self._latest)})
@@ -138,7 +141,8 @@ class WatermarkOperator(Operator):
             known = {split: time + self._delay for split, time in times.items() if time not in (None, MAX_WATERMARK)}
             latest = {**known, **parsed(dict[str, Time], values.get("latest", {}), what)}
             self._latest = {split: time for split, time in latest.items() if split in self._numbers}
-        restored = [times.get(split) for split in self._numbers]
+        ended = set(self._splits.ended_splits())  # those that the merger knew to have ended are not stored
+        restored = [times.get(split, MAX_WATERMARK if split in ended else None) for split in self._numbers]
         if restored:
             self._merger.restore(restored)
         for split, (going_on, time) in begun.items():
@@ -173,10 +177,10 @@ class WatermarkOperator(Operator):
                 self._merger.advance(self._numbers[split], earliest)
 
     def _end_splits(self, out: Out) -> None:
-        live = set(self._splits.live())
-        for split, number in self._numbers.items():
-            if split not in live:
-                self._say(self._merger.end(number), out)
+        ended = self._splits.ended_splits()
+        for split in ended[self._ended :]:
+            self._say(self._merger.end(self._numbers[split]), out)
+        self._ended = len(ended)
 
     def _say(self, moved: int | None, out: Out) -> None:
         if moved is not None and moved != MAX_WATERMARK:
@@ -185,7 +189,7 @@ class WatermarkOperator(Operator):
     def _tell(self) -> None:
         """Publish this task's progress to the other tasks of the source."""
         if self._max_drift is not None:
-            counts = self._splits.live() and not self._said_idle
+            counts = len(self._splits.ended_splits()) < len(self._numbers) and not self._said_idle
             self._splits.reached(self._context.name, self._merger.merged if counts else None, self._max_drift)
 
     def _look_again(self) -> None:

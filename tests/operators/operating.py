@@ -50,7 +50,7 @@ class ManualSplits:
     def __init__(self, *names: str) -> None:
         self.names = list(names)
         self.current = names[0] if names else ""
-        self.ended: set[str] = set()
+        self.ended: list[str] = []
         self.silence: dict[str, int] = {}
         self.begins: dict[str, int] = {}
         self.read: dict[str, int] = {}
@@ -62,6 +62,9 @@ class ManualSplits:
 
     def live(self) -> Sequence[str]:
         return [name for name in self.names if name not in self.ended]
+
+    def ended_splits(self) -> Sequence[str]:
+        return self.ended
 
     def poll(self, split: str, *, cut: bool) -> None:
         """Rows of ``split`` are at hand; with ``cut`` more of their batch are to come."""

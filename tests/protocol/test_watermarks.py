@@ -162,3 +162,80 @@ def test_a_restored_merger_is_where_the_old_one_was(events: list[tuple[int, str,
     restored.restore(merger.snapshot())
     assert restored.merged == merger.merged
     assert restored.snapshot() == merger.snapshot()
+
+
+class Plain:
+    """The same rules over all channels at each event."""
+
+    def __init__(self, channels: int) -> None:
+        self.times: list[int | None] = [None] * channels
+        self.idle: set[int] = set()
+        self.merged: int | None = None
+
+    def live(self) -> list[int]:
+        return [channel for channel, time in enumerate(self.times) if time != MAX_WATERMARK]
+
+    def take(self, channel: int, event: str, time: int) -> int | None:
+        if event in ("advance", "resume", "end"):
+            self.idle.discard(channel)
+        if event in ("advance", "end"):
+            times = [known for known in (self.times[channel], MAX_WATERMARK if event == "end" else time) if known]
+            self.times[channel] = max(times)
+        if event == "idle" and channel in self.live():
+            self.idle.add(channel)
+        return None if event == "resume" else self.merge()
+
+    def move_idle(self, channel: int, time: int) -> int | None:
+        self.times[channel] = time = max(time, self.times[channel] or time)
+        if set(self.live()) != self.idle or (self.merged is not None and time <= self.merged):
+            return None
+        self.merged = time
+        return time
+
+    def merge(self) -> int | None:
+        counting = [self.times[channel] for channel in self.live() if channel not in self.idle]
+        if None in counting or (self.live() and not counting):
+            return None
+        low = min([time for time in counting if time is not None], default=MAX_WATERMARK)
+        if self.merged is not None and low <= self.merged:
+            return None
+        self.merged = low
+        return low
+
+
+KINDS = ["advance", "advance", "resume", "idle", "end", "move", "restore"]
+
+
+@given(
+    channels=st.integers(1, 4),
+    events=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(KINDS), st.integers(1, 9)), max_size=120),
+)
+def test_a_merger_says_what_one_that_looks_at_every_channel_says(
+    channels: int, events: list[tuple[int, str, int]]
+) -> None:
+    merger, plain = WatermarkMerger(channels), Plain(channels)
+    for number, event, time in events:
+        channel = number % channels
+        if event == "restore":
+            times = merger.snapshot()
+            merger, plain = WatermarkMerger(channels), Plain(channels)
+            merger.restore(times)
+            plain.times = list(times)
+            plain.merge()
+        elif event == "move":
+            if channel in plain.idle:
+                assert merger.move_idle(channel, time) == plain.move_idle(channel, time)
+        else:
+            assert play(merger, channel, event, time) == plain.take(channel, event, time)
+        live = plain.live()
+        assert merger.merged == plain.merged
+        assert merger.all_idle == (bool(live) and plain.idle.issuperset(live))
+        assert [merger.is_idle(each) for each in range(channels)] == [each in plain.idle for each in range(channels)]
+
+
+def test_a_channel_that_moves_while_another_stays_takes_no_more_memory() -> None:
+    merger = WatermarkMerger(2)
+    merger.advance(0, 1)
+    for time in range(1, 1_000):
+        assert merger.advance(1, time) == (1 if time == 1 else None)
+    assert len(merger._lowest) < 50

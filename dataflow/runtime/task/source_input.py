@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dataflow.contracts.declared_schema import DeclaredSchema
 from dataflow.contracts.row_errors import ERRORS
-from dataflow.contracts.source import END, Json, Source, SourceContext, SplitReader
+from dataflow.contracts.source import END, Json, Source, SourceContext, Split, SplitReader
 from dataflow.contracts.tuning import Choice
 from dataflow.errors import CheckpointDamaged, CleanupFailedWarning, ContractViolation, closing_raised
 from dataflow.protocol.actions import AbortReason, Action, TakeSnapshot
@@ -67,7 +68,7 @@ class SourceInput(TaskInput):
         self._polled: tuple[int, pa.RecordBatch, pa.RecordBatch | None] | None = None
         """The number of a split, its next batch and rejected rows: already polled, but too large to be joined."""
         self.splits = list(splits)
-        self._unfinished = sum([not state.done for state in self.splits])
+        self._ended = [state.split.id for state in self.splits if state.done]
         self._readers: dict[int, SplitReader] = {}
         self._declared: dict[str | None, DeclaredSchema] = {}
         self._current = 0
@@ -83,7 +84,7 @@ class SourceInput(TaskInput):
 
     @property
     def ended(self) -> bool:
-        return self._polled is None and not self._unfinished
+        return self._polled is None and len(self._ended) == len(self.splits)
 
     @property
     def hurried(self) -> bool:
@@ -136,7 +137,7 @@ class SourceInput(TaskInput):
     def _next_poll(self) -> int | None:
         """Return the time before which no split has rows, if the readers of all splits know it."""
         times: list[int | None] = []
-        if len(self._readers) < self._unfinished:
+        if len(self._readers) + len(self._ended) < len(self.splits):
             return None
         for index, reader in self._readers.items():
             try:
@@ -251,9 +252,15 @@ class SourceInput(TaskInput):
     def live(self) -> Sequence[str]:
         return [state.split.id for state in self.splits if not state.done]
 
+    def ended_splits(self) -> Sequence[str]:
+        return self._ended
+
+    @cached_property
+    def _by_id(self) -> Mapping[str, Split]:
+        return {state.split.id: state.split for state in self.splits}
+
     def earliest(self, split: str, column: str) -> int | None:
-        (named,) = [state.split for state in self.splits if state.split.id == split]
-        return self._source.earliest(named, column)
+        return self._source.earliest(self._by_id[split], column)
 
     def quiet(self, split: str) -> int:
         before = self._quiet_before.get(split, 0)
@@ -291,7 +298,7 @@ class SourceInput(TaskInput):
     def _end(self, index: int) -> None:
         state = self.splits[index]
         state.done = True
-        self._unfinished -= 1
+        self._ended.append(state.split.id)
         self._quiet.pop(state.split.id, None)
         self._quiet_before.pop(state.split.id, None)
         reader = self._readers.pop(index, None)
@@ -365,8 +372,8 @@ class SourceInput(TaskInput):
         return self._forget(checkpoint, reason)
 
     def validate(self) -> None:
-        unfinished = [state.split.id for state in self.splits if not state.done]
-        assert len(unfinished) == self._unfinished, f"{self._where}: {unfinished} are left, counted {self._unfinished}"
+        ended = [state.split.id for state in self.splits if state.done]
+        assert sorted(ended) == sorted(self._ended), f"{self._where}: {ended} have ended, noted {self._ended}"
 
     def snapshot(self) -> Mapping[str, Json]:
         for index, reader in self._readers.items():  # not after each poll, because an offset may be large

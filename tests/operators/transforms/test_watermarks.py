@@ -70,20 +70,20 @@ def test_a_split_that_was_not_read_yet_holds_time_back_to_where_it_begins() -> N
 def test_a_split_that_ended_holds_nothing_back() -> None:
     c = Clocks("a", "b")
     c.feed("a", 5)
-    c.splits.ended.add("a")
+    c.splits.ended.append("a")
     assert c.feed("b", 30) == [30]
 
 
 def test_a_split_that_ends_while_the_others_rest_is_noticed_in_time() -> None:
     c = Clocks("a", "b")
     c.feed("b", 30)
-    c.splits.ended.add("a")
+    c.splits.ended.append("a")
     assert c.ring() == [30]
 
 
 def test_the_last_watermark_is_left_to_the_engine() -> None:
     c = Clocks("a", idle_after=1_000)
-    c.splits.ended.add("a")
+    c.splits.ended.append("a")
     assert [c.feed("a", 5), c.ring()] == [[], []]
 
 
@@ -149,6 +149,8 @@ def test_a_batch_that_was_cut_by_a_restore_ends_where_it_would_have(ended: bool)
 
 def test_state_of_a_split_that_another_task_reads_is_not_kept() -> None:
     c = Clocks("a", "b", close_after=100)
+    for split, time in (("a", 3), ("b", 4)):
+        c.feed(split, time)
     c.feed("a", 9, cut=True)
     c.feed("b", 5, cut=True)
     values = Clocks("a", close_after=100, restored=stored(c.operator.snapshot())).operator.snapshot().values
@@ -211,7 +213,7 @@ def test_nobody_waits_for_a_task_that_is_idle_or_at_its_end() -> None:
     c.splits.silence["a"] = 100
     c.ring()
     c.feed("a", 6)
-    c.splits.ended.add("a")
+    c.splits.ended.append("a")
     c.operator.advance(MAX_WATERMARK, c.out)
     assert c.splits.told == [None, 5, None, 6, None]
 
