@@ -312,7 +312,7 @@ class BatchRepeatedWarning(BarrierflowWarning):
 
 
 class StreamRestartedWarning(BarrierflowWarning):
-    """A stream on Spark went on after a failure of Spark that passes, from its last micro-batch on. No row is twice."""
+    """A stream on Spark restarted after a transient failure, at its last micro-batch. No row is lost or repeated."""
 
 
 class InputMissingWarning(BarrierflowWarning):

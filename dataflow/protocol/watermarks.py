@@ -20,7 +20,7 @@ __all__ = ["MAX_WATERMARK", "WatermarkMerger"]
 MAX_WATERMARK = 2**63 - 1
 """Later than every time: no row is expected any more."""
 _SLACK = 16
-"""Entries that are true no more, beside twice the channels, which the heap may keep."""
+"""Outdated entries that the heap may have, in addition to two entries for each channel."""
 
 
 class WatermarkMerger:
@@ -44,7 +44,7 @@ class WatermarkMerger:
         self._times = times
         self._live = len(times) - times.count(MAX_WATERMARK)
         self._unset = times.count(None)  # live channels without a watermark, idle ones left out
-        # a heap of (watermark, channel) with the other live channels; an entry is skipped unless it is still true
+        # a heap of (watermark, channel) with the other live channels; ``_merge`` skips outdated entries
         self._lowest = [(time, n) for n, time in enumerate(times) if time is not None and time != MAX_WATERMARK]
         heapify(self._lowest)
 
@@ -132,18 +132,18 @@ class WatermarkMerger:
         self._merge()
 
     def _push(self, channel: int, time: int) -> None:
-        if len(self._lowest) > 2 * len(self._times) + _SLACK:  # mostly entries that are true no more
-            self._lowest = sorted({entry for entry in self._lowest if self._is_true(*entry)})
+        if len(self._lowest) > 2 * len(self._times) + _SLACK:  # mostly outdated entries
+            self._lowest = sorted({entry for entry in self._lowest if self._is_current(*entry)})
         heappush(self._lowest, (time, channel))
 
-    def _is_true(self, time: int, channel: int) -> bool:
+    def _is_current(self, time: int, channel: int) -> bool:
         return self._times[channel] == time and channel not in self._idle
 
     def _merge(self) -> int | None:
         if self._unset or self.all_idle:
             return None
         lowest = self._lowest
-        while lowest and not self._is_true(*lowest[0]):
+        while lowest and not self._is_current(*lowest[0]):
             heappop(lowest)
         low = lowest[0][0] if lowest else MAX_WATERMARK
         if self._merged is not None and low <= self._merged:

@@ -124,7 +124,7 @@ class RunResult:
         warnings: the warnings that ``run()`` or ``wait()`` gave: damaged checkpoints, rows taken back, failed
             checkpoints, late rows, ...; see ``dataflow.errors.BarrierflowWarning``.
         tuning: what was chosen because of measurements, and why: batches, dictionaries, folding, ...; see `Tuning`.
-        restarts: how often the run began again by itself: on Spark after failures that pass, such as a lost executor;
+        restarts: how often the run began again by itself: on Spark after transient failures, such as a lost executor;
             on the simulated runner after injected faults.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op

@@ -152,7 +152,7 @@ def _lines(result: RunResult) -> list[str]:
         )
         written = any(record.tasks for record in result.checkpoints)  # by this engine, not by Spark
         lines += [f"  writer: {result.persistence}"] if written else []
-    lines += [f"  restarts: {result.restarts} after failures that passed"] if result.restarts else []
+    lines += [f"  restarts: {result.restarts} after transient failures"] if result.restarts else []
     lines += [f"  {result.micro_batches.headline}"] if result.micro_batches is not None else []
     lines += [f"  failed {failure}" for failure in result.failures[-3:]]
     lines += [_short(f"  warning: {w}") for w in result.warnings if not isinstance(w, LateRowsWarning)]  # shown above

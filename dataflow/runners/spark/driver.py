@@ -91,11 +91,11 @@ class Driver(DriverSinks):
             own = frame.where(~frame["link"].isin(list(links))) if links else frame
             rows: list[Envelope] = [e for batch in own.toArrow().to_batches() for e in envelopes_of(batch)]
             reports = [read_report(e.payload) for e in rows if e.link == REPORT]
-            self._check_that_it_counts()
             with serialized_errors("the driver"):
                 for link, name in links.items():
+                    self._check_that_it_counts()  # before each function, because one may take long
                     reports.append(self._write_frame(name, self._frame_of(frame, link), number))
-        self._check_that_it_counts()  # functions of sinks may take long
+        self._check_that_it_counts()
         with serialized_errors("the driver"):
             self._deliver([e for e in rows if e.link != REPORT])
             with self._committing():

@@ -68,7 +68,7 @@ class DriverSinks(ABC):
         self.notices = notices or Notices()
         self.clock: Clock = SystemClock()
         self.done = done
-        self.restarts = 0  # how often the work was begun again after a failure of Spark that passes
+        self.restarts = 0  # how often the work was begun again after a transient failure of Spark
         self.error: BaseException | None = None
         self.sinks = two_phase_sinks(assignment.spark_plan.plan)
         self.frame_sinks = FrameSinks(assignment.spark_plan.frame_sinks, app)

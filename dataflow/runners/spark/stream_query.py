@@ -1,4 +1,4 @@
-"""A stream that runs on Spark: its query, and another one after each failure that passes.
+"""A stream that runs on Spark: its query, and another one after each transient failure.
 
 Spark ends a query when a task of it has failed more often than Spark runs it again. The query after it does what a new
 process would do: sinks and tasks are taken back to the last micro-batch that Spark counts as done, and the stream
@@ -55,7 +55,7 @@ class StreamQuery:
                 return
 
     def _replaced(self, failure: BaseException | None) -> bool:
-        """Start another query, if ``failure`` passes; return whether one was started. None: the query has ended."""
+        """Start another query if ``failure`` is transient; return whether it did. None: the query has ended."""
         reason = None if failure is None else reason_to_repeat(failure, in_stream=True)
         with self._changing:
             if failure is None or reason is None or self._stopped:
@@ -73,8 +73,8 @@ class StreamQuery:
             self._driver.restarts += 1
             self._driver.notices.add(
                 StreamRestartedWarning,
-                f"{reason}: the stream was restarted after {done} micro-batches, which were done (try {self._tries} of "
-                f"{TRIES} for the next one)",
+                f"{reason}: the stream was restarted after {done} micro-batches, which were done "
+                f"(attempt {self._tries} of {TRIES} at the next one)",
             )
             self.current = self._driver.times.query = self._start()
         return True

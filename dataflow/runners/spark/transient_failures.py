@@ -1,4 +1,4 @@
-"""Failures of Spark that pass: after them a batch is computed again, and a stream continues after its last micro-batch.
+"""Transient failures of Spark: after them a batch is computed again, and a stream continues after its last micro-batch.
 
 A failure of a user's function is none of these, whatever its text says.
 """
@@ -14,16 +14,16 @@ __all__ = ["LOST", "TRIES", "reason_to_repeat"]
 TRIES: Final = 3
 """How often a batch is computed, and how often in a row a micro-batch of a stream is tried."""
 LOST: Final = "Spark lost an executor and ran tasks again"
-_PASSING: Final = {
+_TRANSIENT: Final = {
     "indeterminate": f"{LOST}, whose rows may differ from those sent before",
     "checkpoint block": "Spark lost an executor with rows that tasks had computed",
     "failed to connect back": "a Python worker of Spark's did not start in time, as on a busy machine",
     "executorlostfailure": "Spark lost an executor more often than it runs a task again",
     "fetchfailed": "Spark lost an executor with rows of a shuffle",
 }
-"""By words of Spark's errors, the failures that pass."""
+"""By words of Spark's errors, the transient failures."""
 _DEATH: Final = {"python worker exited unexpectedly": "a Python worker of Spark's died"}
-"""In a stream also these: what it repeats is one micro-batch, and it should outlast a worker without memory."""
+"""Transient in a stream only: it repeats one micro-batch, a batch would begin from nothing."""
 
 
 def reason_to_repeat(error: BaseException, *, in_stream: bool = False) -> str | None:
@@ -32,5 +32,5 @@ def reason_to_repeat(error: BaseException, *, in_stream: bool = False) -> str | 
     text = str(cause)
     if not is_from_spark(cause) or deserialized(text) is not None:
         return None
-    passing = _PASSING | _DEATH if in_stream else _PASSING
-    return next((why for words, why in passing.items() if words in text.lower()), None)
+    transient = _TRANSIENT | _DEATH if in_stream else _TRANSIENT
+    return next((why for words, why in transient.items() if words in text.lower()), None)

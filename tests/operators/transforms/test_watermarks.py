@@ -9,7 +9,7 @@ from dataflow.clock import ManualClock
 from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.row_errors import ERRORS, OnError
 from dataflow.errors import ConfigurationError
-from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.protocol.watermarks import MAX_WATERMARK, WatermarkMerger
 from operators.transforms.watermarks import WatermarkOperator
 from tests.operators.operating import Emitted, ManualSplits, context_of, stored
 
@@ -72,6 +72,22 @@ def test_a_split_that_ended_holds_nothing_back() -> None:
     c.feed("a", 5)
     c.splits.ended.append("a")
     assert c.feed("b", 30) == [30]
+
+
+def test_a_split_is_ended_once_however_many_batches_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    end = WatermarkMerger.end
+
+    def counted(self: WatermarkMerger, channel: int) -> int | None:
+        ended.append(channel)
+        return end(self, channel)
+
+    monkeypatch.setattr(WatermarkMerger, "end", counted)
+    c = Clocks("a", "b")
+    c.feed("a", 5)
+    c.splits.ended.append("a")
+    assert [c.feed("b", time) for time in (30, 31, 32)] == [[30], [31], [32]]
+    assert ended == [0]
 
 
 def test_a_split_that_ends_while_the_others_rest_is_noticed_in_time() -> None:

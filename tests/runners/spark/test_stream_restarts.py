@@ -1,4 +1,4 @@
-"""Failures of Spark that pass: a stream restarts by itself, and its rows, files and counts are those of one run."""
+"""Transient failures of Spark: a stream restarts by itself, and its rows, files and counts are those of one run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Frames:
             frame.sparkSession.sql(f"SELECT raise_error('{self.text}')").collect()
 
 
-class DiesOnce(Operator):
+class Dying(Operator):
     """Passes rows on; the process exits at a row with ``x`` = 150, as often as files can be made in a directory."""
 
     def __init__(self, context: Any, *, deaths: Path, times: int) -> None:
@@ -160,7 +160,7 @@ def test_a_worker_that_dies_restarts_the_stream(spark: Any, tmp_path: Path, keye
     frames = Frames()
 
     def dies(context: Any) -> Operator:
-        return DiesOnce(context, deaths=tmp_path / "deaths", times=2)
+        return Dying(context, deaths=tmp_path / "deaths", times=2)
 
     with pytest.warns(StreamRestartedWarning, match="a Python worker of Spark's died"):
         result = run(spark, pipeline(tmp_path / "out", frames, dies, keyed=keyed), tmp_path / "job")
