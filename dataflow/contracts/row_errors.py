@@ -91,6 +91,11 @@ class RowTally:
     lateness: Lateness = field(default_factory=Lateness)
     _reports: list[Callable[[], Choice | None]] = field(default_factory=list)
 
+    def clear(self) -> None:
+        """Begin to count at zero."""
+        self.late = self.partly_late = self.split_sessions = self.late_right = self.skipped = self.pruned = 0
+        self.samples, self.lateness = [], Lateness()
+
     def report(self, choice: Callable[[], Choice | None]) -> None:
         """Add a choice to ``RunResult.tuning``: ``choice`` is called, on another thread, when a result is built.
 

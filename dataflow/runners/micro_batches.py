@@ -20,15 +20,15 @@ class StateUse:
     """The state of the keyed tasks of one shuffle, after a micro-batch. Times are microseconds, summed over partitions.
 
     Attributes:
-        slots: the number of keyed tasks with state: one per key group, or one per subtask.
-        updated: the number of keyed tasks that this micro-batch updated.
+        pieces: the entries in Spark's store: for each keyed task an index, its small state, and the pieces of its logs.
+        written: the entries that this micro-batch wrote.
         memory: bytes of the store that are in memory.
         updating: time spent in Spark's tasks that run the keyed tasks, operators included.
         committing: time spent making the state durable.
     """
 
-    slots: int
-    updated: int
+    pieces: int
+    written: int
     memory: int
     updating: int
     committing: int
@@ -59,7 +59,7 @@ class MicroBatches:
     >>> first = MicroBatch(0, 900_000, {"addBatch": 800_000}, [StateUse(4, 4, 2_000_000, 300_000, 5_000)])
     >>> second = MicroBatch(1, 1_500_000, {"addBatch": 1_000_000, "walCommit": 400_000}, [StateUse(4, 2, 7, 0, 5_000)])
     >>> MicroBatches([first, second])
-    2 micro-batches in 2.40 s, slowest 1.50 s; state: 4 keyed tasks, 0.0 MB in memory, 10.0 ms to commit
+    2 micro-batches in 2.40 s, slowest 1.50 s; state: 4 pieces, 0.0 MB in memory, 10.0 ms to commit
       addBatch   1.80 s
       walCommit  400.0 ms
       (other)    200.0 ms
@@ -89,8 +89,8 @@ class MicroBatches:
         columns = zip(*[batch.states for batch in self.batches], strict=False)
         return [
             StateUse(
-                uses[-1].slots,
-                sum(use.updated for use in uses),
+                uses[-1].pieces,
+                sum(use.written for use in uses),
                 uses[-1].memory,
                 sum(use.updating for use in uses),
                 sum(use.committing for use in uses),
@@ -107,12 +107,11 @@ class MicroBatches:
         )
         if not self.states:
             return line
-        tasks, memory, committing = (
-            sum(getattr(s, name) for s in self.states) for name in ("slots", "memory", "committing")
+        pieces, memory, committing = (
+            sum(getattr(s, name) for s in self.states) for name in ("pieces", "memory", "committing")
         )
         return (
-            f"{line}; state: {tasks:,} keyed tasks, {memory / 1e6:,.1f} MB in memory, "
-            f"{duration_text(committing)} to commit"
+            f"{line}; state: {pieces:,} pieces, {memory / 1e6:,.1f} MB in memory, {duration_text(committing)} to commit"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -124,7 +123,7 @@ class MicroBatches:
             "phases_us": dict(self.phases),
             "state": [
                 {
-                    "slots": state.slots,  # a published name, for keyed tasks
+                    "pieces": state.pieces,
                     "memory_bytes": state.memory,
                     "updating_us": state.updating,
                     "committing_us": state.committing,

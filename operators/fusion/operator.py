@@ -21,6 +21,7 @@ import pyarrow as pa
 from dataflow.arrow_values import storage as memory
 from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, Out
+from dataflow.contracts.resources import MayHoldResources
 from dataflow.contracts.tuning import Choice
 from dataflow.planning.specs import Filter
 from dataflow.state.arrays import validity
@@ -139,6 +140,10 @@ class Fused(Operator):
     @property
     def kernels(self) -> Sequence[str]:
         return self.first.kernels  # loops are compiled in another process
+
+    @property
+    def holds_resources(self) -> bool:
+        return isinstance(self.first, MayHoldResources) and self.first.holds_resources
 
     def open(self) -> None:
         self.first.open()

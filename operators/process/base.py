@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.process import ProcessFunction
 from dataflow.contracts.process_state import StateDeclaration
 from dataflow.contracts.row_errors import ERRORS, RowErrors
 from dataflow.errors import ContractViolation, GraphError
@@ -107,6 +108,10 @@ class ProcessOperator(Operator):
     @property
     def kernels(self) -> Sequence[str]:
         return (*self._states.kernels, "dataflow.state.kernels.timers")
+
+    @property
+    def holds_resources(self) -> bool:
+        return type(self._function).close is not ProcessFunction.close
 
     def open(self) -> None:
         with self._blamed("open()"), self._without_key("open"):

@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 from benchmarks.jobs.bids import Bids
+from benchmarks.spark import many_files
 from benchmarks.spark.engines import JOBS, Order
+from benchmarks.spark.kept_keys import measured
+from benchmarks.spark.unit_costs import costs
 from tests.documents import ROOT
 from tests.needs import need_spark
 
@@ -45,6 +48,27 @@ def test_one_round_over_few_bids_gives_figures_of_both_engines(tmp_path: Path) -
     assert [one["engine"] for one in found] == ["ours", "native"]
     assert min(one[name] for one in found for name in ("wall", "cpu", "rows", "peak", "checkpoint")) > 0
     assert "S1: rows per CPU-second, ours over Spark's own: " in done.stdout
+
+
+def test_sums_beside_kept_keys_are_checked_and_measured(spark: Any, tmp_path: Path) -> None:
+    found = measured(spark, kept=400, hot=100, micro_batches=2, folder=tmp_path)
+    assert len(found.cpu) == 2
+    assert min(*found.cpu, found.peak, found.stored) > 0
+
+
+def test_windows_over_many_files_are_checked_and_measured(spark: Any, tmp_path: Path) -> None:
+    found = many_files.measured(spark, 30, micro_batches=3, folder=tmp_path)
+    assert found.files == 30
+    assert found.start > 0
+    assert len(found.cpu) >= 2
+
+
+@pytest.mark.soak
+def test_every_cost_is_measured(spark: Any, tmp_path: Path) -> None:
+    found = costs(spark, tmp_path, scale=50)
+    assert len(found) == 7
+    assert found["a micro-batch"] > 0
+    assert found["bytes stored of a key"] > 16
 
 
 def test_an_unknown_job_is_refused_with_those_there_are() -> None:

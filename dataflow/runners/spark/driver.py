@@ -9,24 +9,26 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import cached_property
 from typing import Any, Final
 
 from dataflow.errors import CleanupFailedWarning
 from dataflow.planning.physical_plan import task_id
 from dataflow.protocol.events import BarrierKind
+from dataflow.runners.job_progress import ReadInput
 from dataflow.runners.micro_batches import MicroBatches
 from dataflow.runners.spark.driver_sinks import DriverSinks
 from dataflow.runners.spark.envelopes import REPORT, Envelope, decoder, envelopes_of
 from dataflow.runners.spark.expressions.spark_types import nullable, spark_schema
 from dataflow.runners.spark.metrics import Counters, MicroBatchTimes, handles_of, read_report
 from dataflow.runners.spark.quiet_logs import MicroBatchRejected
-from dataflow.runners.spark.source_tasks import Assignment, splits_of
+from dataflow.runners.spark.source_tasks import Assignment, positions_of
+from dataflow.runners.spark.split_positions import listed_splits
 from dataflow.runners.spark.user_errors import serialized_errors
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.parts import TaskState
-from dataflow.runtime.task.task_input import SplitState
 
 __all__ = ["Driver"]
 
@@ -57,10 +59,21 @@ class Driver(DriverSinks):
     def finished(self) -> bool:
         return self.assignment.directory.ended(self.assignment.source_task_ids, self.done)
 
-    def splits(self) -> list[SplitState]:
+    def read_input(self) -> ReadInput | None:
         tasks = self.assignment.source_task_ids
         states = [self.assignment.directory.read_task(task, self.done) for task in tasks]
-        return [split for state in states if state is not None for split in splits_of(state)]
+        read = [positions_of(self.assignment, state).rows for state in states if state is not None]
+        rows, known = self._rows_of_splits, [count for count in read if count is not None]
+        return None if rows is None or len(known) < len(read) else ReadInput(rows, min(rows, sum(known)))
+
+    @cached_property
+    def _rows_of_splits(self) -> int | None:
+        """The rows of all splits; None: not all say how many they have, or Spark reads the input."""
+        directory, run_id = self.assignment.directory, self.assignment.run_id
+        tasks = self.assignment.source_task_ids
+        counts = [split.info.get("rows") for task in tasks for split in listed_splits(directory, task, run_id)]
+        known = [count for count in counts if isinstance(count, int)]
+        return sum(known) if tasks and len(known) == len(counts) else None
 
     def micro_batches(self) -> MicroBatches:
         return self.times.collected(self.done)

@@ -34,9 +34,9 @@ from dataflow.runtime.task.notices import Notices
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dataflow.runners.job_progress import ReadInput
     from dataflow.runners.micro_batches import MicroBatches
     from dataflow.runtime.task.parts import TaskState
-    from dataflow.runtime.task.task_input import SplitState
 
 __all__ = ["DriverSinks"]
 
@@ -89,8 +89,8 @@ class DriverSinks(ABC):
         """End the input of the driver's own sinks, once all input was read."""
 
     @abstractmethod
-    def splits(self) -> list[SplitState]:
-        """Return the splits of all source tasks, and how far each has been read; none if that is not known."""
+    def read_input(self) -> ReadInput | None:
+        """Return how much of the input was read; None if that is not known."""
 
     @abstractmethod
     def micro_batches(self) -> MicroBatches | None:

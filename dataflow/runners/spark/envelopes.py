@@ -22,6 +22,7 @@ from dataflow.state.codec import decode, encode
 
 __all__ = [
     "DDL",
+    "PART",
     "REPORT",
     "SCHEMA",
     "TO_DRIVER",
@@ -50,6 +51,8 @@ SCHEMA: Final = pa.schema(
 
 _TABLE: Final = "rows"
 _BATCH: Final = 32 << 20
+PART: Final = 32 << 20
+"""The bytes of rows in a part of a content."""
 
 
 @dataclass(slots=True)
@@ -57,7 +60,8 @@ class Content:
     """The elements that one channel carried, by step, in ascending order of steps.
 
     ``times``: after all steps, the watermark of each split, of rows that Spark has read in the micro-batch of time
-    ``at`` (microseconds).
+    ``at`` (microseconds). ``part``: a large content is sent in several parts, numbered from 0, because a message of
+    Spark's may not exceed 2 GB.
 
     >>> from dataflow.protocol.events import Watermark
     >>> content = Content({3: [Watermark(7)]})
@@ -68,6 +72,7 @@ class Content:
     steps: dict[int, list[Element]] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
     at: int | None = None
+    part: int = 0
 
     def add(self, step: int, elements: Iterable[Element]) -> None:
         """Append ``elements`` to a step, which is no lower than earlier ones. Without elements, nothing is added."""
@@ -84,7 +89,8 @@ class Content:
         elements, kinds = packed([element for step in self.steps.values() for element in step])
         tables = {table_of(_TABLE, kind): joined(pa.Table.from_batches(batches)) for kind, batches in enumerate(kinds)}
         sizes = [[step, len(members)] for step, members in self.steps.items()]
-        return encode({"steps": sizes, "elements": elements, "times": self.times, "at": self.at}, tables).to_pybytes()
+        values = {"steps": sizes, "elements": elements, "times": self.times, "at": self.at, "part": self.part}
+        return encode(values, tables).to_pybytes()
 
     @staticmethod
     def decode(payload: Any) -> Content:
@@ -93,16 +99,49 @@ class Content:
         header: Any = values
         elements = iter(unpacked(header["elements"], tables, _TABLE))
         steps = {step: [next(elements) for _ in range(size)] for step, size in header["steps"]}
-        return Content(steps, dict(header.get("times", {})), header.get("at"))
+        return Content(steps, dict(header.get("times", {})), header.get("at"), header.get("part", 0))
+
+    def parts(self, most: int = PART) -> Iterator[Content]:
+        """Yield the content in parts whose rows have about ``most`` bytes at most; ``merge_contents`` joins them.
+
+        >>> rows = pa.record_batch({"x": range(100)})
+        >>> parts = list(Content({0: [Data(rows, 0)]}).parts(most=200))
+        >>> [part.part for part in parts], sum(len(data.rows) for part in parts for data in part.rows())
+        ([0, 1, 2, 3], 100)
+        """
+        part, size = Content(times=self.times, at=self.at), 0
+        for step, elements in self.steps.items():
+            for element in elements:
+                for piece, weight in _slices(element, most):
+                    if size + weight > most and part.steps:
+                        yield part
+                        part, size = Content(part=part.part + 1), 0
+                    part.add(step, [piece])
+                    size += weight
+        if part.steps or part.times:
+            yield part
 
     def take_time(self, split: str, time: int) -> None:
         """Take the watermark of a split, if it is later than the one before."""
         self.times[split] = max(time, self.times.get(split, time))
 
 
+def _slices(element: Element, most: int) -> Iterator[tuple[Element, int]]:
+    """Yield an element, or a large batch in several, with the bytes of the rows."""
+    if not isinstance(element, Data):
+        yield element, 0
+        return
+    batch: Any = element.rows
+    rows = max(1, most * batch.num_rows // max(1, batch.nbytes))
+    for start in range(0, batch.num_rows, rows):
+        piece = batch.slice(start, rows)
+        yield Data(piece, element.epoch), piece.nbytes
+
+
 def merge_contents(contents: Sequence[Content]) -> Content:
-    """Return one content with the elements of all, which have the same target."""
+    """Return one content with the elements of all, which have the same target. Parts are put in their order."""
     merged = Content()
+    contents = sorted(contents, key=lambda content: content.part)
     for step in sorted({step for content in contents for step in content.steps}):
         merged.add(step, [element for content in contents for element in content.steps.get(step, ())])
     for content in contents:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from dataflow.contracts.sink import FrameSink, SparkBatch
 from dataflow.errors import NewSparkAppWarning
 from dataflow.runners.spark.session import functions, pyspark
+from dataflow.runners.spark.session_kinds import is_connect
 from dataflow.runtime.task.notices import Notices
 from dataflow.store.files import DISK, storing
 from dataflow.untrusted import parsed
@@ -72,14 +73,17 @@ class FrameSinks:
                 "restart it is called again with the same rows and the same number"
             )
             raise
-        return counted_rows(observation, _PATIENCE)
+        return counted_rows(observation, _PATIENCE) or 0
 
 
-def counted_rows(observation: Any, patience: float) -> int:
-    """Return the rows that an action counted; 0 if none was counted within ``patience`` (seconds)."""
+def counted_rows(observation: Any, patience: float) -> int | None:
+    """Return the rows that an action counted; None if none was counted within ``patience`` (seconds)."""
+    if is_connect(observation):  # the action brings the count
+        brought: int | None = observation.get.get("rows")
+        return brought
     until = time.monotonic() + patience
     while not observation._jo.future().isCompleted():
         if time.monotonic() > until:
-            return 0
+            return None
         time.sleep(_PAUSE)
     return int(observation.get["rows"])

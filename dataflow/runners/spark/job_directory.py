@@ -2,6 +2,8 @@
 
     spark/                  Spark's checkpointLocation: the log of micro-batches, and the state of keyed tasks
     tasks/bids[0]/7         state of a source task, or of a sink in the driver, before micro-batch 7: a checkpoint part
+    tasks/bids[0]/listed    all splits of a source task, as a checkpoint part
+    clocks/7                the event times of all source tasks before micro-batch 7, if they wait for each other
     working/host-4711       the subtask that a worker is running (see ``working_on``); a restart does not need it
     job.json                the pipeline that was started here
     LOCK FENCE              the process that runs it
@@ -34,6 +36,7 @@ __all__ = ["JobDirectory"]
 
 _KEPT: Final = 2
 """States of a source task to keep before the current one: the one that Spark could go back to, and one more."""
+_LISTED: Final = "listed"
 _START_OVER: Final = "start over in a new directory, with empty outputs"
 
 
@@ -56,6 +59,7 @@ class JobDirectory:
     def create(self, job: Mapping[str, Any], states: Sequence[TaskState]) -> None:
         """Write a new job with the initial states of its tasks."""
         for state in states:
+            self.write_listed(state)
             self.write_task(state, 0)
         with storing("write", self.path):
             DISK.make_directories(self.path / "tasks")
@@ -158,6 +162,26 @@ class JobDirectory:
                 f"but {missing[0]}{more} is missing or older: restore what was deleted, or {_START_OVER}"
             )
 
+    def write_listed(self, state: TaskState) -> None:
+        """Write all splits of a source task, as ``state`` has them, for the whole job."""
+        listed = TaskState(state.task, inlet={"splits": state.inlet["splits"]})
+        path = self.path / "tasks" / state.task / _LISTED
+        with storing("write", path):
+            DISK.make_directories(path.parent)
+            DISK.write_new(path, listed.encode("sample").to_pybytes())
+
+    def has_listed(self, task: str) -> bool:
+        """Return whether ``write_listed`` was called for a task. Earlier releases did not."""
+        return (self.path / "tasks" / task / _LISTED).exists()
+
+    def read_listed(self, task: str) -> Any:
+        """Return the entries that ``write_listed`` wrote. Raises: CheckpointDamaged."""
+        path = self.path / "tasks" / task / _LISTED
+        if not path.exists():
+            raise CheckpointDamaged(f"{path} is missing: restore it, or {_START_OVER}")
+        with storing("read", path), _reading(path):
+            return TaskState.decode(DISK.read(path)).inlet["splits"]
+
     def has_reached(self, round_: int) -> bool:
         """Return whether every task has written its state before micro-batch ``round_``."""
         tasks = self.path / "tasks"
@@ -167,6 +191,31 @@ class JobDirectory:
         """Return whether all of ``tasks`` had ended before micro-batch ``round_``."""
         states = [self.read_task(task, round_) for task in tasks]
         return all([state is not None and state.ended for state in states])
+
+    def begin(self, tasks: Sequence[str], round_: int) -> bool:
+        """Return whether there is a micro-batch ``round_``; write the clocks of its source tasks, for ``clocks``."""
+        states = [(task, self.read_task(task, round_)) for task in tasks]
+        clocks = {task: state.inlet.get("clocks") for task, state in states if state is not None}
+        if any(clocks.values()):
+            path = self.path / "clocks" / str(round_)
+            with storing("write", path):
+                DISK.make_directories(path.parent)
+                DISK.write_new(path, json.dumps(clocks).encode())
+        return not all([state is not None and state.ended for _, state in states])
+
+    def clocks(self, tasks: Sequence[str], round_: int) -> Mapping[str, Any]:
+        """Return the clocks of ``tasks`` before micro-batch ``round_``, from one file if there is one.
+
+        Spark does not ask for the start of a micro-batch again that it repeats. Then each state is read.
+        """
+        path = self.path / "clocks" / str(round_)
+        if path.exists():
+            with storing("read", path), _reading(path):
+                written: dict[str, Any] = parsed(dict[str, Any], json.loads(DISK.read(path)), "the clocks of tasks")
+            if written.keys() >= set(tasks):
+                return written
+        states = [(task, self.read_task(task, round_)) for task in tasks]
+        return {task: state.inlet.get("clocks") for task, state in states if state is not None}
 
     def read_task(self, task: str, round_: int) -> TaskState | None:
         """Return the state of a task before micro-batch ``round_``; None: it has not reached that."""
@@ -207,13 +256,13 @@ class JobDirectory:
 
     def drop_before(self, before: int) -> None:
         """Delete states that are not needed any more: no micro-batch before ``before`` will be repeated."""
-        for file, round_ in self._states():
+        for file, round_ in [*self._states(), *self._clocks()]:
             if round_ < before - _KEPT:
                 file.unlink(missing_ok=True)
 
     def drop_after(self, done: int) -> None:
         """Delete what attempts at micro-batches after the first ``done`` have written: these will be repeated."""
-        for file, round_ in self._states():
+        for file, round_ in [*self._states(), *self._clocks()]:
             if round_ > done:
                 file.unlink(missing_ok=True)
         self.sweep()
@@ -225,6 +274,9 @@ class JobDirectory:
 
     def _states(self) -> Iterator[tuple[Path, int]]:
         yield from ((file, int(file.name)) for file in (self.path / "tasks").glob("*/*") if file.name.isdigit())
+
+    def _clocks(self) -> Iterator[tuple[Path, int]]:
+        yield from ((file, int(file.name)) for file in (self.path / "clocks").glob("*") if file.name.isdigit())
 
     def _task_file(self, task: str, round_: int) -> Path:
         return self.path / "tasks" / task / str(round_)

@@ -17,7 +17,16 @@ from dataflow.runners.run_result import OperatorMetrics
 from dataflow.runners.spark.envelopes import REPORT, TO_DRIVER, Envelope
 from dataflow.runners.spark.task_host import TaskReport
 
-__all__ = ["Counters", "MicroBatchTimes", "handles_of", "micro_batch", "read_report", "report_envelope", "report_of"]
+__all__ = [
+    "Counters",
+    "MicroBatchTimes",
+    "handles_of",
+    "merged_reports",
+    "micro_batch",
+    "read_report",
+    "report_envelope",
+    "report_of",
+]
 
 _COUNTS: Final = 9
 """The counts of an operator in a report: rows in, rows out, late, skipped, time busy, rows pruned, partly late."""
@@ -31,6 +40,33 @@ def report_envelope(report: TaskReport, round_: int) -> Envelope:
 def report_of(name: str, rows_in: int, rows_out: int) -> Sequence[Any]:
     """Return the entry of a report for an operator of which only the rows are known."""
     return [name, rows_in, rows_out, *[0] * (_COUNTS - 2), Lateness().packed(), []]
+
+
+def merged_reports(reports: Iterable[TaskReport]) -> list[TaskReport]:
+    """Return one report for each vertex, with the sums over its subtasks, as ``Counters`` adds them up."""
+    by_vertex: dict[str, list[TaskReport]] = {}
+    for report in reports:
+        by_vertex.setdefault(vertex_of(report.task), []).append(report)
+    return [own[0] if len(own) == 1 else _merged(own) for own in by_vertex.values()]
+
+
+def _merged(reports: Sequence[TaskReport]) -> TaskReport:
+    counters = Counters()
+    for report in reports:
+        counters.add(report)
+    lags = [report.lag for report in reports if report.lag is not None]
+    return TaskReport(
+        reports[0].task,
+        counters.packed(),
+        handles_of(reports),
+        sum(report.busy for report in reports),
+        [notice for report in reports for notice in report.notices],
+        read=sum(report.read for report in reports),
+        written=sum(report.written for report in reports),
+        late=sum(report.late for report in reports),
+        state=sum(report.state for report in reports),
+        lag=max(lags, default=None),
+    )
 
 
 def read_report(payload: bytes) -> TaskReport:
@@ -68,6 +104,18 @@ class Counters:
             self._rows[name] = [a + b for a, b in zip(before_counts, [*counts, *earlier_version], strict=True)]
             earlier = self._samples.get(name, [])
             self._samples[name] = [*earlier, *(RowError(*sample) for sample in samples[: SAMPLES - len(earlier)])]
+
+    def packed(self) -> list[Sequence[Any]]:
+        """Return the counts of all operators as the entries of a report."""
+        return [
+            [
+                name,
+                *counts,
+                self._lateness[name].packed(),
+                [[sample.where, sample.row, sample.error] for sample in self._samples[name]],
+            ]
+            for name, counts in self._rows.items()
+        ]
 
     def busy(self, vertex: str) -> int:
         """Return the microseconds that all subtasks of a vertex were busy, operators included."""
@@ -137,8 +185,8 @@ def micro_batch(progress: Any) -> MicroBatch:
     duration = times.pop("triggerExecution", sum(times.values()))
     states = [
         StateUse(
-            slots=state["numRowsTotal"],
-            updated=state["numRowsUpdated"],
+            pieces=state["numRowsTotal"],
+            written=state["numRowsUpdated"],
             memory=state["memoryUsedBytes"],
             updating=state["allUpdatesTimeMs"] * 1_000,
             committing=state["commitTimeMs"] * 1_000,

@@ -40,6 +40,7 @@ from dataflow.runners.spark.expressions.spark_types import carrier, is_exact, nu
 from dataflow.runners.spark.metrics import report_envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runners.spark.session import column, functions, pyspark
+from dataflow.runners.spark.session_kinds import same_session, source_text
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.spark_source import SparkSource
 from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
@@ -158,7 +159,7 @@ class NativeReaders:
                 f"{where}: expected a streaming DataFrame, found one that is read once: use spark.readStream instead "
                 "of spark.read, or run(execution='batch')"
             )
-        if not frame.sparkSession._jsparkSession.equals(self.session._jsparkSession):
+        if not same_session(frame.sparkSession, self.session):
             raise ConfigurationError(
                 f"{where}: its DataFrame belongs to another session than the others: create all in one session"
             )
@@ -191,7 +192,7 @@ class NativeReaders:
 
     def check_session(self, session: Any) -> None:
         """Raise ConfigurationError if the DataFrames do not belong to ``session``."""
-        if self._frames and not self.session._jsparkSession.equals(session._jsparkSession):
+        if self._frames and not same_session(self.session, session):
             raise ConfigurationError(
                 "SparkRunner(session, sources=): the DataFrames belong to another session: create them with "
                 "session.readStream"
@@ -199,7 +200,7 @@ class NativeReaders:
 
     def texts(self) -> Mapping[str, str]:
         """Return Spark's description of its input for each source."""
-        return {name: ", ".join(_leaves(frame)) for name, frame in self._frames.items()}
+        return {name: source_text(frame) for name, frame in self._frames.items()}
 
     def batch_frame(self, node: Node) -> Any:
         """Return the rows of a source of a batch, with the columns and types of ``spark_schema``, where there are such.
@@ -248,12 +249,6 @@ def _cast_function(schema: pa.Schema, source: str) -> Callable[[Iterable[pa.Reco
 def _arrow(frame: Any) -> pa.Schema:
     schema: pa.Schema = pyspark("pyspark.sql.pandas.types").to_arrow_schema(frame.schema, timezone="UTC")
     return schema
-
-
-def _leaves(frame: Any) -> Iterator[str]:
-    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
-    for number in range(leaves.size()):
-        yield str(leaves.apply(number).toString())
 
 
 def _refuse_waiting(node: Node) -> None:

@@ -4,7 +4,7 @@
   by batch and runs the chain after the source. If Spark reads in place of a source, each of Spark's partitions runs
   the chain.
 - A vertex that has keyed state, or takes rows from more than one subtask, has a **keyed task** for each subtask: a key
-  of Spark's grouping, whose state is one value. Keyed vertices have one for each key group.
+  of Spark's grouping, with state of its own. Keyed vertices have one for each key group.
 - A two-phase sink after keyed tasks writes one file in each **partition** of Spark's, because a key group has too few
   rows for a file.
 - Sinks without two-phase commit get their rows in the **driver**.
@@ -49,7 +49,7 @@ class Placement(Enum):
 
     SOURCE_TASK = "a partition of the source"
     NATIVE_READER = "mapInArrow after a reader of Spark's"
-    KEYED_TASK = "transformWithState, state as one value for each keyed task"
+    KEYED_TASK = "transformWithState, with state for each keyed task"
     PARTITION = "mapInArrow, committed by the driver"
     DRIVER = "the driver"
 

@@ -10,7 +10,7 @@ from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.sink import Guarantee
 from dataflow.errors import BarrierflowWarning
 from dataflow.planning.specs import Read, Write
-from dataflow.runners.job_progress import JobProgress, ReadInput, RowRate, taken_by_sinks
+from dataflow.runners.job_progress import JobProgress, RowRate, taken_by_sinks
 from dataflow.runners.run_result import RunResult, TaskMetrics, changes_of, outputs_of, together
 from dataflow.runners.run_warnings import late_rows
 from dataflow.runners.spark.driver_sinks import DriverSinks
@@ -56,8 +56,7 @@ class SparkMeter:
         if rows_in != self._rate.rows:  # else no micro-batch was done since
             self._rate.update(rows_in, now)
         written = taken_by_sinks(graph, {name: counts.rows_in for name, counts in operators.items()})
-        splits = driver.splits()
-        read_input = ReadInput.of(splits) if splits else None
+        read_input = driver.read_input()
         elapsed = now - self._started
         return JobProgress(
             state=self.state,

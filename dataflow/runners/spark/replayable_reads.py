@@ -38,6 +38,8 @@ _LONGEST: Final = 60_000_000
 class RecordedPoll:
     """A poll: the numbers of the splits that had ended, and of the split that the rows came from (None: no rows).
 
+    Splits are numbered among those that had not ended before the micro-batch.
+
     ``rows`` counts pruned rows, too, so it does not depend on the filters of the pipeline.
     ``whole``: the rows complete a batch of the source, so event time advances after them.
     """
@@ -66,9 +68,9 @@ class RecordingInput(SourceInput):
         self._numbers = {state.split.id: number for number, state in enumerate(splits)}
 
     def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
-        live = [number for number, state in enumerate(self.splits) if not state.done]
+        before = len(self.ended_splits())
         polled = super().poll(now, max_rows)
-        ended = tuple([number for number in live if self.splits[number].done])
+        ended = tuple([self._numbers[split] for split in self.ended_splits()[before:]])
         if polled is not None:
             whole = self.next_batch(self.current) != self.current_batch
             self.polls.append(RecordedPoll(ended, self._numbers[self.current], self.last_read, whole))
@@ -105,7 +107,7 @@ class RepeatingInput(SourceInput):
         poll = self._left[0]
         for number in poll.ended:
             self._end(number)
-        if poll.split is not None and not self._is_complete(poll, self.splits[poll.split], now):
+        if poll.split is not None and not self._is_complete(poll, poll.split, now):
             return None
         self._left.popleft()
         self._since = None
@@ -119,8 +121,8 @@ class RepeatingInput(SourceInput):
         """Return whether polls are left to repeat, whatever the number of their rows."""
         return bool(self._left)
 
-    def _is_complete(self, poll: RecordedPoll, state: SplitState, now: int) -> bool:
-        number = self.splits.index(state)
+    def _is_complete(self, poll: RecordedPoll, number: int, now: int) -> bool:
+        state = self.splits[number]
         left = poll.rows - self._rows
         batch = self._poll(number, state, left if left > 0 and not self._source.sides else None)
         if batch is not None:

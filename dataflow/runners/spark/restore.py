@@ -21,7 +21,14 @@ from dataflow.protocol.recovery import Policy
 from dataflow.runners.spark.driver import Driver
 from dataflow.runners.spark.frame_sinks import app_of
 from dataflow.runners.spark.placement import Placement
-from dataflow.runners.spark.source_tasks import Assignment, check_input, initial_states, splits_of, stored_tasks
+from dataflow.runners.spark.source_tasks import (
+    Assignment,
+    check_input,
+    initial_states,
+    list_splits,
+    positions_of,
+    stored_tasks,
+)
 from dataflow.runners.spark.user_errors import SerializedError, original_error
 from dataflow.runners.spark.worker_notes import clear_notes, wait_until_idle
 from dataflow.runtime.job.build_job import note_taken_back
@@ -68,6 +75,7 @@ def start_or_restore(
                 f"found {readers}: pass the same sources, or start over in a new directory"
             )
         directory.check_complete(stored_tasks(assignment, done))  # after the check of readers, on which tasks depend
+        list_splits(assignment, done)
         check_input(assignment, done)
     else:
         directory.check_new()
@@ -167,7 +175,9 @@ def _known(assignment: Assignment, done: int) -> Mapping[str, set[str]]:
     known: dict[str, set[str]] = {vertex.head.name: set() for vertex, _ in assignment.spark_plan.source_tasks}
     for vertex, subtask in assignment.spark_plan.source_tasks:
         state = assignment.directory.read_task(task_id(vertex.name, subtask), done)
-        known[vertex.head.name].update(split.split.id for split in (splits_of(state) if state is not None else ()))
+        known[vertex.head.name].update(
+            split.id for split in (positions_of(assignment, state).listed if state is not None else ())
+        )
     return known
 
 
@@ -203,5 +213,5 @@ def _splits(assignment: Assignment, round_: int) -> Mapping[str, SplitState]:
         f"{source}/{split.split.id}": split
         for source, state in states
         if state is not None
-        for split in splits_of(state)
+        for split in positions_of(assignment, state).all()
     }

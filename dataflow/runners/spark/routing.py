@@ -2,7 +2,8 @@
 
 The rows that the keyed tasks of a partition emit are unrouted, one envelope a link. Here the rows of a step are merged
 and distributed to the keyed tasks of the next level. So there is one envelope for each target, not for each pair of
-source and target. Two-phase sinks write here: one staged file a partition, which the driver commits.
+source and target. The reports of these tasks are added up, too. Two-phase sinks write here: one staged file a
+partition, which the driver commits.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import Link
 from dataflow.protocol.events import Data
 from dataflow.runners.spark.envelopes import (
+    REPORT,
     TO_DRIVER,
     UNROUTED,
     Content,
     Envelope,
     batches_of,
+    by_channel,
     envelopes_of,
     merge_contents,
 )
-from dataflow.runners.spark.metrics import report_envelope
+from dataflow.runners.spark.metrics import merged_reports, read_report, report_envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.source_tasks import Assignment
-from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
+from dataflow.runners.spark.task_host import OutputRecorder, TaskHost, TaskReport
 from dataflow.runners.spark.worker_notes import working_on
 
 __all__ = ["routing_function"]
@@ -41,12 +44,18 @@ def routing_function(assignment: Assignment) -> Callable[[Iterable[pa.RecordBatc
 
     def route(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         unrouted: dict[int, list[Envelope]] = defaultdict(list)
+        reports: list[TaskReport] = []
+        round_ = 0
         for batch in batches:
             envelopes = list(envelopes_of(batch))
             for envelope in envelopes:
                 if envelope.task == UNROUTED:
                     unrouted[envelope.link].append(envelope)
-            yield from batches_of(envelope for envelope in envelopes if envelope.task != UNROUTED)
+                elif envelope.link == REPORT:
+                    reports.append(read_report(envelope.payload))
+                    round_ = envelope.round
+            yield from batches_of(e for e in envelopes if e.task != UNROUTED and e.link != REPORT)
+        yield from batches_of(report_envelope(report, round_) for report in merged_reports(reports))
         context = pyspark().TaskContext.get()
         for number, envelopes in unrouted.items():
             yield from batches_of(route_link(assignment, number, envelopes, context.partitionId() if context else 0))
@@ -96,7 +105,7 @@ def _distribute(spark_plan: SparkPlan, link: Link, number: int, unrouted: list[E
     round_ = unrouted[0].round
     recorder = OutputRecorder(spark_plan, 0, round_, distributed=True)
     output = recorder.output(number, link)
-    contents = {e.source: Content.decode(e.payload) for e in unrouted}
+    contents = {source: content for (_, source), content in by_channel(unrouted).items()}
     for step in sorted({step for content in contents.values() for step in content.steps}):
         for batch in _join([element.rows for content in contents.values() for element in _rows_of(content, step)]):
             output.emit(batch, 0)

@@ -43,15 +43,18 @@ from dataflow.runners.spark.job import SparkJob
 from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.keyed_tasks import keyed_task_processor
 from dataflow.runners.spark.native_readers import NativeReaders
+from dataflow.runners.spark.observed_figures import observed
 from dataflow.runners.spark.placement import Placement, SparkPlan, plan_for_spark
 from dataflow.runners.spark.progress_and_result import SparkMeter
 from dataflow.runners.spark.quiet_logs import is_spark_handler
 from dataflow.runners.spark.restore import go_back, start_or_restore
 from dataflow.runners.spark.routing import routing_function
 from dataflow.runners.spark.session import active_session, parallelism_of, partitions_of, pyspark, session_for
+from dataflow.runners.spark.session_kinds import cores_of, is_connect
 from dataflow.runners.spark.source_tasks import Assignment, data_source_class
 from dataflow.runners.spark.stream_query import StreamQuery
 from dataflow.runners.spark.user_errors import original_error
+from dataflow.runners.spark.worker_check import check_workers
 from dataflow.runtime.restore.find_checkpoint import refuse_larger, refuse_without_store
 from dataflow.runtime.task.notices import Notices
 from dataflow.store.base import CheckpointStore
@@ -61,6 +64,7 @@ __all__ = ["SparkRunner"]
 _KEY_GROUPS = 128
 """Key groups of a keyed operator. Each costs a call in every micro-batch, and limits the parallelism."""
 _IGNORED: Final = ("every", "min_pause", "timeout", "max_concurrent", "tolerable_failures", "keep", "duplicates")
+_STATE_MEMORY: Final = 512 << 20
 _Metrics = Literal["tasks", "full"]
 
 
@@ -79,7 +83,12 @@ class SparkRunner:
         metrics: ``"full"``: in a batch, count also the rows of operators that Spark computes itself, which takes it
             some more time; ``"tasks"``: only those of sources, sinks and operators in Python workers.
 
-    Raises: ConfigurationError if ``rows_per_trigger`` is less than 1, or ``metrics`` is another word.
+        state_memory: bytes for the keyed state that each Python worker of a stream keeps in memory between
+            micro-batches, counted as four times what is stored of it; 0: none. A task whose state is not in its
+            worker's memory loads it from Spark, which takes time in proportion to the state. It never changes a result.
+
+    Raises: ConfigurationError if ``rows_per_trigger`` is less than 1, ``state_memory`` is negative, or ``metrics`` is
+    another word.
 
     >>> SparkRunner(rows_per_trigger=50_000)
     SparkRunner(rows_per_trigger=50_000)
@@ -93,11 +102,14 @@ class SparkRunner:
         conf: Mapping[str, str] | None = None,
         sources: Mapping[str, Any] | None = None,
         metrics: _Metrics = "tasks",
+        state_memory: int = _STATE_MEMORY,
     ) -> None:
         if metrics not in get_args(_Metrics):
             raise ConfigurationError(f"SparkRunner(metrics=) must be 'tasks' or 'full', got {metrics!r}")
         self._metrics = metrics
         check_count("SparkRunner(rows_per_trigger=)", rows_per_trigger)
+        check_count("SparkRunner(state_memory=)", state_memory, least=0)
+        self._state_memory = state_memory
         self._session = session
         self._rows = rows_per_trigger
         self._conf = dict(conf or {})
@@ -139,7 +151,7 @@ class SparkRunner:
         ...
         """
         session = self._session or self._readers.session or active_session()
-        most = parallelism_of(self._conf) if session is None else session.sparkContext.defaultParallelism
+        most = parallelism_of(self._conf) if session is None else cores_of(session)
         if Execution.of(execution, "explain") is Execution.BATCH:
             partitions = max_key_groups or partitions_of(session, self._conf)
             plan = batch_plan(pipeline, parallelism or most, partitions, None, "explain", self._readers)
@@ -161,9 +173,14 @@ class SparkRunner:
         batch_plan(pipeline, parallelism or 1, partitions or 1, checkpoint, "run", self._readers)  # before a session
         session = session_for(self._session or self._readers.session, self._conf, streams=False)
         self._readers.check_session(session)
-        tasks = parallelism or session.sparkContext.defaultParallelism
+        tasks = parallelism or cores_of(session)
         width = partitions or partitions_of(session, self._conf)
         full = self._metrics == "full"
+        if full and is_connect(session):
+            raise ConfigurationError(
+                'expected SparkRunner(metrics="tasks") with a session of Spark Connect, which does not deliver all '
+                'counts, found metrics="full": leave it out, or use a classic session'
+            )
         asked = BatchStart(pipeline, session, tasks, width, checkpoint, restore, progress, full, self._readers)
         return asked.start(check_picklable)
 
@@ -204,7 +221,7 @@ class SparkRunner:
         batch_plan(part, parallelism or 1, max_key_groups or 1, None, "dataframe", self._readers)
         session = session_for(self._session or self._readers.session, self._conf, streams=False)
         self._readers.check_session(session)
-        tasks = parallelism or session.sparkContext.defaultParallelism
+        tasks = parallelism or cores_of(session)
         width = max_key_groups or partitions_of(session, self._conf)
         return dataframe_of(part, session, tasks, width, self._readers, check_picklable)
 
@@ -273,9 +290,10 @@ class SparkRunner:
         if not self._readers:  # refuse a pipeline before a session starts; readers have a session already
             _checked_plan(pipeline, fixed or 1, groups, self._readers)
         session = self._checked_session()
-        source_tasks = fixed or min(session.sparkContext.defaultParallelism, groups)
+        source_tasks = fixed or min(cores_of(session), groups)
         spark_plan = _checked_plan(pipeline, source_tasks, groups, self._readers, input_identity(checkpoint))
         check_picklable(spark_plan)
+        check_workers(session, spark_plan)
         warn_of_growing_state(pipeline.name, pipeline.graph)
         notices = Notices()
         with notices.as_notes():
@@ -283,7 +301,8 @@ class SparkRunner:
         self._readers.warn_of_splits(pipeline.graph, notices)
         directory = before or JobDirectory(Path(tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
         slots = directory.slots if directory.has_job else _slots(spark_plan, session)
-        assignment = Assignment(replace(spark_plan, slots=slots), directory, uuid.uuid4().hex[:12], self._rows)
+        run_id = uuid.uuid4().hex[:12]
+        assignment = Assignment(replace(spark_plan, slots=slots), directory, run_id, self._rows, self._state_memory)
         with CtrlC(replaces=is_spark_handler) as pressed, ExitStack() as resources:
             if location is None:
                 resources.callback(directory.remove)
@@ -348,7 +367,7 @@ def _query(session: Any, assignment: Assignment, driver: Driver, readers: Native
             timeMode="None",
         )
         frame = frame.mapInArrow(router, DDL)
-    writer = frame.writeStream.outputMode("append").foreachBatch(driver.batch).queryName(name)
+    writer = observed(frame).writeStream.outputMode("append").foreachBatch(driver.batch).queryName(name)
     writer = writer.option("checkpointLocation", assignment.directory.spark)
     return (writer.trigger(availableNow=True) if bounded else writer.trigger(processingTime="0 seconds")).start()
 

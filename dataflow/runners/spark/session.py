@@ -28,6 +28,7 @@ from typing import Any, Final
 from dataflow.errors import ConfigurationError
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.spark.quiet_logs import suppress_noise
+from dataflow.runners.spark.session_kinds import is_connect, is_stopped
 
 __all__ = [
     "active_session",
@@ -163,6 +164,12 @@ def check_installed() -> None:
         raise ConfigurationError(f"the Spark runner cannot start: {problem}")
 
 
+def runs_this_python(context: Any) -> bool:
+    """Return whether the workers of a SparkContext are known to run this Python: they are started on this machine."""
+    here = context.pythonExec in (sys.executable, str(_SCRIPT))
+    return here and _LOCAL.match(context.master) is not None and not context.master.startswith("local-cluster")
+
+
 def active_session() -> Any:
     """Return the session that is active in this process, or None. Neither imports pyspark nor starts a JVM."""
     sql = sys.modules.get("pyspark.sql")
@@ -196,12 +203,14 @@ def partitions_of(session: Any, conf: Mapping[str, str]) -> int:
 def session_for(given: Any, conf: Mapping[str, str], *, streams: bool = True) -> Any:
     """Return the session for a job: ``given``, else the active one, else a new one on this machine.
 
-    An existing session is used as it is. ``streams``: whether the job is a stream, whose state Spark stores.
+    An existing session is used as it is. ``streams``: whether the job is a stream, whose state Spark stores. A batch
+    may also run in a session of Spark Connect.
 
     Raises: ConfigurationError if the session cannot run our jobs, with the setting to change; if Spark cannot run at
         all, with what to install.
     """
-    check_installed()
+    if given is None or not is_connect(given):
+        check_installed()
     sql = pyspark("pyspark.sql")
     session = given or sql.SparkSession.getActiveSession()
     if session is not None and conf:
@@ -209,7 +218,7 @@ def session_for(given: Any, conf: Mapping[str, str], *, streams: bool = True) ->
             "SparkRunner(conf=) applies to a session that it starts, but a session exists: set conf there"
         )
     session = session or _started(sql.SparkSession, conf)
-    _check_kind(session)
+    _check_kind(session, streams=streams)
     version = tuple(int(part) for part in session.version.split(".")[:2])
     if version < _SPARK:
         raise ConfigurationError(
@@ -251,18 +260,18 @@ def _call_apart(start: Callable[[], Any]) -> None:
     done.result()
 
 
-def _check_kind(session: Any) -> None:
-    """Raise ConfigurationError unless ``session`` is a running session whose driver is this process."""
-    kind = type(session)
-    if kind.__module__.startswith("pyspark.sql.connect"):
+def _check_kind(session: Any, *, streams: bool) -> None:
+    """Raise ConfigurationError unless ``session`` is a running session; for a stream its driver is this process."""
+    if streams and is_connect(session):
         raise ConfigurationError(
-            "expected a classic SparkSession, found one of Spark Connect: sinks and commits need a driver in this "
-            "process; unset SPARK_REMOTE, and build the session with .master(...)"
+            "expected a classic SparkSession, found one of Spark Connect: the sinks and commits of a stream need a "
+            "driver in this process; unset SPARK_REMOTE, and build the session with .master(...), or use "
+            "run(execution='batch')"
         )
-    if not isinstance(session, pyspark("pyspark.sql").SparkSession):
-        raise ConfigurationError(f"SparkRunner(session) takes a SparkSession, got {kind.__name__}: {session!r}")
-    java = session.sparkContext._jsc
-    if java is None or java.sc().isStopped():
+    if not is_connect(session) and not isinstance(session, pyspark("pyspark.sql").SparkSession):
+        kind = type(session).__name__
+        raise ConfigurationError(f"SparkRunner(session) takes a SparkSession, got {kind}: {session!r}")
+    if is_stopped(session):
         raise ConfigurationError(
             "expected a running SparkSession, found one that was stopped: build a new one, or give SparkRunner none"
         )

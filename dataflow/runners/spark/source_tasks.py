@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pyarrow as pa
 
@@ -26,6 +26,7 @@ from dataflow.runners.spark.metrics import report_envelope
 from dataflow.runners.spark.placement import SparkPlan
 from dataflow.runners.spark.replayable_reads import ReadAttempt
 from dataflow.runners.spark.session import pyspark
+from dataflow.runners.spark.split_positions import SplitPositions, listed_splits
 from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
 from dataflow.runners.spark.user_errors import serialized_errors
 from dataflow.runners.spark.worker_notes import working_on
@@ -40,20 +41,34 @@ __all__ = [
     "check_input",
     "data_source_class",
     "initial_states",
-    "splits_of",
+    "list_splits",
+    "positions_of",
     "stored_tasks",
     "unpack_assignment",
 ]
 
 
+_SPLITS: Final = ("splits", "turn")
+"""What ``SplitPositions`` stores instead."""
+
+
 @dataclass(frozen=True)
 class Assignment:
-    """The job as workers need it; ``rows``: how many rows all source tasks together should read in a micro-batch."""
+    """The job as workers need it.
+
+    Attributes:
+        spark_plan: its plan.
+        directory: its directory.
+        run_id: the run.
+        rows: how many rows all source tasks together should read in a micro-batch.
+        state_memory: the bytes of state that a worker may keep in memory between micro-batches.
+    """
 
     spark_plan: SparkPlan
     directory: JobDirectory
     run_id: str
     rows: int
+    state_memory: int = 0
 
     @property
     def source_task_ids(self) -> list[str]:
@@ -92,7 +107,9 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
                 "directory of the job? checkpoint= must name one that all workers see"
             )
         waits = bool(state.inlet.get("clocks")) and _waits(assignment, vertex, subtask, round_)
-        repeated = {} if after is None else {split.split.id: split.offset for split in splits_of(after)}
+        positions = positions_of(assignment, state)
+        then = None if after is None else positions_of(assignment, after)
+        repeated = {} if then is None else {split.split.id: split.offset for split in then.read_of(positions.live)}
         notices = Notices()
         context = SourceContext(
             vertex.head.name,
@@ -104,9 +121,10 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
         )
         stored: Any = {} if after is None else after.inlet
         wall = float(stored.get("wall", SystemClock().wall()))
-        attempt = ReadAttempt(_source(vertex), context, splits_of(state), None if after is None else after.inlet)
+        settled = None if then is None else {**stored, "turn": positions.place_of(then.turn)}
+        attempt = ReadAttempt(_source(vertex), context, positions.states(), settled)
         task_input = attempt.task_input
-        task_input.restore_position(state.inlet)
+        task_input.restore_position({**state.inlet, "turn": positions.place_of(positions.turn)})
     with (
         working_on(directory, vertex, subtask),
         TaskHost(spark_plan, vertex, subtask, state, assignment.run_id, recorder, task_input, notices, wall) as host,
@@ -125,11 +143,13 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
             report = replace(report, **cast(Any, after.inlet["counted"]))
         yield from batches_of([*recorder.envelopes(), report_envelope(report, round_)])
         with serialized_errors(task):
-            turns = task_input.position(SystemClock().now())
+            position: Any = task_input.position(SystemClock().now())
+            read_splits = positions.after(task_input.splits, position["turn"])
+            kept = {name: value for name, value in {**snapshot.inlet, **position}.items() if name not in _SPLITS}
             counted: Any = {"operators": report.operators, "busy": report.busy, "notices": report.notices}
             read_state = {
-                **snapshot.inlet,
-                **turns,
+                **kept,
+                **read_splits.stored(),
                 "rang": called,
                 "takes": attempt.polls,
                 "counted": counted,
@@ -146,18 +166,26 @@ def _waits(assignment: Assignment, vertex: Vertex, subtask: int, round_: int) ->
     behind never waits, and reads its full share. So waiting costs no additional micro-batches.
     """
     peers = Peers(vertex.parallelism)
-    for other in range(vertex.parallelism):
-        state = assignment.directory.read_task(task_id(vertex.name, other), round_)
-        clocks: Any = {} if state is None else state.inlet.get("clocks", {})
-        for clock, (at, drift) in clocks.items():
+    tasks = [task_id(vertex.name, other) for other in range(vertex.parallelism)]
+    clocks = assignment.directory.clocks(tasks, round_)
+    for other, task in enumerate(tasks):
+        for clock, (at, drift) in (clocks.get(task) or {}).items():
             peers.reached(clock, other, at, drift)
     return peers.ahead(subtask)
 
 
-def splits_of(state: TaskState) -> list[SplitState]:
-    """Return the splits of a source task, and how far each has been read."""
-    entries: Any = state.inlet["splits"]
-    return [SplitState(Split(e["id"], e["info"]), e["offset"], e["done"], e.get("rows")) for e in entries]
+def positions_of(assignment: Assignment, state: TaskState) -> SplitPositions:
+    """Return how far the splits of a source task were read in ``state``."""
+    return SplitPositions.of(listed_splits(assignment.directory, state.task, assignment.run_id), state)
+
+
+def list_splits(assignment: Assignment, done: int) -> None:
+    """Write the splits of all source tasks, after ``done`` micro-batches of a job that an earlier release started."""
+    directory = assignment.directory
+    for task in assignment.source_task_ids:
+        state = None if directory.has_listed(task) else directory.read_task(task, done)
+        if state is not None:
+            directory.write_listed(state)
 
 
 def stored_tasks(assignment: Assignment, done: int) -> list[str]:
@@ -170,8 +198,8 @@ def check_input(assignment: Assignment, round_: int) -> None:
     """Raise InputChanged if a split has changed since a source task stored it before micro-batch ``round_``."""
     for vertex, subtask in assignment.spark_plan.source_tasks:
         state = assignment.directory.read_task(task_id(vertex.name, subtask), round_)
-        for split_state in splits_of(state) if state is not None else ():
-            _source(vertex).check(split_state.split)
+        for split in positions_of(assignment, state).listed if state is not None else ():
+            _source(vertex).check(split)
 
 
 def data_source_class(assignment: Assignment, name: str) -> type:
@@ -201,7 +229,7 @@ def data_source_class(assignment: Assignment, name: str) -> type:
         def latestOffset(self, start, limit=None):  # type: ignore[no-untyped-def]  # noqa: N802
             from pickle import loads
 
-            return {"round": start["round"] + (not loads(directory).ended(tasks, start["round"]))}
+            return {"round": start["round"] + loads(directory).begin(tasks, start["round"])}
 
         def partitions(self, start, end):  # type: ignore[no-untyped-def]
             return [

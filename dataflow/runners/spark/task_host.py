@@ -17,6 +17,7 @@ from dataflow.contracts.live_splits import TimesSplits
 from dataflow.contracts.source import Json
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import Link, Vertex, task_id
+from dataflow.planning.specs import Read, Write
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.events import Data, Element, EndOfInput, Idle, LastWatermark, Watermark
 from dataflow.protocol.watermarks import MAX_WATERMARK
@@ -50,6 +51,9 @@ class TaskReport:
     ``busy``: microseconds from the restore to the snapshot, operators included.
     ``notices``: events that the user is warned of.
     ``taken``: in a batch, the attempts that it has taken rows of, as link, subtask and number of the attempt.
+    ``read``, ``written``, ``late``: rows read from a source, rows given to sinks, late rows. ``state``: bytes of keyed
+    state that are stored. ``lag``: microseconds that its watermark is behind the clock; None: it has none, or the input
+    has ended, or a repeated attempt would have another one.
     """
 
     task: str
@@ -58,6 +62,11 @@ class TaskReport:
     busy: int = 0
     notices: Sequence[Packed] = ()
     taken: Sequence[tuple[int, int, int]] = ()
+    read: int = 0
+    written: int = 0
+    late: int = 0
+    state: int = 0
+    lag: int | None = None
 
 
 class OutputRecorder:
@@ -78,17 +87,26 @@ class OutputRecorder:
         self._distributed = distributed
         self._channels: list[tuple[Channel, int, int, Content]] = []  # channel, keyed task, link, content
         self._bytes = 0  # of the rows that `rows` keeps
+        self._to_driver: list[Output] = []
 
     def output(self, number: int, link: Link) -> Output:
         """Return the output of a link."""
         target = self._spark_plan.placements[link.target]
         if target is not Placement.KEYED_TASK or not self._distributed:
-            return ForwardOutput([self._channel(TO_DRIVER if self._spark_plan.in_batch else UNROUTED, number)])
+            output = ForwardOutput([self._channel(TO_DRIVER if self._spark_plan.in_batch else UNROUTED, number)])
+            if target is Placement.DRIVER:
+                self._to_driver.append(output)
+            return output
         subtasks: Sequence[int] = range(self._spark_plan.plan.vertices[link.target].parallelism)
         if link.partitioning is Partitioning.FORWARD and not self._read_by_spark:
             subtasks = [self._source % len(subtasks)]  # of Spark's own partitions there may be more
         tasks = [self._spark_plan.keyed_task_number(link.target, subtask) for subtask in subtasks]
         return self._spark_plan.output(link, [self._channel(task, number) for task in tasks])
+
+    @property
+    def rows_to_driver(self) -> int:
+        """The rows that were emitted for sinks in the driver."""
+        return sum(output.rows for output in self._to_driver)
 
     def _channel(self, task: int, link: int) -> Channel:
         channel = Channel(_PLENTY, f"{link} -> {task}")
@@ -114,8 +132,8 @@ class OutputRecorder:
     def envelopes(self) -> Iterator[Envelope]:
         """Yield all that was recorded."""
         for _, task, link, content in self._channels:
-            if content.steps or content.times:
-                yield Envelope(task, link, self._source, self._round, content.encode())
+            for part in content.parts():
+                yield Envelope(task, link, self._source, self._round, part.encode())
 
     def rows(self, *, all_of_them: bool = False) -> Iterator[Envelope]:
         """Yield the rows that were recorded since the last call, if they are many; else keep them. For batches.
@@ -162,7 +180,9 @@ class TaskHost:
     """Runs one subtask of ``vertex`` from ``state`` on; a context manager that opens and closes its operators.
 
     ``wall`` is the wall-clock time for its operators; None: that of the machine. An error in ``close`` becomes a
-    notice, as in a local run. If the block raises, the notices become notes of its error.
+    notice, as in a local run. If the block raises, the notices become notes of its error. ``kept`` are the operators of
+    an earlier host, as ``keep`` returned them, whose state is that of ``state``; ``logs`` are the objects in which
+    ``state`` is stored.
     """
 
     def __init__(
@@ -176,6 +196,8 @@ class TaskHost:
         splits: SourceInput | None = None,
         notices: Notices | None = None,
         wall: float | None = None,
+        kept: Mapping[int, ChainNode] | None = None,
+        logs: LogChain | None = None,
     ) -> None:
         self.task = task_id(vertex.name, subtask)
         self.notices = notices or Notices()
@@ -186,6 +208,9 @@ class TaskHost:
         self._clock = SystemClock()
         self._started = self._clock.now()
         self._freezes = 0  # how often the state was taken
+        self._kept, self._logs = kept, logs or LogChain()
+        for node in (kept or {}).values():
+            node.unwire()
         self._state = state
         self._taken: set[tuple[int, int, int]] = set()
         stored = {} if state is None else state.inlet.get("split_times", {})
@@ -197,7 +222,8 @@ class TaskHost:
             wide = Vertex(vertex.name, max(vertex.parallelism, subtask + 1), vertex.nodes)
             place = replace(place, vertex=wide, key_groups=range(spark_plan.plan.max_key_groups))
         with serialized_errors(self.task):
-            self.chain = Chain(wire_chain(place, recorder.output))
+            self._nodes = vertex.nodes
+            self.chain = Chain(wire_chain(place, recorder.output, kept))
 
     def _gate(self, spark_plan: SparkPlan, vertex: Vertex, subtask: int, state: TaskState | None) -> ChannelInput:
         numbers = spark_plan.channels(vertex.name, subtask)
@@ -211,6 +237,14 @@ class TaskHost:
         return ChannelInput(gate)
 
     def __enter__(self) -> TaskHost:
+        if self._kept is None:
+            self._open()
+        if self.ended:  # the tasks after it are built anew for each micro-batch, and need the end again
+            for output in self.chain.outputs:
+                output.end()
+        return self
+
+    def _open(self) -> None:
         try:
             with self._serialized_errors():
                 for node in self.chain.nodes:
@@ -222,10 +256,6 @@ class TaskHost:
             raise
         if self._state is not None:
             self._restore_timers(self._state)
-        if self.ended:  # the tasks after it are built anew for each micro-batch, and need the end again
-            for output in self.chain.outputs:
-                output.end()
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
@@ -239,6 +269,22 @@ class TaskHost:
             self._closed = True
             for problem in [*self.chain.close(), *self._task_input.close()]:
                 self.notices.cleanup_failed(self.task, problem)
+
+    def keep(self) -> Mapping[int, ChainNode] | None:
+        """Return the operators for a later host, instead of closing them; None: they must be closed.
+
+        Call it after the snapshot. This host only reports from then on.
+        """
+        if self._closed or any([node.holds_resources for node in self.chain.nodes]):
+            return None
+        self._closed = True
+        return {node.id: chain_node for node, chain_node in zip(self._nodes, self.chain.nodes, strict=True)}
+
+    def free(self) -> None:
+        """Close the operators and free their memory now. This host only reports from then on."""
+        self.close()
+        for node in self.chain.nodes:
+            node.free()
 
     @contextmanager
     def _serialized_errors(self) -> Iterator[None]:
@@ -341,18 +387,28 @@ class TaskHost:
                 pass
 
     def snapshot(self, round_: int) -> TaskState:
-        """Return the state at the end of micro-batch ``round_``; two-phase writers prepare their transactions.
+        """Return the whole state at the end of micro-batch ``round_``; two-phase writers prepare their transactions.
 
-        The state includes timers, in wall-clock time. For operators every micro-batch is a restart, so otherwise no
-        timer could outlast a micro-batch.
+        The state includes timers, in wall-clock time. An operator may be restored in every micro-batch, so otherwise no
+        timer could outlast one.
         """
         self._freezes += 1  # a state may be taken twice in a micro-batch, the second time after the end of the input
+        return self._snapshot(round_, self._freezes, since=0)
+
+    def changes(self, round_: int, since: int) -> TaskState:
+        """Return the state at the end of micro-batch ``round_``, its logs as deltas to those of ``since`` if possible.
+
+        ``since`` is the number of the state that the host started from, which is below ``round_``; 0: it had none.
+        """
+        return self._snapshot(round_, round_, since)
+
+    def _snapshot(self, round_: int, number: int, since: int) -> TaskState:
         with self._serialized_errors():
-            operators, _ = LogChain().freeze(self.chain.snapshot(round_), self._freezes, since=0)
+            operators, before = self._logs.freeze(self.chain.snapshot(round_), number, since)
         wall = int(self._clock.wall() * 1_000_000) - self._clock.now()
         timers: dict[str, Json] = {node.name: node.timers[0] + wall for node in self.chain.nodes if node.timers}
         inlet = {**self._task_input.snapshot(), "timers": timers, **self._split_times.stored()}
-        return TaskState(self.task, self.ended, inlet, operators, passed=self.chain.passed)
+        return TaskState(self.task, self.ended, inlet, operators, passed=self.chain.passed, log_before=before)
 
     def _restore_timers(self, state: TaskState) -> None:
         timers: Any = state.inlet.get("timers", {})
@@ -369,8 +425,11 @@ class TaskHost:
             if isinstance(node.operator, TimesSplits)
         }
 
-    def report(self, reading: int = 0) -> TaskReport:
-        """Return the report of the work so far; ``reading``: microseconds of reading, counted as the head's."""
+    def report(self, reading: int = 0, state: int = 0) -> TaskReport:
+        """Return the report of the work so far.
+
+        ``reading``: microseconds of reading, counted as the head's. ``state``: bytes of keyed state that are stored.
+        """
         operators = [
             [
                 node.name,
@@ -390,4 +449,25 @@ class TaskHost:
         ]
         handles = {node.name: list(node.transactions()) for node in self.chain.nodes if node.uncommitted}
         busy, taken = self._clock.now() - self._started, sorted(self._taken)
-        return TaskReport(self.task, operators, handles, busy, self.notices.packed(), taken)
+        nodes = list(zip([node.spec for node in self._nodes], self.chain.nodes, strict=True))
+        return TaskReport(
+            self.task,
+            operators,
+            handles,
+            busy,
+            self.notices.packed(),
+            taken,
+            read=sum(node.rows_read for spec, node in nodes if isinstance(spec, Read)),
+            written=self._recorder.rows_to_driver
+            + sum(node.rows_in for spec, node in nodes if isinstance(spec, Write)),
+            late=sum(node.tally.late for node in self.chain.nodes),
+            state=state,
+            lag=self._lag,
+        )
+
+    @property
+    def _lag(self) -> int | None:
+        watermark = None if self._task_input.is_source else self._task_input.watermark
+        if watermark is None or watermark == MAX_WATERMARK:
+            return None
+        return int(self._clock.wall() * 1_000_000) - watermark

@@ -26,6 +26,7 @@ import pyarrow as pa
 from dataflow.clock import Clock
 from dataflow.contracts.kept_rows import RowKeeper
 from dataflow.contracts.operator import Operator, Snapshot
+from dataflow.contracts.resources import MayHoldResources
 from dataflow.contracts.row_errors import ERRORS, RowTally
 from dataflow.contracts.sink import Handle, TwoPhaseWriter
 from dataflow.errors import ContractViolation
@@ -107,6 +108,28 @@ class ChainNode:
     def restore_time(self, passed: int | None) -> None:
         """Start after watermark ``passed``, the last one that was passed on before the snapshot. Before any element."""
         self.passed = self._restored = passed
+
+    @property
+    def holds_resources(self) -> bool:
+        """Whether it must be closed: a user's operator, a writer, or a user's function that has its own ``close``."""
+        operator = self.operator
+        if isinstance(operator, MayHoldResources):
+            return operator.holds_resources
+        return self.declared is not None or isinstance(operator, TwoPhaseWriter)
+
+    def unwire(self) -> None:
+        """Prepare for another chain, between two elements: without receivers, and with all counts at zero."""
+        assert not self.busy, f"{self.where} is unwired while it is busy"
+        self.children, self.outputs = {}, {}
+        self.rows_in = self.rows_out = self.busy_for = 0
+        self.tally.clear()
+
+    def free(self) -> None:
+        """Free the operator's memory now; the node has only its counts then.
+
+        Operator and node refer to each other, and Python would look for both only much later.
+        """
+        del self.operator
 
     def open(self) -> None:
         """Open the operator."""

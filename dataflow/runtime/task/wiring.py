@@ -56,7 +56,7 @@ def wire_chain(
 
     Args:
         output_of: makes the output of a link, given its number.
-        restored: by node, what ``restore_nodes`` returned for this setup.
+        restored: by node, what ``restore_nodes`` returned for this setup, or nodes of a chain that are not wired now.
     """
     nodes = {node.id: _chain_node(setup, node) for node in setup.vertex.nodes if node.id not in (restored or {})}
     nodes.update(restored or {})

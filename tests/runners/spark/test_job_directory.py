@@ -69,7 +69,7 @@ def test_files_that_are_not_ours_are_left_alone_and_rests_of_attempts_are_not(di
         (directory.path / name).touch()
     directory.drop_before(3)
     directory.drop_after(2)
-    assert sorted(file.name for file in (directory.path / "tasks").glob("*/*")) == ["1", "2", "note"]
+    assert sorted(file.name for file in (directory.path / "tasks").glob("*/*")) == ["1", "2", "listed", "note"]
 
 
 def test_a_job_of_more_bytes_than_the_limit_is_refused_before_spark_starts(directory: JobDirectory) -> None:
@@ -80,3 +80,20 @@ def test_a_job_of_more_bytes_than_the_limit_is_refused_before_spark_starts(direc
     checkpoint = flow.Checkpointing(directory.path, max_restore_bytes=size - 1)
     with pytest.raises(ConfigurationError, match=f"has at least {size} bytes, more than max_restore_bytes={size - 1}"):
         p.run(flow.SparkRunner(), checkpoint=checkpoint)
+
+
+def test_the_clocks_of_tasks_come_from_one_file_if_the_start_was_asked_for(directory: JobDirectory) -> None:
+    for state in (TaskState("a[0]", inlet={"clocks": {"w": [5, 2]}}), TaskState("a[1]", ended=True)):
+        directory.write_task(state, 9)
+    expected = {"a[0]": {"w": [5, 2]}, "a[1]": None}
+    assert directory.clocks(["a[0]", "a[1]"], 9) == expected
+    assert not list(directory.path.glob("clocks/*"))
+    assert directory.begin(["a[0]", "a[1]"], 9)
+    for task in ("a[0]", "a[1]"):
+        (directory.path / "tasks" / task / "9").unlink()
+    assert directory.clocks(["a[0]", "a[1]"], 9) == expected
+    directory.drop_after(8)
+    assert directory.clocks(["a[0]", "a[1]"], 9) == {}
+    directory.write_task(TaskState("a[1]", ended=True), 3)
+    assert not directory.begin(["a[1]"], 3)
+    assert not list(directory.path.glob("clocks/*"))

@@ -25,7 +25,7 @@ from dataflow.runners.spark.envelopes import REPORT, Content, Envelope, envelope
 from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.placement import plan_for_spark
 from dataflow.runners.spark.replayable_reads import RecordedPoll, RecordingInput, RepeatingInput
-from dataflow.runners.spark.source_tasks import Assignment, initial_states, read, splits_of
+from dataflow.runners.spark.source_tasks import Assignment, initial_states, positions_of, read
 from dataflow.runners.spark.user_errors import SerializedError
 from dataflow.runtime.task.task_input import SplitState
 from dataflow.testing import Pause, ScriptedSource
@@ -57,7 +57,7 @@ def taken(assignment: Assignment, round_: int) -> int:
     """The rows that the source task has read in all before a micro-batch."""
     state = assignment.directory.read_task(task_id("in", 0), round_)
     assert state is not None
-    return sum(split.rows or 0 for split in splits_of(state))
+    return positions_of(assignment, state).rows or 0
 
 
 @pytest.fixture

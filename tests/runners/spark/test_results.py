@@ -51,7 +51,9 @@ def test_no_micro_batch_is_missing_from_the_times_and_progress_is_true_meanwhile
     assert len(batches.batches) >= 4
     assert all(0 < batch.phases["addBatch"] <= batch.duration for batch in batches.batches)
     assert sum(batches.phases.values()) == batches.duration < result.duration
-    assert [(state.slots, state.updated) for state in batches.states] == [(2, 2 * len(batches.batches))]
+    ((pieces, written),) = [(state.pieces, state.written) for state in batches.states]
+    assert 4 <= pieces <= written
+    assert written >= 2 * 2 * len(batches.batches)  # an index and the small state of each of two tasks
     assert result.to_dict()["micro_batches"]["phases_us"]["addBatch"] == batches.phases["addBatch"]
     assert f"  {batches.headline}\n" in str(result)
     assert "addBatch" in str(result)

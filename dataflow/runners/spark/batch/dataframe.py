@@ -23,6 +23,7 @@ from dataflow.runners.spark.native_readers import NativeReaders
 from dataflow.runners.spark.placement import SparkPlan
 from dataflow.runners.spark.session import check_settings
 from dataflow.runners.spark.source_tasks import Assignment
+from dataflow.runners.spark.worker_check import check_workers
 from dataflow.runtime.task.notices import Notices
 
 __all__ = ["dataframe_of", "part_of"]
@@ -75,6 +76,7 @@ def dataframe_of(
     plan = batch_plan(part, source_tasks, partitions, None, "dataframe", readers)
     check(plan)
     check_settings(session)
+    check_workers(session, plan)
     notices = Notices()
     with notices.as_notes():
         plan = plan.loaded(notices.add)

@@ -13,6 +13,7 @@ from dataflow.contracts.source import Split
 from dataflow.errors import BatchRepeatedWarning, SparkFailed
 from dataflow.planning.physical_plan import task_id
 from dataflow.protocol.events import BarrierKind
+from dataflow.runners.job_progress import ReadInput
 from dataflow.runners.job_thread import JobThread
 from dataflow.runners.spark.batch.attempts import mixed_attempts
 from dataflow.runners.spark.batch.checkpoint import BatchCheckpoint
@@ -22,6 +23,7 @@ from dataflow.runners.spark.batch.tasks import CHECKPOINT
 from dataflow.runners.spark.driver_sinks import DriverSinks
 from dataflow.runners.spark.envelopes import REPORT, envelopes_of
 from dataflow.runners.spark.metrics import handles_of, read_report
+from dataflow.runners.spark.session_kinds import SparkJobs
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.transient_failures import LOST, TRIES, reason_to_repeat
 from dataflow.runners.spark.user_errors import serialized_errors
@@ -76,8 +78,9 @@ class BatchDriver(DriverSinks):
     def finish(self) -> None:
         """Do nothing: the input ends before the checkpoint."""
 
-    def splits(self) -> list[SplitState]:
-        return [SplitState(split, done=True) for own in self.listed.values() for split in own] if self.finished else []
+    def read_input(self) -> ReadInput | None:
+        splits = [SplitState(split, done=True) for own in self.listed.values() for split in own]
+        return ReadInput.of(splits) if splits and self.finished else None
 
     def micro_batches(self) -> None:
         return None
@@ -165,9 +168,8 @@ class BatchQuery:
     """A batch that runs on a thread, with the methods that a job uses of a ``StreamingQuery``."""
 
     def __init__(self, session: Any, frames: Callable[[], MadeFrames] | None, driver: BatchDriver) -> None:
-        self._spark: Any = session.sparkContext
         self._driver = driver
-        self._group = f"barrierflow_{driver.assignment.run_id}"
+        self._jobs = SparkJobs(session, f"barrierflow_{driver.assignment.run_id}")
         self._frames = frames
         self._over = JobThread(self._run, "spark-batch")
         self._over.start()
@@ -176,20 +178,23 @@ class BatchQuery:
         if self._frames is None:
             return
         try:
-            self._spark.setJobGroup(self._group, f"the batch {self._driver.pipeline}")
-            for tries_left in reversed(range(TRIES)):
-                try:
-                    self._driver.check_files()
-                    made = self._frames()
-                    self._driver.complete([frame.toArrow() for frame in made.for_driver], made.for_sinks)
-                except Exception as error:
-                    if (reason := _reason_to_repeat(error)) is None:
-                        raise
-                    self._driver.begin_anew(reason, error, tries_left)
-                else:
-                    break
+            with self._jobs.running(f"the batch {self._driver.pipeline}"):
+                self._run_tries(self._frames)
         except BaseException as error:
             self._driver.error = error
+
+    def _run_tries(self, frames: Callable[[], MadeFrames]) -> None:
+        for tries_left in reversed(range(TRIES)):
+            try:
+                self._driver.check_files()
+                made = frames()
+                self._driver.complete([frame.toArrow() for frame in made.for_driver], made.for_sinks)
+            except Exception as error:
+                if (reason := _reason_to_repeat(error)) is None:
+                    raise
+                self._driver.begin_anew(reason, error, tries_left)
+            else:
+                break
 
     @property
     def current(self) -> BatchQuery:
@@ -208,15 +213,14 @@ class BatchQuery:
     def stop(self) -> None:
         """Cancel what Spark runs, and wait for the end."""
         while not self._over.is_set():
-            self._spark.cancelJobGroup(self._group)
+            self._jobs.cancel()
             self._over.wait(_PAUSE)
 
     @property
     def share(self) -> float | None:
-        """The share of Spark's tasks that are done."""
-        plan, tracker = self._driver.assignment.spark_plan, self._spark.statusTracker()
-        jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(self._group)]
-        stages = {number for job in jobs if job is not None for number in job.stageIds}
-        known = [stage for number in stages if (stage := tracker.getStageInfo(number)) is not None]
-        tasks = max(len(plan.source_tasks) + plan.depth * plan.partitions, sum(stage.numTasks for stage in known))
-        return min(sum(stage.numCompletedTasks for stage in known) / max(tasks, 1), 1.0)
+        """The share of Spark's tasks that are done; None: that is not known."""
+        plan, counted = self._driver.assignment.spark_plan, self._jobs.tasks()
+        if counted is None:
+            return None
+        done, known = counted
+        return min(done / max(len(plan.source_tasks) + plan.depth * plan.partitions, known, 1), 1.0)

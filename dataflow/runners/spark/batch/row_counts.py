@@ -18,6 +18,7 @@ from dataflow.runners.spark.frame_sinks import counted_rows
 from dataflow.runners.spark.metrics import Counters, report_of
 from dataflow.runners.spark.placement import SparkPlan
 from dataflow.runners.spark.session import functions, pyspark
+from dataflow.runners.spark.session_kinds import is_connect
 from dataflow.runners.spark.task_host import TaskReport
 
 __all__ = ["RowCounts"]
@@ -33,6 +34,7 @@ class RowCounts:
         self._spark_plan = spark_plan
         self._full = full
         self._observations: dict[str, Any] = {}
+        self._frames: dict[str, Any] = {}
 
     def observed(self, node: Node, frame: Any) -> Any:
         """Return the DataFrame of an operator, with its rows counted when it is computed, if they are to be."""
@@ -40,6 +42,7 @@ class RowCounts:
             return frame  # a sink counts its rows itself
         f, observation = functions(), pyspark("pyspark.sql").Observation()
         self._observations[node.name] = observation  # the last attempt counts
+        self._frames[node.name] = frame
         return frame.observe(observation, f.count(f.lit(1)).alias("rows"))
 
     def corrected(self, report: TaskReport) -> TaskReport:
@@ -69,7 +72,10 @@ class RowCounts:
                 if not counted_by_task:
                     yield TaskReport(task_id(node.name, 0), [report_of(node.name, files.rows, files.rows)])
             elif node.name in self._observations:
-                rows[node.name] = counted_rows(self._observations[node.name], _PATIENCE)
+                counted = counted_rows(self._observations[node.name], _PATIENCE)
+                if counted is None and is_connect(self._frames[node.name]):  # its local checkpoints bring no counts
+                    counted = int(self._frames[node.name].count())
+                rows[node.name] = counted or 0
                 before = [cut.whole.nodes[edge.source].name for edge in node.inputs]
                 rows_in = sum(rows[name] if name in rows else counters.of(name).rows_out for name in before)
                 rows_in = rows[node.name] if isinstance(node.spec, Read) else rows_in

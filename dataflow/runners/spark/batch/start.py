@@ -43,6 +43,7 @@ from dataflow.runners.spark.quiet_logs import is_spark_handler
 from dataflow.runners.spark.session import check_settings
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.user_errors import SerializedError, original_error
+from dataflow.runners.spark.worker_check import check_workers
 from dataflow.runtime.job.build_job import note_taken_back, store_of
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
 from dataflow.runtime.restore.new_input import with_new_input
@@ -101,6 +102,7 @@ class BatchStart:
         spark_plan = batch_plan(self.pipeline, self.source_tasks, self.partitions, self.checkpoint, "run", self.readers)
         check(spark_plan)
         check_settings(self.session)
+        check_workers(self.session, spark_plan)
         warn_of_growing_state(self.pipeline.name, self.pipeline.graph)
         notices = Notices()
         with notices.as_notes():

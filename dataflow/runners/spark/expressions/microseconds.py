@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from dataflow.runners.spark.session import functions, pyspark
+from dataflow.runners.spark.session_kinds import is_connect
 
 __all__ = ["PER_UNIT", "day_in_zone", "from_ticks", "to_ticks"]
 
@@ -57,7 +58,7 @@ def _converted(column: Any, given: str, wanted: str) -> Any:
     that is exact in every time zone of the session, a value takes eight times as long.
     """
     context = pyspark().SparkContext._active_spark_context
-    if context is None:  # Spark Connect
+    if context is None or is_connect(column):
         return None
     java = context._jvm.org.apache.spark.sql
     try:
