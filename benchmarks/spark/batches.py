@@ -6,7 +6,6 @@ Both run in one warm session, in turn, and write their answers to Parquet. The a
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -20,7 +19,7 @@ import click
 import duckdb
 
 from benchmarks.jobs.bids import Bids
-from benchmarks.spark.child import SETTINGS
+from benchmarks.spark.child import spark_of_two_cores
 from benchmarks.spark.usage import cpu_seconds
 
 __all__ = ["HAND_WRITTEN", "Figures", "compared"]
@@ -149,20 +148,14 @@ def main(jobs: str, rows: int, rounds: int, folder: Path | None, target: Path | 
     """
     if unknown := [job for job in jobs.split(",") if job not in HAND_WRITTEN]:
         raise click.UsageError(f"{unknown[0]!r} is none of {', '.join(HAND_WRITTEN)}")
-    from dataflow.runners.spark.session import session_for
-
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     bids = Bids.below(folder or Path(tempfile.gettempdir()), rows)
     found: list[Figures] = []
-    with tempfile.TemporaryDirectory(prefix="barrierflow-spark-") as work:
-        session = session_for(None, {**SETTINGS, "spark.local.dir": work})
-        session.sparkContext.setLogLevel("ERROR")
+    with tempfile.TemporaryDirectory(prefix="barrierflow-spark-") as work, spark_of_two_cores(work) as session:
         for job in jobs.split(","):
             files = bids.later_and_later(1) if job == "J3" else bids.segments()
             own = compared(session, job, files, rounds, Path(work))
             found += own
             click.echo(_told(job, own))
-        session.stop()
     if target is not None:
         target.write_text(json.dumps([asdict(f) for f in found], indent=1))
 

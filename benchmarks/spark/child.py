@@ -9,15 +9,18 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from benchmarks.spark.engines import JOBS, Order
 from benchmarks.spark.usage import cpu_seconds, watched
 
-__all__ = ["Figures", "Task"]
+__all__ = ["Figures", "Task", "spark_of_two_cores"]
 
 SETTINGS = {
     "spark.master": "local[2]",
@@ -25,6 +28,20 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
 }
+
+
+@contextmanager
+def spark_of_two_cores(folder: str | Path) -> Iterator[Any]:
+    """A session of its own, with ``SETTINGS``, whose files are in ``folder``."""
+    from dataflow.runners.spark.session import session_for
+
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    session = session_for(None, {**SETTINGS, "spark.local.dir": str(folder)})
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        yield session
+    finally:
+        session.stop()
 
 
 @dataclass(frozen=True)
@@ -54,21 +71,16 @@ class Figures:
 
 def run(task: Task) -> Figures:
     """Warm up, measure, leave the answer."""
-    from dataflow.runners.spark.session import session_for
-
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    session = session_for(None, {**SETTINGS, "spark.local.dir": task.folder})
-    session.sparkContext.setLogLevel("ERROR")
     engine, folder = JOBS[task.job][task.engine], Path(task.folder)
-    engine(session, Order(task.job, task.warm_up, task.rows_per_trigger, folder / "warm-up"))
     order = Order(task.job, task.files, task.rows_per_trigger, folder / "run")
-    with watched() as peak:
-        before, started = cpu_seconds(), time.perf_counter()
-        answer = engine(session, order)
-        wall, cpu = time.perf_counter() - started, cpu_seconds() - before
-    table = answer()
-    pq.write_table(table, folder / "answer.parquet")
-    session.stop()
+    with spark_of_two_cores(folder) as session:
+        engine(session, Order(task.job, task.warm_up, task.rows_per_trigger, folder / "warm-up"))
+        with watched() as peak:
+            before, started = cpu_seconds(), time.perf_counter()
+            answer = engine(session, order)
+            wall, cpu = time.perf_counter() - started, cpu_seconds() - before
+        table = answer()
+        pq.write_table(table, folder / "answer.parquet")
     kept = sum(file.stat().st_size for file in order.checkpoint.rglob("*") if file.is_file())
     return Figures(task.engine, task.job, wall, cpu, table.num_rows, peak.size, kept)
 

@@ -7,7 +7,6 @@ to the next; the sums are compared with those that the rows must have.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.spark.child import SETTINGS
+from benchmarks.spark.child import spark_of_two_cores
 from benchmarks.spark.usage import cpu_seconds, watched
 
 __all__ = ["Figures", "measured"]
@@ -57,7 +56,7 @@ def _rows(folder: Path, kept: int, hot: int, micro_batches: int) -> Path:
 
 
 def measured(
-    session: Any, kept: int, hot: int, micro_batches: int, folder: Path, groups: int = 128, memory: int = 512 << 20
+    session: Any, kept: int, hot: int, micro_batches: int, folder: Path, groups: int = 128, **settings: Any
 ) -> Figures:
     """Run one job, and check its sums. Raises: ClickException if one is wrong.
 
@@ -68,7 +67,7 @@ def measured(
         micro_batches: how many are measured.
         folder: an empty directory.
         groups: the keyed tasks of the sums.
-        memory: ``SparkRunner(state_memory=)``.
+        settings: other arguments of ``SparkRunner``.
     """
     import dataflow as flow
     import operators as op
@@ -84,7 +83,7 @@ def measured(
         first.sink(op.upsert_batches(lambda batch: marks.append(cpu_seconds())), name="marks")
     with watched() as peak:
         checkpoint = flow.Checkpointing(folder / "job")
-        runner = flow.SparkRunner(session, rows_per_trigger=hot, state_memory=memory)
+        runner = flow.SparkRunner(session, rows_per_trigger=hot, **settings)
         result = p.run(runner, parallelism=1, max_key_groups=groups, checkpoint=checkpoint)
     found = result.tables["out"].to_pylist()
     if found != [{"sum": _FIRST + micro_batches, "n": hot}]:
@@ -101,11 +100,7 @@ def measured(
 @click.option("--rounds", default=3, show_default=True, help="Each job once a round.")
 def main(kept: int, hot: int, micro_batches: int, rounds: int) -> None:
     """Compare a micro-batch beside KEPT keys with one beside none."""
-    from dataflow.runners.spark.session import session_for
-
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    with tempfile.TemporaryDirectory(prefix="barrierflow-kept-") as work:
-        session = session_for(None, {**SETTINGS, "spark.local.dir": work})
+    with tempfile.TemporaryDirectory(prefix="barrierflow-kept-") as work, spark_of_two_cores(work) as session:
         ratios = []
         for number in range(rounds):
             pair = {}
@@ -121,7 +116,6 @@ def main(kept: int, hot: int, micro_batches: int, rounds: int) -> None:
             )
             click.echo(f"round {number + 1}: {told}; ratio {ratios[-1]:.2f}")
         click.echo(f"ratio {median(ratios):.2f}, {min(ratios):.2f} to {max(ratios):.2f}")
-        session.stop()
 
 
 if __name__ == "__main__":

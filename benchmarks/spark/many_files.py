@@ -6,7 +6,6 @@ CPU-seconds of driver, JVM and workers from one micro-batch to the next, and tho
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.spark.child import SETTINGS
+from benchmarks.spark.child import spark_of_two_cores
 from benchmarks.spark.usage import cpu_seconds
 
 __all__ = ["Figures", "measured"]
@@ -91,11 +90,7 @@ def _mark(marks: list[float]) -> Any:
 @click.option("--rounds", default=3, show_default=True, help="Each job once a round.")
 def main(few: int, many: int, micro_batches: int, rounds: int) -> None:
     """Compare micro-batches of jobs over FEW and MANY files."""
-    from dataflow.runners.spark.session import session_for
-
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    with tempfile.TemporaryDirectory(prefix="barrierflow-files-") as work:
-        session = session_for(None, {**SETTINGS, "spark.local.dir": work})
+    with tempfile.TemporaryDirectory(prefix="barrierflow-files-") as work, spark_of_two_cores(work) as session:
         for number in range(rounds):
             for files in (few, many) if number % 2 == 0 else (many, few):
                 with tempfile.TemporaryDirectory(dir=work) as folder:
@@ -105,7 +100,6 @@ def main(few: int, many: int, micro_batches: int, rounds: int) -> None:
                     f"round {number + 1}: {files:,} files: {found.start:.2f} CPU-s before the first micro-batch, then "
                     f"{median(found.cpu[:half]):.2f} in the first half and {median(found.cpu[half:]):.2f} in the second"
                 )
-        session.stop()
 
 
 if __name__ == "__main__":

@@ -5,17 +5,15 @@ Each cost is a difference of two jobs that differ in that number only, in CPU-se
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
 from benchmarks.spark import kept_keys, many_files
-from benchmarks.spark.child import SETTINGS
+from benchmarks.spark.child import spark_of_two_cores
 
 __all__ = ["costs"]
 
@@ -32,32 +30,29 @@ def costs(session: Any, work: Path, scale: int = 1) -> dict[str, float]:
         scale: divides the numbers of rows, keys and files.
     """
 
-    def job(kept: int, hot: int, groups: int, memory: int = 512 << 20) -> kept_keys.Figures:
-        return _in(work, lambda folder: kept_keys.measured(session, kept, hot, 5, folder, groups, memory))
+    def job(kept: int, hot: int, groups: int, **settings: Any) -> kept_keys.Figures:
+        with TemporaryDirectory(dir=work) as folder:
+            return kept_keys.measured(session, kept, hot, 5, Path(folder), groups, **settings)
+
+    def job_over(files: int) -> many_files.Figures:
+        with TemporaryDirectory(dir=work) as folder:
+            return many_files.measured(session, files, 8, Path(folder))
 
     kept, few, many = 2_000_000 // scale, 100_000 // scale, 1_000_000 // scale
     one, tasks = job(0, 1_000, 1), job(0, 1_000, 257)
     less, more = job(0, few, 128), job(0, many, 128)
-    warm, cold = job(kept, few, 128), job(kept, few, 128, memory=0)
-    files = [
-        _in(work, lambda folder, n=n: many_files.measured(session, n, 8, folder))  # type: ignore[misc]
-        for n in (100, 10_000 // scale)
-    ]
-    begun, waiting = (files[1].start - files[0].start, median(files[1].cpu) - median(files[0].cpu))
+    warm, cold = job(kept, few, 128), job(kept, few, 128, state_memory=0)
+    short, long = job_over(100), job_over(10_000 // scale)
+    files = long.files - short.files
     return {
         "a micro-batch": median(one.cpu),
         "a keyed task": (median(tasks.cpu) - median(one.cpu)) / (_LEVELS * 256),
         "a row of a key": (median(more.cpu) - median(less.cpu)) / (many - few),
         "a kept key that is loaded": (median(cold.cpu) - median(warm.cpu)) / kept,
-        "a file, at the start": begun / (10_000 // scale - 100),
-        "a file, in a micro-batch": waiting / (10_000 // scale - 100),
+        "a file, at the start": (long.start - short.start) / files,
+        "a file, in a micro-batch": (median(long.cpu) - median(short.cpu)) / files,
         "bytes stored of a key": (warm.stored - less.stored) / kept,
     }
-
-
-def _in(work: Path, run: Callable[[Path], Any]) -> Any:
-    with tempfile.TemporaryDirectory(dir=work) as folder:
-        return run(Path(folder))
 
 
 @click.command()
@@ -65,16 +60,11 @@ def _in(work: Path, run: Callable[[Path], Any]) -> Any:
 @click.option("--scale", default=1, show_default=True, help="Divides the numbers of rows, keys and files.")
 def main(rounds: int, scale: int) -> None:
     """Print each cost: the median, least and greatest of all rounds."""
-    from dataflow.runners.spark.session import session_for
-
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    with tempfile.TemporaryDirectory(prefix="barrierflow-costs-") as work:
-        session = session_for(None, {**SETTINGS, "spark.local.dir": work})
+    with TemporaryDirectory(prefix="barrierflow-costs-") as work, spark_of_two_cores(work) as session:
         warm_up = Path(work) / "warm-up"
         warm_up.mkdir()
         kept_keys.measured(session, 0, 1_000, 5, warm_up)
         found = [costs(session, Path(work), scale) for _ in range(rounds)]
-        session.stop()
     for name in found[0]:
         values = [each[name] for each in found]
         click.echo(f"{name}: {_told(median(values), name)}, {_told(min(values), name)} to {_told(max(values), name)}")

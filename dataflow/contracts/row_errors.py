@@ -68,6 +68,10 @@ class RowError:
     row: str
     error: str
 
+    def packed(self) -> list[str]:
+        """Return its fields as JSON."""
+        return [self.where, self.row, self.error]
+
 
 @dataclass(slots=True)
 class RowTally:

@@ -22,7 +22,6 @@ from dataflow.state.codec import decode, encode
 
 __all__ = [
     "DDL",
-    "PART",
     "REPORT",
     "SCHEMA",
     "TO_DRIVER",
@@ -50,9 +49,8 @@ SCHEMA: Final = pa.schema(
 )
 
 _TABLE: Final = "rows"
-_BATCH: Final = 32 << 20
-PART: Final = 32 << 20
-"""The bytes of rows in a part of a content."""
+_MESSAGE: Final = 32 << 20
+"""About the most bytes of a message of Spark's: of rows in a part of a content, and of envelopes in a batch."""
 
 
 @dataclass(slots=True)
@@ -101,7 +99,7 @@ class Content:
         steps = {step: [next(elements) for _ in range(size)] for step, size in header["steps"]}
         return Content(steps, dict(header.get("times", {})), header.get("at"), header.get("part", 0))
 
-    def parts(self, most: int = PART) -> Iterator[Content]:
+    def parts(self, most: int = _MESSAGE) -> Iterator[Content]:
         """Yield the content in parts whose rows have about ``most`` bytes at most; ``merge_contents`` joins them.
 
         >>> rows = pa.record_batch({"x": range(100)})
@@ -172,7 +170,7 @@ def batches_of(envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
     for envelope in envelopes:
         waiting.append(envelope)
         size += len(envelope.payload)
-        if size >= _BATCH:
+        if size >= _MESSAGE:
             yield _batch(waiting)
             waiting, size = [], 0
     if waiting:

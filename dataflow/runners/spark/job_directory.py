@@ -18,7 +18,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,22 +165,19 @@ class JobDirectory:
     def write_listed(self, state: TaskState) -> None:
         """Write all splits of a source task, as ``state`` has them, for the whole job."""
         listed = TaskState(state.task, inlet={"splits": state.inlet["splits"]})
-        path = self.path / "tasks" / state.task / _LISTED
-        with storing("write", path):
-            DISK.make_directories(path.parent)
-            DISK.write_new(path, listed.encode("sample").to_pybytes())
+        _write_state(listed, self._listed_file(state.task))
 
     def has_listed(self, task: str) -> bool:
         """Return whether ``write_listed`` was called for a task. Earlier releases did not."""
-        return (self.path / "tasks" / task / _LISTED).exists()
+        return self._listed_file(task).exists()
 
     def read_listed(self, task: str) -> Any:
         """Return the entries that ``write_listed`` wrote. Raises: CheckpointDamaged."""
-        path = self.path / "tasks" / task / _LISTED
-        if not path.exists():
+        path = self._listed_file(task)
+        listed = _read_state(path)
+        if listed is None:
             raise CheckpointDamaged(f"{path} is missing: restore it, or {_START_OVER}")
-        with storing("read", path), _reading(path):
-            return TaskState.decode(DISK.read(path)).inlet["splits"]
+        return listed.inlet["splits"]
 
     def has_reached(self, round_: int) -> bool:
         """Return whether every task has written its state before micro-batch ``round_``."""
@@ -189,19 +186,18 @@ class JobDirectory:
 
     def ended(self, tasks: Sequence[str], round_: int) -> bool:
         """Return whether all of ``tasks`` had ended before micro-batch ``round_``."""
-        states = [self.read_task(task, round_) for task in tasks]
-        return all([state is not None and state.ended for state in states])
+        return _all_ended([self.read_task(task, round_) for task in tasks])
 
     def begin(self, tasks: Sequence[str], round_: int) -> bool:
         """Return whether there is a micro-batch ``round_``; write the clocks of its source tasks, for ``clocks``."""
-        states = [(task, self.read_task(task, round_)) for task in tasks]
-        clocks = {task: state.inlet.get("clocks") for task, state in states if state is not None}
+        states = [self.read_task(task, round_) for task in tasks]
+        clocks = _clocks_of(states)
         if any(clocks.values()):
             path = self.path / "clocks" / str(round_)
             with storing("write", path):
                 DISK.make_directories(path.parent)
                 DISK.write_new(path, json.dumps(clocks).encode())
-        return not all([state is not None and state.ended for _, state in states])
+        return not _all_ended(states)
 
     def clocks(self, tasks: Sequence[str], round_: int) -> Mapping[str, Any]:
         """Return the clocks of ``tasks`` before micro-batch ``round_``, from one file if there is one.
@@ -214,23 +210,15 @@ class JobDirectory:
                 written: dict[str, Any] = parsed(dict[str, Any], json.loads(DISK.read(path)), "the clocks of tasks")
             if written.keys() >= set(tasks):
                 return written
-        states = [(task, self.read_task(task, round_)) for task in tasks]
-        return {task: state.inlet.get("clocks") for task, state in states if state is not None}
+        return _clocks_of([self.read_task(task, round_) for task in tasks])
 
     def read_task(self, task: str, round_: int) -> TaskState | None:
         """Return the state of a task before micro-batch ``round_``; None: it has not reached that."""
-        path = self._task_file(task, round_)
-        if not path.exists():
-            return None
-        with storing("read", path), _reading(path):
-            return TaskState.decode(DISK.read(path))
+        return _read_state(self._task_file(task, round_))
 
     def write_task(self, state: TaskState, round_: int) -> None:
         """Write the state of a task before micro-batch ``round_``, replacing an existing one."""
-        path = self._task_file(state.task, round_)
-        with storing("write", path):
-            DISK.make_directories(path.parent)
-            DISK.write_new(path, state.encode("sample").to_pybytes())
+        _write_state(state, self._task_file(state.task, round_))
 
     def write_task_once(self, state: TaskState, round_: int) -> None:
         """Write the state of a source task before micro-batch ``round_``, unless an earlier attempt has written it.
@@ -256,13 +244,13 @@ class JobDirectory:
 
     def drop_before(self, before: int) -> None:
         """Delete states that are not needed any more: no micro-batch before ``before`` will be repeated."""
-        for file, round_ in [*self._states(), *self._clocks()]:
+        for file, round_ in self._of_micro_batches():
             if round_ < before - _KEPT:
                 file.unlink(missing_ok=True)
 
     def drop_after(self, done: int) -> None:
         """Delete what attempts at micro-batches after the first ``done`` have written: these will be repeated."""
-        for file, round_ in [*self._states(), *self._clocks()]:
+        for file, round_ in self._of_micro_batches():
             if round_ > done:
                 file.unlink(missing_ok=True)
         self.sweep()
@@ -272,11 +260,14 @@ class JobDirectory:
         for file in (self.path / "tasks").glob("*/*.settling"):
             file.unlink(missing_ok=True)
 
-    def _states(self) -> Iterator[tuple[Path, int]]:
-        yield from ((file, int(file.name)) for file in (self.path / "tasks").glob("*/*") if file.name.isdigit())
+    def _states(self) -> list[tuple[Path, int]]:
+        return _numbered(self.path / "tasks", "*/*")
 
-    def _clocks(self) -> Iterator[tuple[Path, int]]:
-        yield from ((file, int(file.name)) for file in (self.path / "clocks").glob("*") if file.name.isdigit())
+    def _of_micro_batches(self) -> list[tuple[Path, int]]:
+        return [*self._states(), *_numbered(self.path / "clocks", "*")]
+
+    def _listed_file(self, task: str) -> Path:
+        return self.path / "tasks" / task / _LISTED
 
     def _task_file(self, task: str, round_: int) -> Path:
         return self.path / "tasks" / task / str(round_)
@@ -284,6 +275,33 @@ class JobDirectory:
     def remove(self) -> None:
         """Delete the directory."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _numbered(folder: Path, pattern: str) -> list[tuple[Path, int]]:
+    """Return the files whose names are numbers of micro-batches, with these."""
+    return [(file, int(file.name)) for file in folder.glob(pattern) if file.name.isdigit()]
+
+
+def _write_state(state: TaskState, path: Path) -> None:
+    with storing("write", path):
+        DISK.make_directories(path.parent)
+        DISK.write_new(path, state.encode("sample").to_pybytes())
+
+
+def _read_state(path: Path) -> TaskState | None:
+    """Return the state in a file; None: there is no such file."""
+    if not path.exists():
+        return None
+    with storing("read", path), _reading(path):
+        return TaskState.decode(DISK.read(path))
+
+
+def _all_ended(states: Iterable[TaskState | None]) -> bool:
+    return all([state is not None and state.ended for state in states])
+
+
+def _clocks_of(states: Iterable[TaskState | None]) -> Mapping[str, Json]:
+    return {state.task: state.inlet.get("clocks") for state in states if state is not None}
 
 
 @contextmanager

@@ -39,9 +39,9 @@ def rows_of(packed: bytes, value: Any, pieces: Any, number: int, rows: Iterable[
         return
     vertex, subtask = assignment.spark_plan.keyed_task(number)
     envelopes = [Envelope(row[0], row[1], row[2], row[3], bytes(row[4])) for row in rows]
-    with serialized_errors(task_id(vertex.name, subtask)):
-        stored = StoredState(value, pieces, task_id(vertex.name, subtask))
-    sent = run(assignment, vertex, subtask, envelopes, stored)
+    task = task_id(vertex.name, subtask)
+    with serialized_errors(task):
+        sent = run(assignment, vertex, subtask, envelopes, StoredState(value, pieces, task))
     row_type = pyspark("pyspark.sql").Row
     for e in sent:
         yield row_type(slot=e.task, link=e.link, source=e.source, round=e.round, payload=e.payload)
@@ -54,18 +54,16 @@ def run(
     spark_plan, round_ = assignment.spark_plan, envelopes[0].round
     recorder = OutputRecorder(spark_plan, subtask, round_, distributed=False)
     task = (assignment.directory.path, assignment.run_id, stored.task)
-    with serialized_errors(stored.task):
-        live = LIVE.take(task, stored.token)
-        before = stored.read(logs=live is None)
-        logs = stored.log_chain(before) if live is None else live.logs
+    live = LIVE.take(task, stored.token)
+    before = stored.read(logs=live is None)
+    logs = stored.log_chain(before) if live is None else live.logs
     kept = None if live is None else live.nodes
     with (
         working_on(assignment.directory, vertex, subtask),
         TaskHost(spark_plan, vertex, subtask, before, assignment.run_id, recorder, kept=kept, logs=logs) as host,
     ):
         host.feed(by_channel(envelopes))
-        with serialized_errors(stored.task):
-            stored.write(host.changes(round_ + 1, stored.checkpoint), round_ + 1, logs)
+        stored.write(host.changes(round_ + 1, stored.checkpoint), round_ + 1, logs)
         size = _LIVE * stored.size + _EMPTY
         if size <= assignment.state_memory and (nodes := host.keep()) is not None:
             LIVE.keep(task, LiveTask(nodes, logs, stored.token, size), assignment.state_memory)

@@ -26,7 +26,7 @@ Task = tuple[Path, str, str]
 class LiveTask:
     """The operators of a task in memory, as ``TaskHost.keep`` returned them.
 
-    ``token`` is that of their state in Spark; ``logs`` are the objects in which it is stored there. ``size`` is an
+    ``token`` identifies their state in Spark, and ``logs`` are the objects in which it is stored there. ``size`` is an
     estimate of the bytes that the operators take.
     """
 
@@ -43,7 +43,7 @@ class LiveTask:
 
 @dataclass(slots=True)
 class LiveOperators:
-    """The tasks that were run last; together they have at most as many bytes as ``keep`` says.
+    """The most recently run tasks; together they have at most as many bytes as ``keep`` says.
 
     None of their operators has to be closed, so they are just dropped.
     """
@@ -52,7 +52,7 @@ class LiveOperators:
     _size: int = 0
 
     def take(self, task: Task, token: str) -> LiveTask | None:
-        """Remove a task and return it; None: it is not here, or its state is not the one with ``token``."""
+        """Remove a task and return it; None: it is not here, or it was kept with another token."""
         live = self._tasks.pop(task, None)
         if live is None:
             return None
@@ -63,8 +63,8 @@ class LiveOperators:
         return None
 
     def keep(self, task: Task, live: LiveTask, most: int) -> None:
-        """Keep a task; drop those that were not run for longest, until all have at most ``most`` bytes."""
-        self.take(task, "")
+        """Keep a task that is not here; drop the least recently run ones, until all have at most ``most`` bytes."""
+        assert task not in self._tasks, f"{task} is kept twice; take it first"
         self._tasks[task] = live
         self._size += live.size
         while self._size > most:

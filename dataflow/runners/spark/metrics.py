@@ -108,12 +108,7 @@ class Counters:
     def packed(self) -> list[Sequence[Any]]:
         """Return the counts of all operators as the entries of a report."""
         return [
-            [
-                name,
-                *counts,
-                self._lateness[name].packed(),
-                [[sample.where, sample.row, sample.error] for sample in self._samples[name]],
-            ]
+            [name, *counts, self._lateness[name].packed(), [sample.packed() for sample in self._samples[name]]]
             for name, counts in self._rows.items()
         ]
 

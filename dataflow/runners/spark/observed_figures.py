@@ -11,9 +11,9 @@ from typing import Any, Final
 from dataflow.runners.spark.envelopes import REPORT
 from dataflow.runners.spark.session import functions
 
-__all__ = ["FIGURES", "observed"]
+__all__ = ["observed"]
 
-FIGURES: Final = "barrierflow"
+_NAME: Final = "barrierflow"
 """The name of the figures in ``observedMetrics``."""
 
 
@@ -26,7 +26,7 @@ def observed(frame: Any) -> Any:
         return f.get_json_object(report, f"$.{name}").cast("long")
 
     return frame.observe(
-        FIGURES,
+        _NAME,
         f.coalesce(f.sum(each("read")), f.lit(0)).alias("rowsIn"),
         f.coalesce(f.sum(each("written")), f.lit(0)).alias("rowsOut"),
         f.coalesce(f.sum(each("late")), f.lit(0)).alias("rowsLate"),

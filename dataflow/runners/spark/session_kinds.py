@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["SparkJobs", "cores_of", "is_connect", "is_stopped", "same_session", "source_text"]
+__all__ = ["SPREAD_ROWS", "SparkJobs", "cores_of", "is_connect", "is_stopped", "same_session", "source_text"]
 
-_MANY = 4_096
-"""Rows that Spark distributes over all its cores, to count these."""
+SPREAD_ROWS: Final = 4_096
+"""The rows of a DataFrame of which every core gets some."""
 
 
 def is_connect(session: Any) -> bool:
@@ -27,7 +27,7 @@ def cores_of(session: Any) -> int:
         return int(session.sparkContext.defaultParallelism)
     from pyspark.sql.connect.functions import spark_partition_id
 
-    return int(session.range(_MANY).select(spark_partition_id().alias("number")).distinct().count())
+    return int(session.range(SPREAD_ROWS).select(spark_partition_id().alias("number")).distinct().count())
 
 
 def same_session(one: Any, other: Any) -> bool:
@@ -49,13 +49,8 @@ def source_text(frame: Any) -> str:
     """Return Spark's description of what a DataFrame reads; a client of Spark Connect does not know."""
     if is_connect(frame):
         return "a DataFrame of Spark Connect"
-    return ", ".join(_leaves(frame))
-
-
-def _leaves(frame: Any) -> Iterator[str]:
     leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
-    for number in range(leaves.size()):
-        yield str(leaves.apply(number).toString())
+    return ", ".join([str(leaves.apply(number).toString()) for number in range(leaves.size())])
 
 
 class SparkJobs:

@@ -184,7 +184,7 @@ def list_splits(assignment: Assignment, done: int) -> None:
     directory = assignment.directory
     for task in assignment.source_task_ids:
         state = None if directory.has_listed(task) else directory.read_task(task, done)
-        if state is not None:
+        if state is not None and "splits" in state.inlet:  # else the list was lost, which its reader says
             directory.write_listed(state)
 
 

@@ -78,7 +78,7 @@ class StoredState:
 
     @property
     def token(self) -> str:
-        """What tells this state from that of another attempt; "": there is none, or it is of an earlier release."""
+        """Identifies this state among those of all attempts; "": there is none, or an earlier release wrote it."""
         return "" if self._index is None else self._index.token
 
     @property

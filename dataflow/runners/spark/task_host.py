@@ -443,7 +443,7 @@ class TaskHost:
                 node.tally.split_sessions,
                 node.tally.late_right,
                 node.tally.lateness.packed(),
-                [[sample.where, sample.row, sample.error] for sample in node.tally.samples],
+                [sample.packed() for sample in node.tally.samples],
             ]
             for node in self.chain.nodes
         ]

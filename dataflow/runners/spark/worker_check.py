@@ -1,6 +1,6 @@
 """A check, before a job starts, that Spark's workers run this Python and have this package.
 
-Without it a job would fail in its first micro-batch, after ten seconds, with a message that names neither.
+Without it a job would fail in its first micro-batch, after ten seconds, with a message that names neither of them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from typing import Any, Final
 from dataflow.errors import ConfigurationError
 from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runners.spark.session import runs_this_python
-from dataflow.runners.spark.session_kinds import is_connect
+from dataflow.runners.spark.session_kinds import SPREAD_ROWS, is_connect
 from dataflow.runners.spark.user_errors import spark_failure
 
 __all__ = ["check_workers"]
 
-_MANY: Final = 4_096
-"""Rows that Spark distributes over all its cores."""
-Answer = tuple[str, str, str]
-"""The version of Python, that of the package ("": there is none), and the path of Python."""
+Found = tuple[str, str, str]
+"""The version of Python, the version of the package ("" if it is missing), and the path of Python."""
 _PACKAGE: Final = __name__.partition(".")[0]
 _OTHER: Final = re.compile(r"\[PYTHON_VERSION_MISMATCH\] Python in worker has different version: ([\d.]+)")
 _checked: Final = set[str]()
@@ -41,14 +39,14 @@ def check_workers(session: Any, spark_plan: SparkPlan) -> None:
         return
     program = "the server's Python" if remote else session.sparkContext.pythonExec
     try:
-        answers = _ask_by_frame(session) if remote else _ask_by_rdd(session.sparkContext)
+        runs = _ask_by_frame(session) if remote else _ask_by_rdd(session.sparkContext)
     except Exception as error:
         failure = spark_failure(error)
         other = _OTHER.search(str(failure))
         first = str(failure).partition("\n")[0]
         found = f"Python {other[1]}" if other else f"no answer from {program} ({first})"
         raise ConfigurationError(_problem(found)) from failure
-    others = [each for each in sorted(answers) if each[:2] != _this()]
+    others = [each for each in sorted(runs) if each[:2] != _this()]
     if others:
         version, package, program = others[0]
         has = f"barrierflow {package}" if package else "without barrierflow"
@@ -56,12 +54,12 @@ def check_workers(session: Any, spark_plan: SparkPlan) -> None:
     _checked.add(application)
 
 
-def _ask_by_rdd(context: Any) -> set[Answer]:
+def _ask_by_rdd(context: Any) -> set[Found]:
     cores = max(1, context.defaultParallelism)
     return {*context.parallelize(range(cores), cores).map(_probe()).collect()}
 
 
-def _ask_by_frame(session: Any) -> set[Answer]:
+def _ask_by_frame(session: Any) -> set[Found]:
     import pyarrow as pa
 
     probe = _probe()
@@ -72,7 +70,7 @@ def _ask_by_frame(session: Any) -> set[Answer]:
             yield pa.record_batch({"version": [version], "package": [package], "program": [program]})
 
     asked.__module__ = "__main__"  # pickled by value
-    rows = session.range(_MANY).mapInArrow(asked, "version string, package string, program string").toArrow()
+    rows = session.range(SPREAD_ROWS).mapInArrow(asked, "version string, package string, program string").toArrow()
     return {tuple(row.values()) for row in rows.to_pylist()}
 
 

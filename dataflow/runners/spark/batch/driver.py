@@ -79,8 +79,10 @@ class BatchDriver(DriverSinks):
         """Do nothing: the input ends before the checkpoint."""
 
     def read_input(self) -> ReadInput | None:
+        if not self.finished:
+            return None
         splits = [SplitState(split, done=True) for own in self.listed.values() for split in own]
-        return ReadInput.of(splits) if splits and self.finished else None
+        return ReadInput.of(splits) if splits else None
 
     def micro_batches(self) -> None:
         return None
