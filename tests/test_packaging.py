@@ -83,7 +83,8 @@ def test_the_metadata_names_command_python_and_extras(unpacked: Path) -> None:
     wheel = Distribution.at(unpacked / "barrierflow-0.1.0.dist-info")
     assert [(e.name, e.value) for e in wheel.entry_points] == [("barrierflow", "dataflow.cli:main")]
     assert wheel.metadata["Requires-Python"] == ">=3.11"
-    assert sorted(wheel.metadata.get_all("Provides-Extra") or ()) == ["bench", "demo", "docs", "spark", "spark-connect", "test"]
+    extras = ["bench", "demo", "docs", "spark", "spark-connect", "test"]
+    assert sorted(wheel.metadata.get_all("Provides-Extra") or ()) == extras
 
 
 def test_the_core_needs_no_pandas_no_spark_and_no_duckdb(unpacked: Path) -> None:

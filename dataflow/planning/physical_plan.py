@@ -28,7 +28,18 @@ if TYPE_CHECKING:
 
     from dataflow.errors import BarrierflowWarning
 
-__all__ = ["ChannelId", "Link", "Plan", "Vertex", "executed_graph", "make_plan", "place", "task_id", "vertex_of"]
+__all__ = [
+    "ChannelId",
+    "Link",
+    "Plan",
+    "Vertex",
+    "executed_graph",
+    "make_plan",
+    "place",
+    "spread",
+    "task_id",
+    "vertex_of",
+]
 
 
 def task_id(vertex: str, subtask: int) -> str:
@@ -184,8 +195,9 @@ class Plan:
 
     def loaded(self, notify: Callable[[type[BarrierflowWarning], str], None]) -> Plan:
         """Return the same plan with what its operators read at each start of a job: see ``Spec.loaded``."""
-        specs = {node.name: node.spec.loaded(node.name, notify) for node in self.graph}
-        changed = {node.name: specs[node.name] for node in self.graph if specs[node.name] is not node.spec}
+        nodes = {node.name: node for node in self.graph}  # the copies of an operator have one name
+        specs = {name: node.spec.loaded(name, notify) for name, node in nodes.items()}
+        changed = {name: spec for name, spec in specs.items() if spec is not nodes[name].spec}
         return self.with_specs(changed) if changed else self
 
     def describe(self) -> list[dict[str, Json]]:
@@ -265,7 +277,7 @@ def place(
             vertex = plan.vertices[node.name] = Vertex(node.name, width)
             for port, edge in enumerate(node.inputs):
                 meaning = plan.graph.meaning_of(edge)
-                how, keys = _spread(edge, meaning, node, vertex_by_node[edge.source].parallelism, width)
+                how, keys = spread(edge, meaning, node, vertex_by_node[edge.source].parallelism, width)
                 link = Link(vertex_by_node[edge.source].name, edge.source, edge.tag, node.name, port, how, keys)
                 plan.links.append(link)
         vertex.nodes.append(node)
@@ -292,10 +304,13 @@ def _joins_input(node: Node, vertex_by_node: Mapping[int, Vertex], width: int) -
     return forward and vertex_by_node[edge.source].parallelism == width
 
 
-def _spread(
+def spread(
     edge: Edge, meaning: Meaning | None, node: Node, before: int, width: int
 ) -> tuple[Partitioning, tuple[str, ...]]:
-    """Return how the rows of an edge are distributed, and by which keys."""
+    """Return how the rows of an edge into ``node`` are distributed, and by which keys, given the parallelism of both.
+
+    Raises: GraphError for a forward edge between operators of different parallelism.
+    """
     if edge.partitioning is None:
         if before == width:
             return Partitioning.FORWARD, ()

@@ -7,7 +7,7 @@ micro-batch is repeated, the sinks have been taken back to the one before it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from typing import Any, Final
@@ -101,13 +101,14 @@ class Driver(DriverSinks):
             if links:
                 frame = frame.persist()
                 kept.callback(frame.unpersist)
-            own = frame.where(~frame["link"].isin(list(links))) if links else frame
+            theirs = [link for numbers in links.values() for link in numbers]
+            own = frame.where(~frame["link"].isin(theirs)) if links else frame
             rows: list[Envelope] = [e for batch in own.toArrow().to_batches() for e in envelopes_of(batch)]
             reports = [read_report(e.payload) for e in rows if e.link == REPORT]
             with serialized_errors("the driver"):
-                for link, name in links.items():
+                for name, numbers in links.items():
                     self._check_that_it_counts()  # before each function, because one may take long
-                    reports.append(self._write_frame(name, self._frame_of(frame, link), number))
+                    reports.append(self._write_frame(name, self._frame_of(frame, name, numbers), number))
         self._check_that_it_counts()
         with serialized_errors("the driver"):
             self._deliver([e for e in rows if e.link != REPORT])
@@ -132,15 +133,18 @@ class Driver(DriverSinks):
             self.assignment.directory.check_owner(self.assignment.run_id)
 
     @property
-    def _frame_links(self) -> Mapping[int, str]:
-        """The numbers of the links to sinks that get DataFrames, with the names of these."""
-        links = enumerate(self.assignment.spark_plan.plan.links)
-        return {number: link.target for number, link in links if link.target in self.frame_sinks.sinks}
+    def _frame_links(self) -> Mapping[str, Sequence[int]]:
+        """The names of the sinks that get DataFrames, with the numbers of the links to them."""
+        links: dict[str, list[int]] = {}
+        for number, link in enumerate(self.assignment.spark_plan.plan.links):
+            if link.target in self.frame_sinks.sinks:
+                links.setdefault(link.target, []).append(number)
+        return links
 
-    def _frame_of(self, frame: Any, link: int) -> Any:
-        """Return the rows that were sent over a link, of the envelopes in a micro-batch."""
-        schema = self.assignment.spark_plan.plan.vertices[self._frame_links[link]].head.schema
-        return frame.where(frame["link"] == link).mapInArrow(decoder(link), spark_schema(nullable(schema)))
+    def _frame_of(self, frame: Any, sink: str, links: Sequence[int]) -> Any:
+        """Return the rows that were sent to a sink over ``links``, of the envelopes in a micro-batch."""
+        schema = self.assignment.spark_plan.plan.vertices[sink].head.schema
+        return frame.where(frame["link"].isin(list(links))).mapInArrow(decoder(links), spark_schema(nullable(schema)))
 
     def go_back(self, done: int) -> None:
         """Take the driver's own sinks and the counters back to micro-batch ``done``, the last but one at most."""

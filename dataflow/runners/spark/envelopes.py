@@ -197,13 +197,13 @@ def by_channel(envelopes: Iterable[Envelope]) -> Mapping[tuple[int, int], Conten
     }
 
 
-def decoder(link: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that turns the envelopes of a link into rows for Spark, in its own types."""
+def decoder(links: Sequence[int]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that turns the envelopes of ``links`` into rows for Spark, in its own types."""
 
     def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for envelope in envelopes_of(batch):
-                assert envelope.link == link, f"an envelope of link {envelope.link} instead of {link}"
+                assert envelope.link in links, f"an envelope of link {envelope.link}, not of {links}"
                 for data in Content.decode(envelope.payload).rows():
                     rows: Any = data.rows
                     yield to_carriers(rows)

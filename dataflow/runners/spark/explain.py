@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, assert_never
 
 from dataflow.planning.graph import Node, Partitioning
@@ -42,11 +42,17 @@ _NOTES_ON_READERS: Final = (
 
 def explain_plan(pipeline: str, spark_plan: SparkPlan, readers: Mapping[str, str] | None = None) -> Explanation:
     """Return the table of placements; ``readers``: Spark's input for each source in whose place it reads."""
+    vertices: dict[str, list[str]] = {}  # a union, and what follows it, runs in the tasks of all of its inputs
+    for vertex in spark_plan.plan.vertices.values():
+        for node in vertex.nodes:
+            vertices.setdefault(node.name, []).append(vertex.name)
     rows = [
-        (node.name, node.kind, _place(spark_plan, vertex, node, readers or {}))
+        (node.name, node.kind, _place(spark_plan, vertex, node, readers or {}, vertices[node.name]))
         for vertex in spark_plan.plan.vertices.values()
         for node in vertex.nodes
+        if vertices[node.name][0] == vertex.name
     ]
+    rows = list(dict.fromkeys(rows))  # of two inputs in one vertex
     if readers:
         return Explanation(f"{pipeline} on Spark", _HEADS, tuple(rows), _NOTES_ON_READERS)
     drift = [
@@ -63,9 +69,11 @@ def explain_plan(pipeline: str, spark_plan: SparkPlan, readers: Mapping[str, str
     return Explanation(f"{pipeline} on Spark", _HEADS, tuple(rows), notes)
 
 
-def _place(spark_plan: SparkPlan, vertex: Vertex, node: Node, readers: Mapping[str, str]) -> str:
+def _place(
+    spark_plan: SparkPlan, vertex: Vertex, node: Node, readers: Mapping[str, str], vertices: Sequence[str]
+) -> str:
     if node is not vertex.head:
-        return f"in the tasks of {vertex.name!r}"
+        return f"in the tasks of {', '.join(map(repr, dict.fromkeys(vertices)))}"
     match spark_plan.placements[vertex.name]:
         case Placement.SOURCE_TASK:
             return f"a streaming source of {vertex.parallelism} partitions"

@@ -115,6 +115,11 @@ class JobDirectory:
             return parsed(list[int], self.read_job().get("slots", []), "the numbers of keyed tasks")
 
     @property
+    def unions_inline(self) -> bool:
+        """Whether unions have no tasks of their own: in each job but those that an earlier release started."""
+        return not self.has_job or self.read_job().get("unions") == "inline"
+
+    @property
     def done(self) -> int:
         """The number of micro-batches that Spark counts as done."""
         return self._newest("commits") + 1

@@ -9,7 +9,8 @@
   rows for a file.
 - Sinks without two-phase commit get their rows in the **driver**.
 
-Keyed tasks are in levels: each level is one shuffle, which runs all vertices of the level.
+Keyed tasks are in levels: each level is one shuffle, which runs all vertices of the level. A union costs none in a
+stream, because it runs in the tasks of its inputs: see `inline_unions`.
 
 In a **batch** keyed tasks keep no state between calls, so there is one for each partition of Spark's shuffle instead of
 one for each key group. They have enough rows for a file, so two-phase sinks are chained to them.
@@ -30,6 +31,7 @@ from dataflow.contracts.source import InputIdentity, Source
 from dataflow.contracts.spec import Spec
 from dataflow.errors import BarrierflowWarning, UnsupportedOnRunner, check_count
 from dataflow.planning.graph import Graph, Node, Partitioning
+from dataflow.planning.inline_unions import inline_unions
 from dataflow.planning.operator_table import operator_class
 from dataflow.planning.physical_plan import Link, Plan, Vertex, executed_graph, place
 from dataflow.planning.specs import Apply, LatestTimes, ProcessingTime, Read, Watermarks, Write
@@ -281,12 +283,14 @@ def plan_for_spark(
     input_identity: InputIdentity = "mtime",
     execution: Execution = Execution.STREAMING,
     reason_against: ReasonAgainst | None = None,
+    unions_inline: bool = True,
 ) -> SparkPlan:
     """Plan ``graph`` for Spark, with ``parallelism`` source tasks for each source that does not set its own number.
 
     Spark reads in place of the sources named in ``readers``. The others recognise their input by ``input_identity``.
     ``key_groups`` is the number of keyed tasks of a keyed operator; in a batch, of the partitions of each shuffle.
-    ``reason_against`` decides which operators of a batch Spark computes itself; None: no operator.
+    ``reason_against`` decides which operators of a batch Spark computes itself; None: no operator. ``unions_inline``:
+    whether the unions of a stream need no tasks of their own; in jobs that earlier releases started, they have some.
 
     Raises: UnsupportedOnRunner for a source that cannot be read again, a sink that would write rows more than once, and
         time from the clock after a shuffle; errors of planning itself.
@@ -294,6 +298,7 @@ def plan_for_spark(
     _refuse_unrepeatable(graph, readers)
     widened = _widened(graph, parallelism, key_groups)
     in_batch = execution is Execution.BATCH
+    chosen = frozenset([node.name for node in graph if node.parallelism is not None])
     widest = max([node.parallelism or 1 for node in widened], default=1)
     apart = {node.name for node in widened if _runs_apart(widened, node, in_batch=in_batch)}
     groups = _GROUPS_OF_A_TASK * widest if in_batch else key_groups
@@ -308,6 +313,7 @@ def plan_for_spark(
         combine=LIBRARY.mergeable,
         apart=lambda node: node.name in apart or (cut is not None and node.name in cut.handed.values()),
     )
+    plan = inline_unions(plan, _decides_time, chosen) if unions_inline and not in_batch else plan
     read_by_spark = readers if cut is None else cut.native
     placements = {v.name: _placement_of(v, read_by_spark, in_batch=in_batch) for v in plan.vertices.values()}
     for vertex in plan.vertices.values():

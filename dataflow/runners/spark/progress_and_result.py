@@ -122,8 +122,11 @@ class SparkMeter:
             for node in spark_plan.graph
             if node.name in spark_plan.native and node.name not in vertices and counters.has(node.name)
         ]
+        shown: set[str] = set()
         for vertex in vertices.values():
-            operators = [counters.of(node.name) for node in vertex.nodes]
+            own = dict.fromkeys([node.name for node in vertex.nodes if node.name not in shown])  # copies share counters
+            shown.update(own)
+            operators = [counters.of(name) for name in own]
             busy = max(counters.busy(vertex.name), sum(o.busy for o in operators))
             metrics.append(TaskMetrics(vertex.name, TaskTimes(busy=busy), operators, ()))
         return metrics

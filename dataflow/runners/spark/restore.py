@@ -107,7 +107,7 @@ def _restore_sinks(driver: Driver, source_tasks: int, pipeline: str, readers: li
         tasks = [task for _, _, task in plan.tasks()]
         # "lanes" is a stored name: existing jobs have the number of source tasks under it
         fixed = {"lanes": source_tasks, "key_groups": plan.max_key_groups, "readers": readers}
-        fixed |= {"slots": list(assignment.spark_plan.slots)}
+        fixed |= {"slots": list(assignment.spark_plan.slots), "unions": "inline"}
         job = {"pipeline": pipeline, **fixed, "nodes": plan.describe(), "tasks": tasks}
         directory.create(job, initial_states(assignment.spark_plan))
     try:

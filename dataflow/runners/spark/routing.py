@@ -42,29 +42,37 @@ __all__ = ["routing_function"]
 def routing_function(assignment: Assignment) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function for ``mapInArrow``."""
 
+    spark_plan = assignment.spark_plan
+    links = enumerate(spark_plan.plan.links)
+    staged = {n: link.target for n, link in links if spark_plan.placements[link.target] is Placement.PARTITION}
+
     def route(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        unrouted: dict[int, list[Envelope]] = defaultdict(list)
+        unrouted: dict[int | str, list[Envelope]] = defaultdict(list)  # by link, or by sink: links may share one
         reports: list[TaskReport] = []
         round_ = 0
         for batch in batches:
             envelopes = list(envelopes_of(batch))
             for envelope in envelopes:
                 if envelope.task == UNROUTED:
-                    unrouted[envelope.link].append(envelope)
+                    unrouted[staged.get(envelope.link, envelope.link)].append(envelope)
                 elif envelope.link == REPORT:
                     reports.append(read_report(envelope.payload))
                     round_ = envelope.round
             yield from batches_of(e for e in envelopes if e.task != UNROUTED and e.link != REPORT)
         yield from batches_of(report_envelope(report, round_) for report in merged_reports(reports))
         context = pyspark().TaskContext.get()
-        for number, envelopes in unrouted.items():
-            yield from batches_of(route_link(assignment, number, envelopes, context.partitionId() if context else 0))
+        partition = context.partitionId() if context else 0
+        for envelopes in unrouted.values():
+            yield from batches_of(route_link(assignment, envelopes[0].link, envelopes, partition))
 
     return route
 
 
 def route_link(assignment: Assignment, number: int, unrouted: list[Envelope], partition: int) -> Iterator[Envelope]:
-    """Yield the envelopes that the unrouted envelopes of a link become."""
+    """Yield the envelopes that the unrouted envelopes of a link become.
+
+    For a two-phase sink, they may be of all links to it.
+    """
     spark_plan = assignment.spark_plan
     link = spark_plan.plan.links[number]
     match spark_plan.placements[link.target]:
@@ -72,7 +80,7 @@ def route_link(assignment: Assignment, number: int, unrouted: list[Envelope], pa
             for e in unrouted:
                 yield Envelope(TO_DRIVER, number, e.source, e.round, e.payload)
         case Placement.PARTITION:
-            yield from _write(assignment, link, number, unrouted, partition)
+            yield from _write(assignment, link, unrouted, partition)
         case _ if link.partitioning is Partitioning.FORWARD:
             for e in unrouted:
                 yield Envelope(
@@ -82,9 +90,7 @@ def route_link(assignment: Assignment, number: int, unrouted: list[Envelope], pa
             yield from _distribute(spark_plan, link, number, unrouted)
 
 
-def _write(
-    assignment: Assignment, link: Link, number: int, unrouted: list[Envelope], partition: int
-) -> Iterator[Envelope]:
+def _write(assignment: Assignment, link: Link, unrouted: list[Envelope], partition: int) -> Iterator[Envelope]:
     round_ = unrouted[0].round
     spark_plan = assignment.spark_plan
     vertex = spark_plan.plan.vertices[link.target]

@@ -287,11 +287,14 @@ class SparkRunner:
             refuse_larger(before.restored_bytes, checkpoint.max_restore_bytes, f"the job in {before.path}")
         groups = max_key_groups or (before and before.key_groups) or _KEY_GROUPS
         fixed = parallelism or (before and before.parallelism)
+        unions_inline = before is None or before.unions_inline
         if not self._readers:  # refuse a pipeline before a session starts; readers have a session already
-            _checked_plan(pipeline, fixed or 1, groups, self._readers)
+            _checked_plan(pipeline, fixed or 1, groups, self._readers, unions_inline=unions_inline)
         session = self._checked_session()
         source_tasks = fixed or min(cores_of(session), groups)
-        spark_plan = _checked_plan(pipeline, source_tasks, groups, self._readers, input_identity(checkpoint))
+        spark_plan = _checked_plan(
+            pipeline, source_tasks, groups, self._readers, input_identity(checkpoint), unions_inline=unions_inline
+        )
         check_picklable(spark_plan)
         check_workers(session, spark_plan)
         warn_of_growing_state(pipeline.name, pipeline.graph)
@@ -334,11 +337,22 @@ def _slots(spark_plan: SparkPlan, session: Any) -> Sequence[int]:
 
 
 def _checked_plan(
-    pipeline: NamedGraph, source_tasks: int, key_groups: int, readers: NativeReaders, identity: InputIdentity = "mtime"
+    pipeline: NamedGraph,
+    source_tasks: int,
+    key_groups: int,
+    readers: NativeReaders,
+    identity: InputIdentity = "mtime",
+    *,
+    unions_inline: bool = True,
 ) -> SparkPlan:
     readers.check(pipeline.graph)
     spark_plan = plan_for_spark(
-        pipeline.graph, parallelism=source_tasks, key_groups=key_groups, readers=readers.names, input_identity=identity
+        pipeline.graph,
+        parallelism=source_tasks,
+        key_groups=key_groups,
+        readers=readers.names,
+        input_identity=identity,
+        unions_inline=unions_inline,
     )
     readers.check_plan(spark_plan)
     return readers.awaiting(spark_plan)

@@ -135,7 +135,7 @@ class BatchFrames:
                 (number,) = [n for n, link in enumerate(spark_plan.plan.links) if link.target == sink]
                 schema = spark_plan.plan.vertices[sink].head.schema
                 sent = rows.where(functions().col("link") == number)
-                frames[output] = sent.mapInArrow(decoder(number), spark_schema(nullable(schema)))
+                frames[output] = sent.mapInArrow(decoder([number]), spark_schema(nullable(schema)))
 
     def _is_for_driver(self, link: Link) -> bool:
         return link.target in self.assignment.spark_plan.driver_sinks
