@@ -21,7 +21,9 @@ from dataflow.runtime.task.parts import joined, packed, table_of, unpacked
 from dataflow.state.codec import decode, encode
 
 __all__ = [
+    "CLOSING",
     "DDL",
+    "MESSAGE",
     "REPORT",
     "SCHEMA",
     "TO_DRIVER",
@@ -41,6 +43,8 @@ UNROUTED: Final = -2
 """In place of the number of a keyed task: rows of a link that are not distributed to keyed tasks yet."""
 REPORT: Final = -1
 """In place of the number of a link: the payload is a task report, as JSON."""
+CLOSING: Final = -2
+"""In place of the number of a link: all other envelopes of the partition ``source`` come before this one."""
 
 # "slot" is the key by which Spark stores the state of keyed tasks: existing jobs have it under this name
 DDL: Final = "slot int, link int, source int, round bigint, payload binary"
@@ -49,7 +53,7 @@ SCHEMA: Final = pa.schema(
 )
 
 _TABLE: Final = "rows"
-_MESSAGE: Final = 32 << 20
+MESSAGE: Final = 32 << 20
 """About the most bytes of a message of Spark's: of rows in a part of a content, and of envelopes in a batch."""
 
 
@@ -99,7 +103,7 @@ class Content:
         steps = {step: [next(elements) for _ in range(size)] for step, size in header["steps"]}
         return Content(steps, dict(header.get("times", {})), header.get("at"), header.get("part", 0))
 
-    def parts(self, most: int = _MESSAGE) -> Iterator[Content]:
+    def parts(self, most: int = MESSAGE) -> Iterator[Content]:
         """Yield the content in parts whose rows have about ``most`` bytes at most; ``merge_contents`` joins them.
 
         >>> rows = pa.record_batch({"x": range(100)})
@@ -170,7 +174,7 @@ def batches_of(envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
     for envelope in envelopes:
         waiting.append(envelope)
         size += len(envelope.payload)
-        if size >= _MESSAGE:
+        if size >= MESSAGE:
             yield _batch(waiting)
             waiting, size = [], 0
     if waiting:

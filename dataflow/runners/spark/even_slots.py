@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["even_slots", "partition_of"]
+__all__ = ["closing_numbers", "even_slots", "partition_of"]
 
 _SEED: Final = 42
 _MASK: Final = 0xFFFFFFFF
@@ -49,3 +49,16 @@ def even_slots(tasks: int, partitions: int) -> Sequence[int]:
             missing -= 1
         number += 1
     return [found[task % partitions][task // partitions] for task in range(tasks)]
+
+
+def closing_numbers(after: int, partitions: int) -> Sequence[int]:
+    """Return a number for each partition, above ``after``: Spark processes it last, because it sorts by number.
+
+    >>> [partition_of(number, 3) for number in closing_numbers(7, 3)]
+    [0, 1, 2]
+    """
+    found: dict[int, int] = {}
+    while len(found) < partitions:
+        after += 1
+        found.setdefault(partition_of(after, partitions), after)
+    return [found[partition] for partition in range(partitions)]

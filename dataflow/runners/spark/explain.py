@@ -83,7 +83,7 @@ def _place(
             shuffle = f"shuffle {spark_plan.levels[vertex.name]}: transformWithState"
             return f"{shuffle}, {vertex.parallelism} keyed tasks{_by(spark_plan, vertex)}"
         case Placement.PARTITION:
-            return "mapInArrow, a file a partition; the driver commits after each micro-batch"
+            return "a file for each partition of those tasks; the driver commits after each micro-batch"
         case Placement.DRIVER:
             return "foreachBatch: rows are sent to the driver"
         case never:

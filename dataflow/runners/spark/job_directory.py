@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -130,6 +131,19 @@ class JobDirectory:
         return (
             max([int(file.name) for file in path.iterdir() if file.name.isdigit()], default=-1) if path.is_dir() else -1
         )
+
+    @property
+    def partitions(self) -> int | None:
+        """The partitions of each shuffle, which Spark fixes in the first micro-batch; None: there was none."""
+        newest = self._newest("offsets")
+        if newest < 0:
+            return None
+        path = self.path / "spark" / "offsets" / str(newest)
+        with storing("read", path), _reading(path):
+            found = re.search(r'"spark.sql.shuffle.partitions":"(\d+)"', DISK.read(path).decode())
+            if found is None:
+                raise ValueError("expected the setting spark.sql.shuffle.partitions, found none")
+            return int(found[1])
 
     def spark_offsets(self, round_: int) -> list[Json]:
         """Return the positions of Spark's own readers before micro-batch ``round_``, in Spark's format and order."""

@@ -39,6 +39,7 @@ from dataflow.runners.spark.envelopes import DDL, batches_of
 from dataflow.runners.spark.expressions.spark_types import carrier, is_exact, nullable, spark_schema, to_carriers
 from dataflow.runners.spark.metrics import report_envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
+from dataflow.runners.spark.routing import routed
 from dataflow.runners.spark.session import column, functions, pyspark
 from dataflow.runners.spark.session_kinds import same_session, source_text
 from dataflow.runners.spark.source_tasks import Assignment
@@ -317,7 +318,8 @@ def run_partition(
         host.snapshot(round_ + 1)
         recorder.step(next(number))  # rows that were folded until now
         host.close()  # before the report, which includes errors of closing
-        yield from batches_of([*recorder.envelopes(), report_envelope(host.report(), round_)])
+        sent = [*recorder.envelopes(), report_envelope(host.report(), round_)]
+        yield from batches_of(routed(assignment, sent, partition))
 
 
 def _by_split(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -37,6 +37,8 @@ from dataflow.planning.physical_plan import Link, Plan, Vertex, executed_graph, 
 from dataflow.planning.specs import Apply, LatestTimes, ProcessingTime, Read, Watermarks, Write
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.spark.batch.cut import Cut, ReasonAgainst, cut_graph
+from dataflow.runners.spark.envelopes import CLOSING, Envelope
+from dataflow.runners.spark.even_slots import closing_numbers, partition_of
 from dataflow.runners.spark.expressions.spark_types import spark_schema
 from dataflow.runners.spark.placeholders import PlaceholderSink, PlaceholderSource
 from dataflow.runners.spark.split_times import SplitRule
@@ -52,7 +54,7 @@ class Placement(Enum):
     SOURCE_TASK = "a partition of the source"
     NATIVE_READER = "mapInArrow after a reader of Spark's"
     KEYED_TASK = "transformWithState, with state for each keyed task"
-    PARTITION = "mapInArrow, committed by the driver"
+    PARTITION = "a file for each partition, committed by the driver"
     DRIVER = "the driver"
 
 
@@ -68,6 +70,7 @@ class SparkPlan:
         given: the names of the sources that are DataFrames of the user.
         slots: the number under which Spark knows each of `keyed_tasks`; none: their places in this list, as in jobs
             that were started by earlier releases.
+        closing: the closing number of each partition of a shuffle: see `routing`.
         awaited: by the name of a source, the splits of its DataFrame that hold time back until their first row.
     """
 
@@ -78,6 +81,7 @@ class SparkPlan:
     given: Sequence[str] = ()
     awaited: Mapping[str, Sequence[str]] = field(default_factory=dict)
     slots: Sequence[int] = ()
+    closing: Sequence[int] = ()
 
     @property
     def graph(self) -> Graph:
@@ -128,6 +132,25 @@ class SparkPlan:
     def keyed_task(self, number: int) -> tuple[Vertex, int]:
         """Return the keyed task of a stream that Spark knows under a number."""
         return self.keyed_tasks[self._places[number] if self.slots else number]
+
+    def numbered(self, slots: Sequence[int], partitions: int) -> SparkPlan:
+        """Return the plan of a stream with the numbers of its keyed tasks, for shuffles of ``partitions``."""
+        highest = max(slots, default=len(self.keyed_tasks))
+        return replace(self, slots=slots, closing=closing_numbers(highest, partitions))
+
+    def partition_of(self, number: int) -> int:
+        """Return the partition of a shuffle to which Spark sends a number."""
+        if number not in self._partitions:
+            self._partitions[number] = partition_of(number, len(self.closing))
+        return self._partitions[number]
+
+    @cached_property
+    def _partitions(self) -> dict[int, int]:
+        return {}
+
+    def closing_envelope(self, partition: int, round_: int) -> Envelope:
+        """Return the envelope that a partition of keyed tasks gets last."""
+        return Envelope(self.closing[partition], CLOSING, partition, round_, b"")
 
     @cached_property
     def _places(self) -> Mapping[int, int]:

@@ -1,17 +1,22 @@
-"""Routing between two levels of keyed tasks, in every partition of Spark's, once a micro-batch.
+"""What the tasks of a partition of Spark's send in a micro-batch: merged, and on its way to the next tasks.
 
-The rows that the keyed tasks of a partition emit are unrouted, one envelope a link. Here the rows of a step are merged
-and distributed to the keyed tasks of the next level. So there is one envelope for each target, not for each pair of
-source and target. The reports of these tasks are added up, too. Two-phase sinks write here: one staged file a
-partition, which the driver commits.
+The rows that keyed tasks emit are unrouted, one envelope a link. Here the rows of a step are merged and distributed to
+the keyed tasks of the next level. So there is one envelope for each target, not for each pair of source and target. The
+reports of these tasks are added up, too. Two-phase sinks write here: one staged file a partition, which the driver
+commits.
+
+**When.** Spark calls the keyed tasks of a partition one by one, in ascending order of their numbers, and has no call
+after the last one. So whoever sends to a partition also sends an envelope to its *closing number*, which is higher than
+the numbers of all its keyed tasks. The call for it is the last one, and routes what the others have sent. A process of
+its own for routing, after that of the keyed tasks, would be simpler, and twice as many processes.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,91 +24,117 @@ from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import Link
 from dataflow.protocol.events import Data
 from dataflow.runners.spark.envelopes import (
+    MESSAGE,
     REPORT,
-    TO_DRIVER,
     UNROUTED,
     Content,
     Envelope,
-    batches_of,
     by_channel,
-    envelopes_of,
     merge_contents,
 )
 from dataflow.runners.spark.metrics import merged_reports, read_report, report_envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
-from dataflow.runners.spark.session import pyspark
-from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.task_host import OutputRecorder, TaskHost, TaskReport
 from dataflow.runners.spark.worker_notes import working_on
 
-__all__ = ["routing_function"]
+if TYPE_CHECKING:
+    from dataflow.runners.spark.source_tasks import Assignment
+
+__all__ = ["PartitionOutput", "routed"]
 
 
-def routing_function(assignment: Assignment) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function for ``mapInArrow``."""
+class PartitionOutput:
+    """Takes what the tasks of a partition send, after ``level`` shuffles; sends it on, at the latest at the end."""
 
-    spark_plan = assignment.spark_plan
-    links = enumerate(spark_plan.plan.links)
-    staged = {n: link.target for n, link in links if spark_plan.placements[link.target] is Placement.PARTITION}
+    def __init__(self, assignment: Assignment, level: int) -> None:
+        self._assignment = assignment
+        self._level = level
+        self._round = 0
+        self._unrouted: dict[int, list[Envelope]] = defaultdict(list)  # by link, to keyed tasks
+        self._staged: dict[str, list[Envelope]] = defaultdict(list)  # by two-phase sink, to which links may be several
+        self._reports: list[TaskReport] = []
+        self._bytes = 0  # of the rows to keyed tasks
+        self._reached: set[int] = set()  # partitions with keyed tasks that get something
 
-    def route(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        unrouted: dict[int | str, list[Envelope]] = defaultdict(list)  # by link, or by sink: links may share one
-        reports: list[TaskReport] = []
-        round_ = 0
-        for batch in batches:
-            envelopes = list(envelopes_of(batch))
-            for envelope in envelopes:
-                if envelope.task == UNROUTED:
-                    unrouted[staged.get(envelope.link, envelope.link)].append(envelope)
-                elif envelope.link == REPORT:
-                    reports.append(read_report(envelope.payload))
-                    round_ = envelope.round
-            yield from batches_of(e for e in envelopes if e.task != UNROUTED and e.link != REPORT)
-        yield from batches_of(report_envelope(report, round_) for report in merged_reports(reports))
-        context = pyspark().TaskContext.get()
-        partition = context.partitionId() if context else 0
-        for envelopes in unrouted.values():
-            yield from batches_of(route_link(assignment, envelopes[0].link, envelopes, partition))
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits for the end."""
+        return not (self._unrouted or self._staged or self._reports)
 
-    return route
+    def take(self, envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
+        """Take what a task sent; yield what can be sent on now."""
+        plan = self._assignment.spark_plan
+        for envelope in envelopes:
+            self._round = envelope.round
+            if envelope.link == REPORT:
+                self._reports.append(read_report(envelope.payload))
+            elif envelope.task != UNROUTED:
+                yield self._sent(envelope)
+            elif plan.placements[plan.plan.links[envelope.link].target] is Placement.PARTITION:
+                self._staged[plan.plan.links[envelope.link].target].append(envelope)
+            else:
+                self._unrouted[envelope.link].append(envelope)
+                self._bytes += len(envelope.payload)
+        if self._bytes > MESSAGE:
+            yield from self._route()
+
+    def end(self, partition: int) -> Iterator[Envelope]:
+        """Yield all that waits, after the last task of the partition with this number."""
+        yield from self._route()
+        for sink, unrouted in self._staged.items():
+            self._reports.append(self._write(sink, unrouted, partition))
+        for report in merged_reports(self._reports):
+            yield report_envelope(report, self._round)
+        plan = self._assignment.spark_plan
+        yield from [plan.closing_envelope(reached, self._round) for reached in sorted(self._reached)]
+        self._staged.clear()
+        self._reports.clear()
+
+    def _sent(self, envelope: Envelope) -> Envelope:
+        if envelope.task >= 0:
+            self._reached.add(self._assignment.spark_plan.partition_of(envelope.task))
+        return envelope
+
+    def _route(self) -> Iterator[Envelope]:
+        for number, unrouted in self._unrouted.items():
+            for envelope in route_link(self._assignment.spark_plan, number, unrouted):
+                yield self._sent(envelope)
+        self._unrouted.clear()
+        self._bytes = 0
+
+    def _write(self, sink: str, unrouted: list[Envelope], partition: int) -> TaskReport:
+        """Stage the rows for a two-phase sink, in a file of its own for each level and partition."""
+        round_, plan = self._round, self._assignment.spark_plan
+        vertex = plan.plan.vertices[sink]
+        number = partition * (plan.depth + 1) + self._level
+        recorder = OutputRecorder(plan, number, round_, distributed=False)
+        with (
+            working_on(self._assignment.directory, vertex, number),
+            TaskHost(plan, vertex, number, None, self._assignment.run_id, recorder) as host,
+        ):
+            for data in merge_contents([Content.decode(e.payload) for e in unrouted]).rows():
+                host.push(0, data)
+            host.snapshot(round_ + 1)
+            host.close()  # before the report, which includes errors of closing
+            return host.report()
 
 
-def route_link(assignment: Assignment, number: int, unrouted: list[Envelope], partition: int) -> Iterator[Envelope]:
-    """Yield the envelopes that the unrouted envelopes of a link become.
+def routed(assignment: Assignment, envelopes: Iterable[Envelope], partition: int) -> Iterator[Envelope]:
+    """Yield what becomes of the envelopes of a partition that is no partition of keyed tasks."""
+    output = PartitionOutput(assignment, 0)
+    yield from output.take(envelopes)
+    yield from output.end(partition)
 
-    For a two-phase sink, they may be of all links to it.
-    """
-    spark_plan = assignment.spark_plan
+
+def route_link(spark_plan: SparkPlan, number: int, unrouted: list[Envelope]) -> Iterator[Envelope]:
+    """Yield the envelopes for keyed tasks that the unrouted envelopes of a link become."""
     link = spark_plan.plan.links[number]
-    match spark_plan.placements[link.target]:
-        case Placement.DRIVER:
-            for e in unrouted:
-                yield Envelope(TO_DRIVER, number, e.source, e.round, e.payload)
-        case Placement.PARTITION:
-            yield from _write(assignment, link, unrouted, partition)
-        case _ if link.partitioning is Partitioning.FORWARD:
-            for e in unrouted:
-                yield Envelope(
-                    spark_plan.keyed_task_number(link.target, e.source), number, e.source, e.round, e.payload
-                )
-        case _:
-            yield from _distribute(spark_plan, link, number, unrouted)
-
-
-def _write(assignment: Assignment, link: Link, unrouted: list[Envelope], partition: int) -> Iterator[Envelope]:
-    round_ = unrouted[0].round
-    spark_plan = assignment.spark_plan
-    vertex = spark_plan.plan.vertices[link.target]
-    recorder = OutputRecorder(spark_plan, partition, round_, distributed=False)
-    with (
-        working_on(assignment.directory, vertex, partition),
-        TaskHost(spark_plan, vertex, partition, None, assignment.run_id, recorder) as host,
-    ):
-        for data in merge_contents([Content.decode(e.payload) for e in unrouted]).rows():
-            host.push(0, data)
-        host.snapshot(round_ + 1)
-        host.close()  # before the report, which includes errors of closing
-        yield report_envelope(host.report(), round_)
+    if link.partitioning is not Partitioning.FORWARD:
+        yield from _distribute(spark_plan, link, number, unrouted)
+        return
+    for e in unrouted:
+        task = spark_plan.keyed_task_number(link.target, e.source)
+        yield Envelope(task, number, e.source, e.round, e.payload)
 
 
 def _distribute(spark_plan: SparkPlan, link: Link, number: int, unrouted: list[Envelope]) -> Iterator[Envelope]:

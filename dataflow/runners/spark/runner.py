@@ -10,7 +10,7 @@ import sys
 import tempfile
 import uuid
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -44,11 +44,10 @@ from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.keyed_tasks import keyed_task_processor
 from dataflow.runners.spark.native_readers import NativeReaders
 from dataflow.runners.spark.observed_figures import observed
-from dataflow.runners.spark.placement import Placement, SparkPlan, plan_for_spark
+from dataflow.runners.spark.placement import SparkPlan, plan_for_spark
 from dataflow.runners.spark.progress_and_result import SparkMeter
 from dataflow.runners.spark.quiet_logs import is_spark_handler
 from dataflow.runners.spark.restore import go_back, start_or_restore
-from dataflow.runners.spark.routing import routing_function
 from dataflow.runners.spark.session import active_session, parallelism_of, partitions_of, pyspark, session_for
 from dataflow.runners.spark.session_kinds import cores_of, is_connect
 from dataflow.runners.spark.source_tasks import Assignment, data_source_class
@@ -303,9 +302,12 @@ class SparkRunner:
             spark_plan = spark_plan.loaded(notices.add)
         self._readers.warn_of_splits(pipeline.graph, notices)
         directory = before or JobDirectory(Path(tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
-        slots = directory.slots if directory.has_job else _slots(spark_plan, session)
+        partitions = directory.partitions or int(session.conf.get("spark.sql.shuffle.partitions"))
+        slots = directory.slots if directory.has_job else even_slots(len(spark_plan.keyed_tasks), partitions)
         run_id = uuid.uuid4().hex[:12]
-        assignment = Assignment(replace(spark_plan, slots=slots), directory, run_id, self._rows, self._state_memory)
+        assignment = Assignment(
+            spark_plan.numbered(slots, partitions), directory, run_id, self._rows, self._state_memory
+        )
         with CtrlC(replaces=is_spark_handler) as pressed, ExitStack() as resources:
             if location is None:
                 resources.callback(directory.remove)
@@ -329,11 +331,6 @@ class SparkRunner:
             job.cancel()
             raise KeyboardInterrupt
         return job
-
-
-def _slots(spark_plan: SparkPlan, session: Any) -> Sequence[int]:
-    """Return the numbers of the keyed tasks of a new job, such that Spark's partitions get equal shares."""
-    return even_slots(len(spark_plan.keyed_tasks), int(session.conf.get("spark.sql.shuffle.partitions")))
 
 
 def _checked_plan(
@@ -370,9 +367,6 @@ def _query(session: Any, assignment: Assignment, driver: Driver, readers: Native
             data_source_class(replace(assignment, spark_plan=spark_plan.for_workers(with_sources=True)), name)
         )
         frame = session.readStream.format(name).load()
-    router = routing_function(without_sources)
-    if _needs_routing(spark_plan):
-        frame = frame.mapInArrow(router, DDL)
     for level in range(1, spark_plan.depth + 1):
         frame = frame.groupBy("slot").transformWithState(
             statefulProcessor=keyed_task_processor(without_sources, level),
@@ -380,19 +374,9 @@ def _query(session: Any, assignment: Assignment, driver: Driver, readers: Native
             outputMode="Append",
             timeMode="None",
         )
-        frame = frame.mapInArrow(router, DDL)
     writer = observed(frame).writeStream.outputMode("append").foreachBatch(driver.batch).queryName(name)
     writer = writer.option("checkpointLocation", assignment.directory.spark)
     return (writer.trigger(availableNow=True) if bounded else writer.trigger(processingTime="0 seconds")).start()
-
-
-def _needs_routing(spark_plan: SparkPlan) -> bool:
-    """Return whether source tasks or native readers emit unrouted envelopes."""
-    return any(
-        spark_plan.placements[link.source] in (Placement.SOURCE_TASK, Placement.NATIVE_READER)
-        and spark_plan.placements[link.target] is not Placement.KEYED_TASK
-        for link in spark_plan.plan.links
-    )
 
 
 def job_location(checkpoint: Checkpointing | None) -> Path | None:

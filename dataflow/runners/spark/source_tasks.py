@@ -25,6 +25,7 @@ from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.metrics import report_envelope
 from dataflow.runners.spark.placement import SparkPlan
 from dataflow.runners.spark.replayable_reads import ReadAttempt
+from dataflow.runners.spark.routing import routed
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.split_positions import SplitPositions, listed_splits
 from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
@@ -141,7 +142,7 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
         report = host.report(task_input.reading)
         if after is not None:  # Spark gives up a micro-batch if a second attempt sends other bytes than the first
             report = replace(report, **cast(Any, after.inlet["counted"]))
-        yield from batches_of([*recorder.envelopes(), report_envelope(report, round_)])
+        yield from batches_of(routed(assignment, [*recorder.envelopes(), report_envelope(report, round_)], number))
         with serialized_errors(task):
             position: Any = task_input.position(SystemClock().now())
             read_splits = positions.after(task_input.splits, position["turn"])

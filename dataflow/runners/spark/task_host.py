@@ -92,11 +92,11 @@ class OutputRecorder:
     def output(self, number: int, link: Link) -> Output:
         """Return the output of a link."""
         target = self._spark_plan.placements[link.target]
+        if target is Placement.DRIVER:
+            self._to_driver.append(ForwardOutput([self._channel(TO_DRIVER, number)]))
+            return self._to_driver[-1]
         if target is not Placement.KEYED_TASK or not self._distributed:
-            output = ForwardOutput([self._channel(TO_DRIVER if self._spark_plan.in_batch else UNROUTED, number)])
-            if target is Placement.DRIVER:
-                self._to_driver.append(output)
-            return output
+            return ForwardOutput([self._channel(TO_DRIVER if self._spark_plan.in_batch else UNROUTED, number)])
         subtasks: Sequence[int] = range(self._spark_plan.plan.vertices[link.target].parallelism)
         if link.partitioning is Partitioning.FORWARD and not self._read_by_spark:
             subtasks = [self._source % len(subtasks)]  # of Spark's own partitions there may be more

@@ -80,6 +80,25 @@ def test_a_union_costs_no_shuffle_and_the_table_says_in_which_tasks_it_runs(tmp_
     assert len([line for line in table.splitlines() if line.split()[:1] == ["outer"]]) == 1
 
 
+def test_a_sink_gets_rows_from_before_and_after_a_shuffle(spark: Any, tmp_path: Path) -> None:
+    def both(out: Path) -> flow.Pipeline:
+        with flow.Pipeline("levels") as p:
+            one, two = source(p, "one", 0, 40), source(p, "two", 100, 30)
+            counts = one.key_by("k").agg(v=op.count(), emit="final", name="counts")
+            doubled = counts.key_by("v").agg(k=op.count(), emit="final", name="again").select("k", "v")
+            counts.union(two.select("k", "v"), doubled, name="both").sink(op.write_parquet(out), name="out")
+        return p
+
+    made = plan_for_spark(both(tmp_path).graph, parallelism=2, key_groups=4)
+    assert sorted({made.levels[link.source] for link in made.plan.inputs("out")}) == [0, 1, 2]
+    both(tmp_path / "local").run()
+    runner = flow.SparkRunner(spark, rows_per_trigger=1_000)
+    both(tmp_path / "spark").run(
+        runner, parallelism=2, max_key_groups=4, checkpoint=flow.Checkpointing(tmp_path / "job")
+    )
+    assert multiset(op.read_committed(tmp_path / "spark")) == multiset(op.read_committed(tmp_path / "local"))
+
+
 class Timed(Operator):
     stateless = True
     makes_time = True
