@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Incremental"]
+__all__ = ["Counted", "Incremental"]
 
 
 @runtime_checkable
@@ -75,4 +75,14 @@ class Incremental(Protocol):
         Args:
             checkpoint: its id; what is only needed for deltas since older ones can be dropped.
         """
+        ...
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """State that knows how many keys and rows it has."""
+
+    @property
+    def entries(self) -> int:
+        """The number of its keys, and of its rows beside them."""
         ...

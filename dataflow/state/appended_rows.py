@@ -50,6 +50,11 @@ class AppendedRows:
         self._counts: dict[int, int] = {}  # the rows that each checkpoint has since the last durable one
         self._restored = 0  # rows of the restored checkpoint
 
+    @property
+    def entries(self) -> int:
+        """The number of rows."""
+        return self.count
+
     def append(self, batch: pa.RecordBatch) -> None:
         """Add rows with the columns of ``schema``.
 

@@ -131,6 +131,11 @@ class KeyedState:
         return self._index.live
 
     @property
+    def entries(self) -> int:
+        """The number of keys that have a slot, and of their rows."""
+        return self.live + (0 if self._rows is None else self._rows.live)
+
+    @property
     def slots(self) -> Slots:
         """The slots of all keys with a value, in ascending order, expired ones that are not removed yet included."""
         return np.flatnonzero(self.records[:, 0] < 0).astype(np.int32)

@@ -69,6 +69,11 @@ class RowLog:
         """The slices with rows, in ascending order."""
         return np.fromiter(self._slices.keys(), np.int64, len(self._slices))
 
+    @property
+    def entries(self) -> int:
+        """The number of rows."""
+        return sum([piece.rows for pieces in self._slices.values() for piece in pieces])
+
     def add(self, number: int, batch: pa.RecordBatch) -> None:
         """Add rows of a slice, at least one."""
         pieces = self._slices.setdefault(number, [])

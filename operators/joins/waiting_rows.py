@@ -103,6 +103,11 @@ class WaitingRows:
         self._sequence = 0  # decides between runs of one time, in the order of arrival
         self._open: _Run | None = None
 
+    @property
+    def entries(self) -> int:
+        """The number of rows."""
+        return self.count
+
     def add(self, batch: pa.RecordBatch, times: Numbers) -> None:
         """Add rows, at least one, with their times."""
         if self._open is None:

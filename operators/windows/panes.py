@@ -165,6 +165,11 @@ class Panes:
     def __len__(self) -> int:
         return len(self._panes)
 
+    @property
+    def entries(self) -> int:
+        """The number of records, one for each key and window."""
+        return sum([len(pane) for pane in self])
+
     def holding(self, number: int) -> Pane | None:
         """Return the pane whose range has the window ``number``; None: there is none."""
         place = self._panes.bisect_right(number) - 1

@@ -65,6 +65,7 @@ def _merged(reports: Sequence[TaskReport]) -> TaskReport:
         written=sum(report.written for report in reports),
         late=sum(report.late for report in reports),
         state=sum(report.state for report in reports),
+        state_rows=sum(report.state_rows for report in reports),
         lag=max(lags, default=None),
     )
 

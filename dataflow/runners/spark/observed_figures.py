@@ -30,6 +30,7 @@ def observed(frame: Any) -> Any:
         f.coalesce(f.sum(each("read")), f.lit(0)).alias("rowsIn"),
         f.coalesce(f.sum(each("written")), f.lit(0)).alias("rowsOut"),
         f.coalesce(f.sum(each("late")), f.lit(0)).alias("rowsLate"),
+        f.coalesce(f.sum(each("state_rows")), f.lit(0)).alias("stateRows"),
         f.coalesce(f.sum(each("state")), f.lit(0)).alias("stateBytes"),
         f.floor(f.max(each("lag")) / 1_000).alias("watermarkLagMs"),
     )

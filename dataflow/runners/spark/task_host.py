@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from dataflow.clock import SystemClock
+from dataflow.contracts.incremental import Counted
 from dataflow.contracts.live_splits import TimesSplits
 from dataflow.contracts.source import Json
 from dataflow.planning.graph import Partitioning
@@ -51,9 +52,10 @@ class TaskReport:
     ``busy``: microseconds from the restore to the snapshot, operators included.
     ``notices``: events that the user is warned of.
     ``taken``: in a batch, the attempts that it has taken rows of, as link, subtask and number of the attempt.
-    ``read``, ``written``, ``late``: rows read from a source, rows given to sinks, late rows. ``state``: bytes of keyed
-    state that are stored. ``lag``: microseconds that its watermark is behind the clock; None: it has none, or the input
-    has ended, or a repeated attempt would have another one.
+    ``read``, ``written``, ``late``: rows read from a source, rows given to sinks, late rows.
+    ``state``, ``state_rows``: of keyed state, the bytes that are stored, and its keys with their rows.
+    ``lag``: microseconds that its watermark is behind the clock; None: it has none, or the input has ended, or a
+    repeated attempt would have another one.
     """
 
     task: str
@@ -67,6 +69,7 @@ class TaskReport:
     late: int = 0
     state: int = 0
     lag: int | None = None
+    state_rows: int = 0
 
 
 class OutputRecorder:
@@ -208,6 +211,7 @@ class TaskHost:
         self._clock = SystemClock()
         self._started = self._clock.now()
         self._freezes = 0  # how often the state was taken
+        self._entries = 0  # of the state that was taken last
         self._kept, self._logs = kept, logs or LogChain()
         for node in (kept or {}).values():
             node.unwire()
@@ -404,7 +408,10 @@ class TaskHost:
 
     def _snapshot(self, round_: int, number: int, since: int) -> TaskState:
         with self._serialized_errors():
-            operators, before = self._logs.freeze(self.chain.snapshot(round_), number, since)
+            states = self.chain.snapshot(round_)
+            logs = [log for state in states.values() for log in state.logs.values()]
+            self._entries = sum([log.entries for log in logs if isinstance(log, Counted)])
+            operators, before = self._logs.freeze(states, number, since)
         wall = int(self._clock.wall() * 1_000_000) - self._clock.now()
         timers: dict[str, Json] = {node.name: node.timers[0] + wall for node in self.chain.nodes if node.timers}
         inlet = {**self._task_input.snapshot(), "timers": timers, **self._split_times.stored()}
@@ -463,6 +470,7 @@ class TaskHost:
             late=sum(node.tally.late for node in self.chain.nodes),
             state=state,
             lag=self._lag,
+            state_rows=self._entries,
         )
 
     @property

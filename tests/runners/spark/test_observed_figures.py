@@ -39,6 +39,9 @@ def test_the_figures_of_micro_batches_add_up_to_the_counts_of_the_result(spark: 
     assert sum(each["rowsOut"] for each in figures) == sum(result.rows_out.values())
     assert sum(each["rowsLate"] for each in figures) == result.late > 0
     assert all(each["stateBytes"] > 0 for each in figures)
+    # a window of ten seconds has five keys; "most" has a key for each count
+    assert figures[0]["stateRows"] > 5
+    assert figures[-1]["stateRows"] == len(set(result.table("tables")["n"].to_pylist()))
     assert figures[0]["watermarkLagMs"] > 1_000_000_000_000  # the rows are of 1970
     assert figures[-1]["watermarkLagMs"] is None  # the input has ended
 
@@ -46,7 +49,7 @@ def test_the_figures_of_micro_batches_add_up_to_the_counts_of_the_result(spark: 
 def report(task: str, rows: int, lag: int | None) -> TaskReport:
     operators = [["sums", rows, 1, 2, 0, 5, 0, 0, 0, 0, [0, 0, []], [["here", "row", "error"]]]]
     handles = {"out": [{"file": task}]}
-    return TaskReport(task, operators, handles, 10, [], [], rows, 1, 2, 100, lag)
+    return TaskReport(task, operators, handles, 10, [], [], rows, 1, 2, 100, lag, 3)
 
 
 def test_reports_of_a_vertex_are_added_up() -> None:
@@ -54,6 +57,7 @@ def test_reports_of_a_vertex_are_added_up() -> None:
     others, sums = sorted(merged_reports(reports), key=lambda each: each.task)
     assert others == reports[1]
     assert (sums.read, sums.written, sums.late, sums.state, sums.lag, sums.busy) == (7, 2, 4, 200, 9, 20)
+    assert sums.state_rows == 6
     assert sums.operators[0][:6] == ["sums", 7, 2, 4, 0, 10]
     assert sums.handles == {"out": [{"file": "sums[0]"}, {"file": "sums[1]"}]}
     assert read_report(report_envelope(sums, 3).payload).task == "sums[0]"
