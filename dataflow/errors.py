@@ -13,8 +13,8 @@ from numbers import Integral
 from typing import Any
 
 __all__ = [
-    "OTHER_PIPELINE",
     "AmbiguousKey",
+    "AwaitedSplitsWarning",
     "BarrierflowWarning",
     "BatchRepeatedWarning",
     "CheckpointDamaged",
@@ -42,10 +42,13 @@ __all__ = [
     "JobFailedWarning",
     "JobTimeout",
     "LateRowsWarning",
-    "NewInputWarning",
     "NegativeNet",
+    "NewInputWarning",
+    "NewSparkAppWarning",
     "NoCheckpoint",
     "NotInCheckpoint",
+    "NothingToReadWarning",
+    "OTHER_PIPELINE",
     "OutputExists",
     "PartitionKeyWarning",
     "PredicateSkippedWarning",
@@ -55,15 +58,14 @@ __all__ = [
     "SinkBroken",
     "SnapshotStuck",
     "SourceError",
-    "NewSparkAppWarning",
     "StillRunningWarning",
     "StoreError",
     "StreamRestartedWarning",
     "TableReloadedWarning",
     "UnknownColumn",
+    "UnknownSplitsWarning",
     "UnnamedStateWarning",
     "UnsafeCacheWarning",
-    "UnknownSplitsWarning",
     "UnstablePredicateWarning",
     "UnsupportedOnRunner",
     "check_count",
@@ -128,7 +130,7 @@ class UnsupportedOnRunner(GraphError):
     """
 
     def __init__(self, what: str, runner: str, reason: str, instead: str) -> None:
-        super().__init__(f"{what}: not on the {runner} runner: {reason}; {instead}")
+        super().__init__(f"{what.removesuffix(',')}: not on the {runner} runner: {reason}; {instead}")
         self.reason = reason
 
 
@@ -290,6 +292,14 @@ class NewSparkAppWarning(BarrierflowWarning):
 
 class UnknownSplitsWarning(BarrierflowWarning):
     """The splits of a streaming DataFrame were not named, so the rows of one that appears later may be late."""
+
+
+class AwaitedSplitsWarning(BarrierflowWarning):
+    """Splits of a streaming DataFrame that were named have had no rows, so time stands still and no window closes."""
+
+
+class NothingToReadWarning(BarrierflowWarning):
+    """A streaming DataFrame had no rows when a new job started, and the job does not wait for later ones."""
 
 
 class CleanupFailedWarning(BarrierflowWarning):

@@ -15,6 +15,8 @@ import fcntl
 import json
 import os
 import socket
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -157,4 +159,8 @@ def _parse(data: bytes) -> dict[str, Any]:
 def _describe(owner: dict[str, Any]) -> str:
     if not owner:
         return "another process"
-    return f"process {owner.get('pid')} on {owner.get('host')} (run {owner.get('run')!r}, since {owner.get('since')})"
+    since = owner.get("since")
+    if isinstance(since, int | float):
+        with suppress(ValueError, OverflowError, OSError):
+            since = datetime.fromtimestamp(since, UTC).isoformat(" ", "seconds")
+    return f"process {owner.get('pid')} on {owner.get('host')} (run {owner.get('run')!r}, since {since})"

@@ -54,7 +54,7 @@ def foreach_batch(function: Callable[[Any, SparkBatch], object]) -> ForeachBatch
     Returns: a sink that other runners refuse before anything starts.
 
     Raises: ConfigurationError for a function that would not run when it is called: one that is ``async`` or a
-        generator.
+        generator, or does not take two arguments.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> def append(frame, batch):
@@ -65,6 +65,6 @@ def foreach_batch(function: Callable[[Any, SparkBatch], object]) -> ForeachBatch
     ...     orders.key_by("shop").agg(total=flow.col("price").sum()).sink(foreach_batch(append), name="delta")
     >>> p.run()
     Traceback (most recent call last):
-    dataflow.errors.UnsupportedOnRunner: sink 'delta', foreach_batch(append),: not on the local runner: ...
+    dataflow.errors.UnsupportedOnRunner: sink 'delta', foreach_batch(append): not on the local runner: ...
     """
-    return ForeachBatchSink(function, checked_function(function, "foreach_batch"))
+    return ForeachBatchSink(function, checked_function(function, "foreach_batch", ("frame", "batch")))

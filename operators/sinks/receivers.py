@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dataflow.contracts.operator import Operator, Out, Snapshot
@@ -36,15 +36,34 @@ class ReceiverWriter(Operator):
             hook()
 
 
-def checked_function(given: Any, called: str) -> str:
-    """Return the name of a user's function. Raises: ConfigurationError if a call of it would not run it."""
+def checked_function(given: Any, called: str, arguments: Sequence[str] = ()) -> str:
+    """Return the name of a user's function; ``arguments``: what it is called with, if it must take several.
+
+    Raises: ConfigurationError if a call of it would not run it.
+    """
     name: str = getattr(given, "__qualname__", type(given).__name__)
     if not callable(given) or inspect.iscoroutinefunction(given) or inspect.isgeneratorfunction(given):
         raise ConfigurationError(
             f"{called}: expected a plain function, got {name} ({type(given).__name__}); one that is async or "
             "yields does nothing when it is called"
         )
+    if arguments and not _takes(given, len(arguments)):
+        raise ConfigurationError(
+            f"{called}: expected a function that is called as function({', '.join(arguments)}), got {name}"
+            f"{inspect.signature(given)}"
+        )
     return name
+
+
+def _takes(given: Any, count: int) -> bool:
+    """Return whether a function takes ``count`` arguments; of some functions in C this is not known, and may be."""
+    try:
+        inspect.signature(given).bind(*[None] * count)
+    except ValueError:
+        return True
+    except TypeError:
+        return False
+    return True
 
 
 def checked_receiver(receiver: Any, called: str, sink: str) -> Callable[..., object]:

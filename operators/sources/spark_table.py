@@ -48,7 +48,8 @@ def spark_table(schema: pa.Schema, *, bounded: bool = True) -> SparkTableSource:
 
     Args:
         schema: the columns that the pipeline sees.
-        bounded: whether the input ends: a stream then ends with the input that exists when it starts.
+        bounded: True: a stream ends with the input that exists when it starts, and a later run in the same directory
+            reads what came since. False: it waits for more until it is stopped, for example to read Kafka for ever.
 
     Returns: a source that other runners refuse before anything starts.
 
@@ -64,7 +65,7 @@ def spark_table(schema: pa.Schema, *, bounded: bool = True) -> SparkTableSource:
     ...     return p.run(runner, execution="batch")
     >>> p.run()
     Traceback (most recent call last):
-    dataflow.errors.UnsupportedOnRunner: source 'orders', spark_table(shop, price),: not on the local runner: ...
+    dataflow.errors.UnsupportedOnRunner: source 'orders', spark_table(shop, price): not on the local runner: ...
     """
     if not isinstance(schema, pa.Schema):
         raise TypeError(f"spark_table(schema) takes a pyarrow.Schema, got {type(schema).__name__}: {schema!r}")

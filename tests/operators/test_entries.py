@@ -55,7 +55,7 @@ def keyed() -> KeyedState:
     return state
 
 
-@pytest.mark.parametrize(("make", "count"), [(appended, 3), (logged, 3), (waiting, 2), (keyed, 2)], ids=str)
+@pytest.mark.parametrize(("make", "count"), [(appended, 3), (logged, 3), (waiting, 2), (keyed, 2)])
 def test_entries_are_the_rows_of_a_base(make: Callable[[], Any], count: int) -> None:
     state = make()
     assert isinstance(state, Counted)

@@ -38,7 +38,8 @@ def differences(given: pa.Schema, declared: pa.Schema) -> list[str]:
         if at < 0:
             others = [name for name in given.names if name != field.name]
             what = "missing" if len(others) == len(given) else "there more than once"
-            reasons.append(f"column {field.name!r} is {what}{did_you_mean(field.name, others)}")
+            same = [name for name in others if name.lower() == field.name.lower()]
+            reasons.append(f"column {field.name!r} is {what}{did_you_mean(same[0] if same else field.name, others)}")
         elif not fits(given.field(at).type, field.type):
             actual = given.field(at).type
             reasons.append(

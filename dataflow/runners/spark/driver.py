@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from typing import Any, Final
 
-from dataflow.errors import CleanupFailedWarning
+from dataflow.errors import AwaitedSplitsWarning, BarrierflowWarning, CleanupFailedWarning, NothingToReadWarning
 from dataflow.planning.physical_plan import task_id
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.job_progress import ReadInput
@@ -20,6 +20,7 @@ from dataflow.runners.micro_batches import MicroBatches
 from dataflow.runners.spark.driver_sinks import DriverSinks
 from dataflow.runners.spark.envelopes import REPORT, Envelope, decoder, envelopes_of
 from dataflow.runners.spark.expressions.spark_types import nullable, spark_schema
+from dataflow.runners.spark.frame_sinks import App
 from dataflow.runners.spark.metrics import Counters, MicroBatchTimes, handles_of, read_report
 from dataflow.runners.spark.quiet_logs import MicroBatchRejected
 from dataflow.runners.spark.source_tasks import Assignment, positions_of
@@ -49,10 +50,12 @@ class Driver(DriverSinks):
         done: int,
         restore_report: RestoreReport | None = None,
         notices: Notices | None = None,
-        app: str = "",
+        app: App | None = None,
     ) -> None:
         super().__init__(assignment, done, restore_report, notices, app)
         self.times = MicroBatchTimes(done)
+        self._begun = done
+        self._awaited: tuple[int, list[str]] = (0, [])  # the number of splits that time waits for, and some of them
         self._counted = {done: Counters()}  # the counters after the last micro-batches, by the number of these
 
     @property
@@ -74,6 +77,29 @@ class Driver(DriverSinks):
         counts = [split.info.get("rows") for task in tasks for split in listed_splits(directory, task, run_id)]
         known = [count for count in counts if isinstance(count, int)]
         return sum(known) if tasks and len(known) == len(counts) else None
+
+    def warnings(self) -> list[BarrierflowWarning]:
+        found: list[BarrierflowWarning] = []
+        count, splits = self._awaited
+        if count:
+            found.append(
+                AwaitedSplitsWarning(
+                    f"time waits for {count} splits that SparkSource(splits=) names and that have had no rows, "
+                    f"{', '.join(splits)}{', ...' if count > len(splits) else ''}: windows stay open until they have "
+                    "some; leave out splits that do not exist, or give with_watermark(idle_after=)"
+                )
+            )
+        given = self.assignment.spark_plan.given
+        read = any(self._counters.of(name).rows_in for name in given)
+        if given and not self._begun and not read and self.assignment.spark_plan.plan.logical.bounded:
+            names = ", ".join(map(repr, given))
+            found.append(
+                NothingToReadWarning(
+                    f"Spark had no rows for {names} when the stream started, and it did not wait for any; to wait for "
+                    "rows, as of Kafka or the rate source, declare op.spark_table(schema, bounded=False)"
+                )
+            )
+        return found
 
     def micro_batches(self) -> MicroBatches:
         return self.times.collected(self.done)
@@ -121,6 +147,7 @@ class Driver(DriverSinks):
         for report in reports:
             self._counters.add(report)
             self.notices.include(report.notices)
+        self._awaited = max([report.awaited for report in reports if report.awaited], default=self._awaited)
         if not self.assignment.spark_plan.source_tasks:
             self.assignment.directory.drop_before(number)
         self._counted = {number: self._counted.get(number, Counters()), number + 1: self.metrics()}

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from dataflow.clock import Clock, SystemClock
 from dataflow.contracts.sink import Collector
-from dataflow.errors import CleanupFailedWarning
+from dataflow.errors import BarrierflowWarning, CleanupFailedWarning
 from dataflow.planning.physical_plan import task_id
 from dataflow.runners.run_result import presented
 from dataflow.runners.spark.envelopes import Content, Envelope, merge_contents
-from dataflow.runners.spark.frame_sinks import FrameSinks
+from dataflow.runners.spark.frame_sinks import App, FrameSinks
 from dataflow.runners.spark.metrics import Counters, report_of
 from dataflow.runners.spark.quiet_logs import MicroBatchRejected
 from dataflow.runners.spark.source_tasks import Assignment
@@ -48,7 +48,7 @@ class DriverSinks(ABC):
     """The part of the driver that streams and batches share; a context manager that opens and closes its own sinks.
 
     ``restore_report``: the restore that the job started with; None: the job is new. ``done``: commits so far. ``app``:
-    the UUID of the job for functions that get DataFrames.
+    that of the job, for functions that get DataFrames.
     """
 
     stops_in_between: bool
@@ -60,7 +60,7 @@ class DriverSinks(ABC):
         done: int,
         restore_report: RestoreReport | None = None,
         notices: Notices | None = None,
-        app: str = "",
+        app: App | None = None,
     ) -> None:
         self.assignment = assignment
         self.restore_report = restore_report
@@ -71,7 +71,7 @@ class DriverSinks(ABC):
         self.restarts = 0  # how often the work was begun again after a transient failure of Spark
         self.error: BaseException | None = None
         self.sinks = two_phase_sinks(assignment.spark_plan.plan)
-        self.frame_sinks = FrameSinks(assignment.spark_plan.frame_sinks, app)
+        self.frame_sinks = FrameSinks(assignment.spark_plan.frame_sinks, app or App())
         self._counters = Counters()
         self._given_up = False  # True: nothing more is committed
         self._lock = threading.Lock()  # guards _given_up and done, for the length of a commit
@@ -95,6 +95,10 @@ class DriverSinks(ABC):
     @abstractmethod
     def micro_batches(self) -> MicroBatches | None:
         """Return the times of micro-batches; None: there are none in this kind of job."""
+
+    def warnings(self) -> list[BarrierflowWarning]:
+        """Return what the user is warned of when the job has finished or was stopped."""
+        return []
 
     @abstractmethod
     def wait_until_counted(self) -> None:

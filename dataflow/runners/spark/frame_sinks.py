@@ -18,7 +18,7 @@ from dataflow.runtime.task.notices import Notices
 from dataflow.store.files import DISK, storing
 from dataflow.untrusted import parsed
 
-__all__ = ["FrameSinks", "app_of", "counted_rows"]
+__all__ = ["App", "FrameSinks", "app_of", "counted_rows"]
 
 _FILE: Final = "app.json"
 """The file in a job's directory that has the UUID of the job."""
@@ -27,15 +27,23 @@ _PATIENCE: Final = 1.0
 _PAUSE: Final = 0.01
 
 
-def app_of(directory: Path | None, sinks: Mapping[str, FrameSink], notices: Notices) -> str:
-    """Return the UUID of the job in ``directory``; None: it is in no directory, and has a new one in each run.
+@dataclass(frozen=True)
+class App:
+    """The UUID of a job, and whether a later run of it has the same."""
+
+    id: str = ""
+    kept: bool = True
+
+
+def app_of(directory: Path | None, sinks: Mapping[str, FrameSink], notices: Notices) -> App:
+    """Return the app of the job in ``directory``; None: it is in no directory, and has a new one in each run.
 
     Warns of a new one, if there are ``sinks``, to which rows that an earlier job has written are unknown.
     """
     file = None if directory is None else directory / _FILE
     if file is not None and file.exists():
         with storing("read", file):
-            return str(parsed(dict[str, str], json.loads(DISK.read(file)), str(file))["app"])
+            return App(parsed(dict[str, str], json.loads(DISK.read(file)), str(file))["app"])
     app = str(uuid.uuid4())
     if file is not None and sinks:
         with storing("write", file):
@@ -48,15 +56,15 @@ def app_of(directory: Path | None, sinks: Mapping[str, FrameSink], notices: Noti
             f"the functions of {', '.join(map(repr, sinks))} are called by a new app, {app}, because the job {where} "
             "is new: rows that another job has written for the same input are written again",
         )
-    return app
+    return App(app, kept=file is not None)
 
 
 @dataclass(frozen=True)
 class FrameSinks:
-    """The sinks of a job that get DataFrames, by name; ``app``: the UUID of the job."""
+    """The sinks of a job that get DataFrames, by name."""
 
     sinks: Mapping[str, FrameSink]
-    app: str
+    app: App
 
     def write(self, name: str, frame: Any, number: int) -> int:
         """Give the rows of a batch to a sink, and return how many of them were computed for its first action.
@@ -66,11 +74,15 @@ class FrameSinks:
         f, observation = functions(), pyspark("pyspark.sql").Observation()
         observed = frame.observe(observation, f.count(f.lit(1)).alias("rows"))
         try:
-            self.sinks[name].write(observed, SparkBatch(number, f"{self.app}/{name}"))
+            self.sinks[name].write(observed, SparkBatch(number, f"{self.app.id}/{name}"))
         except Exception as error:
+            after = (
+                "after a restart it is called again with the same rows and the same number"
+                if self.app.kept
+                else "the job had no checkpoint=, so a later run is a new app, and begins with batch 0"
+            )
             error.add_note(
-                f"raised by {self.sinks[name]!r} of sink {name!r} for batch {number}, which is not committed: after a "
-                "restart it is called again with the same rows and the same number"
+                f"raised by {self.sinks[name]!r} of sink {name!r} for batch {number}, which is not committed: {after}"
             )
             raise
         return counted_rows(observation, _PATIENCE) or 0

@@ -43,9 +43,13 @@ _START_OVER: Final = "start over in a new directory, with empty outputs"
 
 @dataclass(frozen=True)
 class JobDirectory:
-    """The job directory at ``path``, which every worker sees under the same name. All methods raise StoreError."""
+    """The job directory at ``path``, which every worker sees under the same name. All methods raise StoreError.
+
+    ``temporary``: it is deleted after the run.
+    """
 
     path: Path
+    temporary: bool = False
 
     @property
     def spark(self) -> str:

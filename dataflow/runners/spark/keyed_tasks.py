@@ -16,7 +16,6 @@ from dataflow.runners.spark.envelopes import TO_DRIVER, Envelope, by_channel
 from dataflow.runners.spark.live_operators import LIVE, LiveTask
 from dataflow.runners.spark.metrics import report_envelope
 from dataflow.runners.spark.placement import Placement
-from dataflow.runners.spark.routing import PartitionOutput
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.stored_state import StoredState
@@ -39,7 +38,7 @@ class KeyedPartition:
     def __init__(self, packed: bytes) -> None:
         self._assignment, level, self._tasks = _unpack(packed)
         self._closing = frozenset(self._assignment.spark_plan.closing)
-        self._output = PartitionOutput(self._assignment, level)
+        self._output = self._assignment.output(level)
 
     def rows_of(self, value: Any, pieces: Any, number: int, rows: Iterable[Any]) -> Iterator[Any]:
         """Yield the rows that the partition sends, given Spark's rows under a number, and its state in Spark."""

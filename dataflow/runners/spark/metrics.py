@@ -67,6 +67,7 @@ def _merged(reports: Sequence[TaskReport]) -> TaskReport:
         state=sum(report.state for report in reports),
         state_rows=sum(report.state_rows for report in reports),
         lag=max(lags, default=None),
+        awaited=max([report.awaited for report in reports if report.awaited is not None], default=None),
     )
 
 

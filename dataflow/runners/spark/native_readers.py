@@ -16,6 +16,7 @@ later run.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
@@ -39,11 +40,10 @@ from dataflow.runners.spark.envelopes import DDL, batches_of
 from dataflow.runners.spark.expressions.spark_types import carrier, is_exact, nullable, spark_schema, to_carriers
 from dataflow.runners.spark.metrics import report_envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
-from dataflow.runners.spark.routing import routed
-from dataflow.runners.spark.session import column, functions, pyspark
+from dataflow.runners.spark.session import column, functions, map_in_arrow, pyspark
 from dataflow.runners.spark.session_kinds import same_session, source_text
 from dataflow.runners.spark.source_tasks import Assignment
-from dataflow.runners.spark.spark_source import SparkSource
+from dataflow.runners.spark.spark_source import SparkSource, split_name
 from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
 from dataflow.runners.spark.user_errors import serialized_errors
 from dataflow.runners.spark.worker_notes import working_on
@@ -89,7 +89,7 @@ class NativeReaders:
 
     def awaiting(self, spark_plan: SparkPlan) -> SparkPlan:
         """Return the plan of a stream, with the splits that are waited for."""
-        known = {name: source.splits for name, source in self._sources.items() if source.splits is not None}
+        known = {name: source.split_names() for name, source in self._sources.items() if source.splits is not None}
         return replace(spark_plan, awaited=known)
 
     def warn_of_splits(self, graph: Graph, notices: Notices) -> None:
@@ -149,7 +149,8 @@ class NativeReaders:
         where = f"SparkRunner(sources=): {node.name!r}"
         if not hasattr(frame, "isStreaming"):
             kind = "a streaming DataFrame" if streaming else "a DataFrame"
-            raise ConfigurationError(f"{where}: expected {kind}, found a {type(frame).__name__}")
+            found = f"{type(frame).__module__}.{type(frame).__qualname__}".removeprefix("builtins.")
+            raise ConfigurationError(f"{where}: expected {kind} of Spark's, found an object of type {found}")
         if frame.isStreaming and not streaming:
             raise ConfigurationError(
                 f"{where}: expected a DataFrame that is read once, found a streaming one, which has no end: use "
@@ -170,6 +171,15 @@ class NativeReaders:
                 f"{where}: SparkSource(split_by=): there is no column {missing[0]!r}"
                 f"{did_you_mean(missing[0], columns)}; the columns of the DataFrame: {columns}"
             )
+        if str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() != "true":
+            used = {name.lower() for name in [*node.schema.names, *self._sources[node.name].split_by]}
+            counts = Counter(name.lower() for name in {*columns})
+            if twice := [name for name in columns if name.lower() in used and counts[name.lower()] > 1]:
+                raise UnsupportedOnRunner(
+                    f"source {node.name!r}", "spark",
+                    f"its DataFrame has the columns {' and '.join(map(repr, twice))}, which Spark takes for one",
+                    "rename one of them, or set spark.sql.caseSensitive to true",
+                )  # fmt: skip
         if wrong := differences(_arrow(frame), node.schema):
             raise UnsupportedOnRunner(
                 f"source {node.name!r}", "spark", f"its DataFrame has other columns: {'; '.join(wrong)}",
@@ -214,22 +224,21 @@ class NativeReaders:
         fit = [given == held for given, held in zip(_arrow(rows).types, types, strict=True)]
         if None in types or (all(fit) and all(is_exact(field.type) for field in schema)):
             return rows
-        return rows.mapInArrow(_cast_function(schema, node.name), spark_schema(nullable(schema)))
+        return map_in_arrow(rows, _cast_function(schema, node.name), spark_schema(nullable(schema)))
 
     def _with_split(self, node: Node) -> Any:
         """Return the rows of a source, and the name of the split of each if there are splits."""
         source, f = self._sources[node.name], functions()
         columns = [column(name) for name in node.schema.names]
         if source.split_by:
-            values = f.array(*(column(name).cast("string") for name in source.split_by))
-            columns.append(f.to_json(values).alias(_SPLIT))
+            columns.append(split_name(map(column, source.split_by)).alias(_SPLIT))
         at = f.unix_micros(f.current_timestamp()).alias(_AT)  # of the micro-batch, in Spark's log
         return source.frame.select(*columns, at)
 
     def frame(self, assignment: Assignment) -> Any:
         """Return a DataFrame of the envelopes that the chains send; ``assignment`` may be one without sources."""
         frames = [
-            self._with_split(vertex.head).mapInArrow(native_task_function(assignment, vertex), DDL)
+            map_in_arrow(self._with_split(vertex.head), native_task_function(assignment, vertex), DDL)
             for vertex in assignment.spark_plan.plan.vertices.values()
             if assignment.spark_plan.placements[vertex.name] is Placement.NATIVE_READER
         ]
@@ -319,7 +328,7 @@ def run_partition(
         recorder.step(next(number))  # rows that were folded until now
         host.close()  # before the report, which includes errors of closing
         sent = [*recorder.envelopes(), report_envelope(host.report(), round_)]
-        yield from batches_of(routed(assignment, sent, partition))
+        yield from batches_of(assignment.output(0).all_of(sent, partition))
 
 
 def _by_split(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -112,7 +112,8 @@ class SparkMeter:
     def warnings(self) -> list[BarrierflowWarning]:
         """Return the warnings of the run so far."""
         graph = self._driver.assignment.spark_plan.plan.logical
-        return [*self._driver.notices.warnings(), *late_rows(graph, together(self._task_metrics()))]
+        ended = self._driver.warnings() if self.state in (JobState.FINISHED, JobState.STOPPED) else []
+        return [*self._driver.notices.warnings(), *ended, *late_rows(graph, together(self._task_metrics()))]
 
     def _task_metrics(self) -> list[TaskMetrics]:
         spark_plan, counters = self._driver.assignment.spark_plan, self._driver.metrics()

@@ -83,7 +83,7 @@ def start_or_restore(
     if directory.has_job:
         directory.drop_after(done)
     clear_notes(directory)
-    app = app_of(directory.path, assignment.spark_plan.frame_sinks, notices)
+    app = app_of(None if directory.temporary else directory.path, assignment.spark_plan.frame_sinks, notices)
     driver = Driver(assignment, done, report, notices, app)
     with driver.notices.as_notes():
         if directory.has_job:

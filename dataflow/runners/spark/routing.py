@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -32,22 +32,22 @@ from dataflow.runners.spark.envelopes import (
     by_channel,
     merge_contents,
 )
+from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.metrics import merged_reports, read_report, report_envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runners.spark.task_host import OutputRecorder, TaskHost, TaskReport
 from dataflow.runners.spark.worker_notes import working_on
 
-if TYPE_CHECKING:
-    from dataflow.runners.spark.source_tasks import Assignment
-
-__all__ = ["PartitionOutput", "routed"]
+__all__ = ["PartitionOutput"]
 
 
 class PartitionOutput:
     """Takes what the tasks of a partition send, after ``level`` shuffles; sends it on, at the latest at the end."""
 
-    def __init__(self, assignment: Assignment, level: int) -> None:
-        self._assignment = assignment
+    def __init__(self, spark_plan: SparkPlan, directory: JobDirectory, run_id: str, level: int) -> None:
+        self._spark_plan = spark_plan
+        self._directory = directory
+        self._run_id = run_id
         self._level = level
         self._round = 0
         self._unrouted: dict[int, list[Envelope]] = defaultdict(list)  # by link, to keyed tasks
@@ -63,7 +63,7 @@ class PartitionOutput:
 
     def take(self, envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
         """Take what a task sent; yield what can be sent on now."""
-        plan = self._assignment.spark_plan
+        plan = self._spark_plan
         for envelope in envelopes:
             self._round = envelope.round
             if envelope.link == REPORT:
@@ -85,32 +85,32 @@ class PartitionOutput:
             self._reports.append(self._write(sink, unrouted, partition))
         for report in merged_reports(self._reports):
             yield report_envelope(report, self._round)
-        plan = self._assignment.spark_plan
+        plan = self._spark_plan
         yield from [plan.closing_envelope(reached, self._round) for reached in sorted(self._reached)]
         self._staged.clear()
         self._reports.clear()
 
     def _sent(self, envelope: Envelope) -> Envelope:
         if envelope.task >= 0:
-            self._reached.add(self._assignment.spark_plan.partition_of(envelope.task))
+            self._reached.add(self._spark_plan.partition_of(envelope.task))
         return envelope
 
     def _route(self) -> Iterator[Envelope]:
         for number, unrouted in self._unrouted.items():
-            for envelope in route_link(self._assignment.spark_plan, number, unrouted):
+            for envelope in route_link(self._spark_plan, number, unrouted):
                 yield self._sent(envelope)
         self._unrouted.clear()
         self._bytes = 0
 
     def _write(self, sink: str, unrouted: list[Envelope], partition: int) -> TaskReport:
         """Stage the rows for a two-phase sink, in a file of its own for each level and partition."""
-        round_, plan = self._round, self._assignment.spark_plan
+        round_, plan = self._round, self._spark_plan
         vertex = plan.plan.vertices[sink]
         number = partition * (plan.depth + 1) + self._level
         recorder = OutputRecorder(plan, number, round_, distributed=False)
         with (
-            working_on(self._assignment.directory, vertex, number),
-            TaskHost(plan, vertex, number, None, self._assignment.run_id, recorder) as host,
+            working_on(self._directory, vertex, number),
+            TaskHost(plan, vertex, number, None, self._run_id, recorder) as host,
         ):
             for data in merge_contents([Content.decode(e.payload) for e in unrouted]).rows():
                 host.push(0, data)
@@ -118,12 +118,10 @@ class PartitionOutput:
             host.close()  # before the report, which includes errors of closing
             return host.report()
 
-
-def routed(assignment: Assignment, envelopes: Iterable[Envelope], partition: int) -> Iterator[Envelope]:
-    """Yield what becomes of the envelopes of a partition that is no partition of keyed tasks."""
-    output = PartitionOutput(assignment, 0)
-    yield from output.take(envelopes)
-    yield from output.end(partition)
+    def all_of(self, envelopes: Iterable[Envelope], partition: int) -> Iterator[Envelope]:
+        """Yield what becomes of the only envelopes of a partition."""
+        yield from self.take(envelopes)
+        yield from self.end(partition)
 
 
 def route_link(spark_plan: SparkPlan, number: int, unrouted: list[Envelope]) -> Iterator[Envelope]:

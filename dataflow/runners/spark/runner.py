@@ -284,6 +284,7 @@ class SparkRunner:
         before = None if location is None else JobDirectory(location.absolute())
         if before is not None and checkpoint is not None:
             refuse_larger(before.restored_bytes, checkpoint.max_restore_bytes, f"the job in {before.path}")
+        self._readers.check(pipeline.graph)
         groups = max_key_groups or (before and before.key_groups) or _KEY_GROUPS
         fixed = parallelism or (before and before.parallelism)
         unions_inline = before is None or before.unions_inline
@@ -301,7 +302,7 @@ class SparkRunner:
         with notices.as_notes():
             spark_plan = spark_plan.loaded(notices.add)
         self._readers.warn_of_splits(pipeline.graph, notices)
-        directory = before or JobDirectory(Path(tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
+        directory = before or _temporary_directory()
         partitions = directory.partitions or int(session.conf.get("spark.sql.shuffle.partitions"))
         slots = directory.slots if directory.has_job else even_slots(len(spark_plan.keyed_tasks), partitions)
         run_id = uuid.uuid4().hex[:12]
@@ -331,6 +332,10 @@ class SparkRunner:
             job.cancel()
             raise KeyboardInterrupt
         return job
+
+
+def _temporary_directory() -> JobDirectory:
+    return JobDirectory(Path(tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute(), temporary=True)
 
 
 def _checked_plan(

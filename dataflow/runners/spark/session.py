@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -36,6 +36,7 @@ __all__ = [
     "check_settings",
     "column",
     "functions",
+    "map_in_arrow",
     "missing",
     "parallelism_of",
     "partitions_of",
@@ -83,6 +84,19 @@ def column(name: str) -> Any:
     return functions().col("`" + name.replace("`", "``") + "`")
 
 
+def map_in_arrow(frame: Any, function: Callable[[Iterable[Any]], Iterator[Any]], schema: str | Any) -> Any:
+    """Return ``frame.mapInArrow(function, schema)``, whatever characters the names of its columns have.
+
+    PySpark looks up the columns by name, and takes a dot for a field of a struct. So they are numbered on the way.
+    """
+    names = frame.columns
+
+    def named(batches: Iterable[Any]) -> Iterator[Any]:
+        return function(batch.rename_columns(names) for batch in batches)
+
+    return frame.toDF(*[f"c{number}" for number in range(len(names))]).mapInArrow(named, schema)
+
+
 def check_settings(given: Any = None) -> None:
     """Check the setting that expressions rely on: Spark's ANSI mode, without which integer overflow wraps.
 
@@ -122,6 +136,7 @@ _OURS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.worker.reuse": "true",
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     _STATE_STORE: _ROCKS,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     _FORMAT: "2",
@@ -129,7 +144,8 @@ _OURS: Final = {
 }
 """Settings of a session that we start, each of which can be overridden. State may exceed memory; each micro-batch
 writes the changes of state, in files whose names differ from other attempts at it. There are no micro-batches without
-rows, and servers listen on this machine only."""
+rows, and servers listen on this machine only. Spark has Python processes for each set of environment variables, and a
+simplified traceback is one of these, which tasks of sources and keyed tasks differ in; without it they share theirs."""
 
 
 def missing() -> str | None:

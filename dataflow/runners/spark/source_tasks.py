@@ -25,7 +25,7 @@ from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.metrics import report_envelope
 from dataflow.runners.spark.placement import SparkPlan
 from dataflow.runners.spark.replayable_reads import ReadAttempt
-from dataflow.runners.spark.routing import routed
+from dataflow.runners.spark.routing import PartitionOutput
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.split_positions import SplitPositions, listed_splits
 from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
@@ -70,6 +70,10 @@ class Assignment:
     run_id: str
     rows: int
     state_memory: int = 0
+
+    def output(self, level: int) -> PartitionOutput:
+        """Return what takes what the tasks of a partition send, after ``level`` shuffles."""
+        return PartitionOutput(self.spark_plan, self.directory, self.run_id, level)
 
     @property
     def source_task_ids(self) -> list[str]:
@@ -142,7 +146,9 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
         report = host.report(task_input.reading)
         if after is not None:  # Spark gives up a micro-batch if a second attempt sends other bytes than the first
             report = replace(report, **cast(Any, after.inlet["counted"]))
-        yield from batches_of(routed(assignment, [*recorder.envelopes(), report_envelope(report, round_)], number))
+        yield from batches_of(
+            assignment.output(0).all_of([*recorder.envelopes(), report_envelope(report, round_)], number)
+        )
         with serialized_errors(task):
             position: Any = task_input.position(SystemClock().now())
             read_splits = positions.after(task_input.splits, position["turn"])

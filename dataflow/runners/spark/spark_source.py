@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from dataflow.errors import ConfigurationError
+from dataflow.runners.spark.session import functions
 
-__all__ = ["SparkSource", "split_text"]
+__all__ = ["SparkSource", "split_name"]
 
 
 class SparkSource:
@@ -46,16 +47,53 @@ class SparkSource:
                 f"SparkSource(splits=): expected values of {', '.join(self.split_by)}, found {wrong[0]!r}; write a "
                 "tuple with a value for each column"
             )
-        self.splits = None if splits is None else [split_text(value) for value in values]
+        self.splits: Sequence[Sequence[Any]] | None = None if splits is None else [tuple(value) for value in values]
+        self._names: Sequence[str] | None = None
 
     def __repr__(self) -> str:
         return f"SparkSource({self.frame!r}, split_by={self.split_by!r})"
 
+    def split_names(self) -> Sequence[str]:
+        """Return the names of ``splits``, as Spark makes them of the columns' values: it is asked once.
 
-def split_text(values: Sequence[Any]) -> str:
-    """Return the name of a split, as Spark makes it of the columns.
+        Raises: ConfigurationError for a value that its column cannot have.
+        """
+        if self._names is None:
+            splits = self.splits or ()
+            try:
+                self._names = self._computed(splits)
+            except Exception:  # PySpark has no class for all that it does not make literals of
+                for values in splits:
+                    self._check(values)
+                raise
+        return self._names
 
-    >>> split_text(("orders", 3))
-    '["orders","3"]'
-    """
-    return json.dumps([str(value) for value in values], separators=(",", ":"), ensure_ascii=False)
+    def _check(self, values: Sequence[Any]) -> None:
+        """Raise ConfigurationError if a split has a value that its column cannot have."""
+        try:
+            self._computed([values])
+        except Exception as error:
+            types = [f"{name} {self.frame.schema[name].dataType.simpleString()}" for name in self.split_by]
+            raise ConfigurationError(
+                f"SparkSource(splits=): expected values of {', '.join(types)}, found {values!r}: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+
+    def _computed(self, splits: Sequence[Sequence[Any]]) -> Sequence[str]:
+        f, types = functions(), [self.frame.schema[name].dataType for name in self.split_by]
+        typed = [[_literal(v).cast(dtype) for v, dtype in zip(values, types, strict=True)] for values in splits]
+        names = f.array(*map(split_name, typed)).alias("names")
+        (row,) = self.frame.sparkSession.range(1).select(names).collect()
+        return list(row["names"])
+
+
+def _literal(value: Any) -> Any:
+    """Return a literal. A time without a zone is text, because PySpark would take it for one of this process's zone."""
+    without_zone = isinstance(value, datetime) and value.tzinfo is None
+    return functions().lit(value.isoformat(" ") if without_zone else value)
+
+
+def split_name(columns: Iterable[Any]) -> Any:
+    """Return the column of the names of splits, given those whose values name them."""
+    f = functions()
+    return f.to_json(f.array(*(value.cast("string") for value in columns)))

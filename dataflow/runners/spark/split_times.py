@@ -83,6 +83,15 @@ class SplitTimes:
         known = [time for time in closed if time is not None]
         return max(known) if known and rule.close_after is not None else None
 
+    def awaited(self, now: int) -> list[str]:
+        """Return the splits without any row yet for which time waits."""
+        return [
+            split
+            for link, own in self._splits.items()
+            for split, (time, seen) in own.items()
+            if time is None and not _is_over(self._rules.get(link, _NO_RULE).idle_after, now - seen)
+        ]
+
     def is_silent(self, link: int, now: int) -> bool:
         """Return whether no split of a link has had rows for so long that the source holds nothing back."""
         rule, own = self._rules.get(link, _NO_RULE), self._splits.get(link, {})

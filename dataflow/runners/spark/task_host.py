@@ -40,6 +40,7 @@ from dataflow.runtime.task.wiring import SubtaskSetup, wire_chain
 __all__ = ["OutputRecorder", "TaskHost", "TaskReport"]
 
 _PLENTY = 1 << 60
+_SHOWN = 5
 """The credit of channels, practically unlimited because they are emptied after every step."""
 _FULL = 32 << 20
 """Bytes that the outputs of a subtask of a batch record before they are sent."""
@@ -56,6 +57,7 @@ class TaskReport:
     ``state``, ``state_rows``: of keyed state, the bytes that are stored, and its keys with their rows.
     ``lag``: microseconds that its watermark is behind the clock; None: it has none, or the input has ended, or a
     repeated attempt would have another one.
+    ``awaited``: of splits that time waits for, the number and some names; None: it knows no splits.
     """
 
     task: str
@@ -70,6 +72,7 @@ class TaskReport:
     state: int = 0
     lag: int | None = None
     state_rows: int = 0
+    awaited: tuple[int, list[str]] | None = None
 
 
 class OutputRecorder:
@@ -217,6 +220,7 @@ class TaskHost:
             node.unwire()
         self._state = state
         self._taken: set[tuple[int, int, int]] = set()
+        self._awaited: tuple[int, list[str]] | None = None
         stored = {} if state is None else state.inlet.get("split_times", {})
         self._split_times = SplitTimes(spark_plan.rules_of(vertex.name), stored)
         clock = self._clock if wall is None else _MicroBatchClock(wall)
@@ -332,6 +336,8 @@ class TaskHost:
                 self._channels[link, 0].put(Watermark(time))
             if (link, 0) in self._channels and self._split_times.is_silent(link, now):
                 self._channels[link, 0].put(Idle())
+        awaited = self._split_times.awaited(now)
+        self._awaited = len(awaited), sorted(awaited)[:_SHOWN]
 
     def take(self, envelope: Envelope) -> None:
         """Process the rows of an envelope, then call the timers that are due. For batches."""
@@ -471,6 +477,7 @@ class TaskHost:
             state=state,
             lag=self._lag,
             state_rows=self._entries,
+            awaited=self._awaited,
         )
 
     @property

@@ -113,7 +113,7 @@ def test_what_is_no_table_that_is_read_once_is_refused(spark: Any) -> None:
     for method in ("run", "explain"):
         for frames, message in {
             ("rows", streaming): "expected a DataFrame that is read once, found a streaming one",
-            ("rows", "table"): "expected a DataFrame, found a str",
+            ("rows", "table"): "expected a DataFrame of Spark's, found an object of type str",
             ("row", spark.range(3)): r"the pipeline has no source 'row' .did you mean 'rows'",
         }.items():
             runner = flow.SparkRunner(spark, sources=dict([frames]))

@@ -33,7 +33,7 @@ def begun(directory: Path, tasks: Sequence[Batches], rows: int, max_drift: str) 
         source = p.source(ScriptedSource(*[batches(*task) for task in tasks]), name="in")
         timed = source.with_watermark("ts", max_drift=max_drift, name="time")
         timed.key_by("k").window(op.tumbling("5s")).agg(op.count().alias("n"), name="n").sink(op.collect(), name="out")
-    spark_plan = plan_for_spark(p.graph, parallelism=len(tasks), key_groups=4)
+    spark_plan = plan_for_spark(p.graph, parallelism=len(tasks), key_groups=4).numbered((), 2)
     made = Assignment(spark_plan, JobDirectory(directory), "run", rows * len(tasks))
     with made.directory.lock("run"):
         made.directory.create({}, initial_states(spark_plan))

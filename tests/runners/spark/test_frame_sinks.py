@@ -138,12 +138,12 @@ def test_no_row_of_the_sink_passes_through_the_driver(spark: Any, monkeypatch: p
 def test_other_runners_refuse_both_before_anything_starts(runner: str) -> None:
     kept = Kept()
     with pytest.raises(
-        UnsupportedOnRunner, match=r"sink 'totals out', foreach_batch\(Kept\),: .* on the spark runner only"
+        UnsupportedOnRunner, match=r"sink 'totals out', foreach_batch\(Kept\): .* on the spark runner only"
     ):
         pipeline(kept).run(runner)
     with flow.Pipeline("tables") as p:
         p.source(op.spark_table(pa.schema({"x": pa.int64()})), name="rows").sink(op.collect(), name="out")
-    with pytest.raises(UnsupportedOnRunner, match=r"source 'rows', spark_table\(x\),: .* on the spark runner only"):
+    with pytest.raises(UnsupportedOnRunner, match=r"source 'rows', spark_table\(x\): .* on the spark runner only"):
         p.run(runner)
     assert not kept.calls
 
@@ -152,6 +152,8 @@ def test_what_cannot_be_a_dataframe_or_a_function_is_refused(spark: Any) -> None
     async def later(frame: Any, batch: Any) -> None: ...
 
     for wrong in (3, later):
+        with pytest.raises(ConfigurationError, match=r"called as function\(frame, batch\), got .*<lambda>\(frame\)"):
+            op.foreach_batch(lambda frame: None)  # type: ignore[arg-type, misc]
         with pytest.raises(ConfigurationError, match="foreach_batch: expected a plain function"):
             op.foreach_batch(wrong)  # type: ignore[arg-type]
     with flow.Pipeline("types") as p:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,24 @@ def test_every_aggregate_of_every_type(spark: Any, files: Path, over: str) -> No
     agree(spark, p, near=[name for name, _ in every if any(word in name for word in rounded)])
 
 
+def test_the_mean_of_decimals_whose_sum_has_too_many_digits(spark: Any, tmp_path: Path) -> None:
+    most = Decimal(f"{'9' * 28}.{'9' * 10}")
+    rows = {"k": [1, 1, 1, 2, 2], "d": pa.array([most, most, most, Decimal("1.5"), None], pa.decimal128(38, 10))}
+    pq.write_table(pa.table(rows), tmp_path / "x.parquet")
+    with flow.Pipeline("means") as p:
+        read = p.source(op.read_parquet(tmp_path / "x.parquet"), name="rows")
+        read.key_by("k").agg(m=col("d").mean(), emit="final", name="means").sink(op.collect(), name="out")
+    assert native(p) == {"rows", "means"}
+    agree(spark, p, near=["m"])
+    with flow.Pipeline("sums") as p:
+        read = p.source(op.read_parquet(tmp_path / "x.parquet"), name="rows")
+        read.key_by("k").agg(m=col("d").sum(), emit="final", name="sums").sink(op.collect(), name="out")
+    assert native(p) == {"rows", "sums"}
+    for runner in (flow.SparkRunner(spark), "local"):
+        with pytest.raises(OverflowError, match="sums: "):
+            p.run(runner, execution="batch")
+
+
 def test_keys_of_every_type(spark: Any, files: Path) -> None:
     with flow.Pipeline("keys") as p:
         rows = p.source(op.read_parquet(files), name="rows")
@@ -223,17 +242,43 @@ def test_the_first_rows_of_keys(spark: Any, files: Path, ties: Any) -> None:
     agree(spark, p)
 
 
+NAMES = ["a.b", "n.n", "c d", 'q"t', "it's", "ünï", "UP", "$x", "*", "new\nline", "0"]
+
+
 def test_columns_of_any_name(spark: Any, tmp_path: Path) -> None:
-    names = ["a.b", "c d", 'q"t', "it's", "ünï", "UP", "$x", "a`b", "barrierflow:key0"]
-    pq.write_table(pa.table({name: [1, 2, None] for name in names} | {"n": [1, 1, 2]}), tmp_path / "x.parquet")
+    pq.write_table(pa.table({name: [1, 2, None] for name in NAMES} | {"n": [1, 1, 2]}), tmp_path / "x.parquet")
     with flow.Pipeline("names") as p:
         rows = p.source(op.read_parquet(tmp_path / "x.parquet"), name="rows")
-        rows.filter(col("a.b") > 1).select("c d", x=col("ünï") * 2).sink(op.collect(), name="some")
+        rows.filter(col("a.b") > 1, name="large").select("c d", x=col("ünï") * 2).sink(op.collect(), name="some")
         rows.sink(op.collect(), name="all")
-        for number, name in enumerate(names):
-            totals = rows.key_by(name).agg({f"{name} n": op.count(), "sum": col(name).sum()}, emit="final")
+        copied = rows.map_batches(lambda batch: batch, schema=rows.schema, name="copied")
+        copied.key_by("n.n").agg({"m.m": col("a.b").sum()}, emit="final", name="again").sink(op.collect(), name="twice")
+        for number, name in enumerate(NAMES):
+            made = {f"{name}.n": op.count(), "sum": col(name).sum(where=col("n.n") > 1)}
+            totals = rows.key_by(name).agg(made, emit="final", name=f"totals {number}")
             totals.sink(op.collect(), name=f"by {number}")
+    assert native(p) >= {"rows", "large", "again", *(f"totals {number}" for number in range(len(NAMES)))}
     agree(spark, p)
+
+
+def test_columns_of_any_name_of_dataframes(spark: Any, tmp_path: Path) -> None:
+    schema = pa.schema([pa.field(name, pa.int64()) for name in NAMES])
+    pq.write_table(pa.table([[1, 2, None]] * len(NAMES), schema=schema), tmp_path / "x.parquet")
+    with flow.Pipeline("names") as p:
+        rows = p.source(op.from_arrow(pq.read_table(tmp_path / "x.parquet")), name="rows")
+        rows.key_by("a.b").agg({"n.n": op.count()}, emit="changes", name="counts").sink(
+            op.collect(net=True), name="out"
+        )
+        rows.sink(op.collect(), name="all")
+    batch = spark.read.parquet(str(tmp_path / "x.parquet"))
+    stream = spark.readStream.schema(batch.schema).parquet(str(tmp_path))
+    expected = p.run()
+    for frame, execution in ((batch, "batch"), (stream, "streaming")):
+        found = p.run(flow.SparkRunner(spark, sources={"rows": frame}), execution=execution)
+        for sink in ("out", "all"):
+            assert ordered(found.table(sink), expected.table(sink).column_names, []) == ordered(
+                expected.table(sink), expected.table(sink).column_names, []
+            )
 
 
 def test_a_unique_row_is_one_of_the_rows(spark: Any, files: Path) -> None:

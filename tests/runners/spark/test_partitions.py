@@ -18,7 +18,6 @@ from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.keyed_tasks import KeyedPartition
 from dataflow.runners.spark.metrics import handles_of, read_report
 from dataflow.runners.spark.placement import SparkPlan, plan_for_spark
-from dataflow.runners.spark.routing import PartitionOutput, routed
 from dataflow.runners.spark.source_tasks import Assignment
 
 BATCH = pa.record_batch({"x": [1, 2, 3]})
@@ -35,7 +34,7 @@ def test_a_partition_of_any_number_writes_the_rows_it_has(partition: int, tmp_pa
     with sink.hold("run"):
         sink.begin()
         raw = [Envelope(UNROUTED, 0, 0, 0, Content({4: [Data(BATCH, 0)]}).encode())]
-        (report,) = routed(assignment, raw, partition)
+        (report,) = assignment.output(0).all_of(raw, partition)
         sink.commit(1, handles_of([read_report(report.payload)])["out"])
     assert op.read_committed(tmp_path / "out").to_pylist() == BATCH.to_pylist()
 
@@ -79,12 +78,12 @@ def test_rows_that_are_many_leave_before_the_end_and_time_leaves_once(
     assignment = two_levels(tmp_path)
     (link,) = [n for n, link in enumerate(assignment.spark_plan.plan.links) if link.target == "two"]
     sent = [[Envelope(UNROUTED, link, source, 3, counted(100 * source, watermark=7).encode())] for source in range(4)]
-    whole = PartitionOutput(assignment, 1)
+    whole = assignment.output(1)
     assert [e for envelopes in sent for e in whole.take(envelopes)] == []
     at_end = list(whole.end(0))
     assert whole.is_empty
     monkeypatch.setattr("dataflow.runners.spark.routing.MESSAGE", 1)
-    pieces = PartitionOutput(assignment, 1)
+    pieces = assignment.output(1)
     before = [e for envelopes in sent for e in pieces.take(envelopes)]
     after = list(pieces.end(0))
     assert [e.link for e in after] == [CLOSING] * len(after)
@@ -102,7 +101,7 @@ def test_rows_that_are_many_leave_before_the_end_and_time_leaves_once(
 def test_rows_that_only_pass_a_partition_get_its_end_again(tmp_path: Path) -> None:
     assignment = two_levels(tmp_path)
     task = assignment.spark_plan.keyed_task_number("two", 4)
-    output = PartitionOutput(assignment, 1)
+    output = assignment.output(1)
     passing = Envelope(task, 1, 0, 6, b"")
     assert list(output.take([passing])) == [passing]
     assert list(output.end(2)) == [assignment.spark_plan.closing_envelope(partition_of(task, 3), 6)]

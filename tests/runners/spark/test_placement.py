@@ -69,7 +69,7 @@ def test_other_sinks_are_in_the_driver() -> None:
 def test_a_sink_that_would_count_a_row_twice_is_refused() -> None:
     with flow.Pipeline() as p:
         source(p).sink(op.write_batches(print), name="calls")
-    with pytest.raises(UnsupportedOnRunner, match=r"sink 'calls', write_batches\(print\),.*use op.upsert_batches"):
+    with pytest.raises(UnsupportedOnRunner, match=r"sink 'calls', write_batches\(print\): .*use op.upsert_batches"):
         spark_plan(p)
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,14 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.errors import CheckpointMismatch, ConfigurationError, UnknownSplitsWarning
+from dataflow.errors import (
+    AwaitedSplitsWarning,
+    CheckpointMismatch,
+    ConfigurationError,
+    NothingToReadWarning,
+    UnknownSplitsWarning,
+    UnsupportedOnRunner,
+)
 from dataflow.runners.run_result import RunResult
 from dataflow.runners.spark.split_times import SplitRule, SplitTimes
 from tests.agreement.data import rows_of
@@ -197,8 +206,67 @@ def test_each_split_has_a_watermark_and_the_source_the_least_of_them(spark: Any,
 
 def test_named_splits_hold_time_back_until_their_first_row(spark: Any, tmp_path: Path) -> None:
     runner = of_splits(spark, put_splits(tmp_path / "in"), split_by=("k", "part"), splits=[("k", "a"), ("k", "never")])
-    found = tens().run(runner, max_key_groups=2)
+    with pytest.warns(AwaitedSplitsWarning, match=r'waits for 1 splits .* no rows, \["k","never"\]: windows stay open'):
+        found = tens().run(runner, max_key_groups=2)
     assert (found.late, found.table("out").num_rows) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "values"),
+    [
+        ("boolean", [True, False]),
+        ("string", ["x", None, 'ü/\x1f\u2028"']),
+        ("double", [1e20, float("nan"), 0.1, None]),
+        pytest.param("bigint", [1, None], marks=pytest.mark.soak),
+        pytest.param("decimal(9, 2)", [Decimal("1.50")], marks=pytest.mark.soak),
+        pytest.param("date", [date(2024, 2, 29)], marks=pytest.mark.soak),
+        pytest.param("timestamp_ntz", [datetime(2024, 2, 29, 1, 2, 3, 40)], marks=pytest.mark.soak),
+    ],
+)
+def test_splits_are_named_by_values_of_their_type(spark: Any, tmp_path: Path, ddl: str, values: list[Any]) -> None:
+    folder = tmp_path / "in"
+    for number in (0, 1):
+        rows = [("k", number, 100.0 * number, value) for value in values]
+        frame = spark.createDataFrame(rows, f"k string, x bigint, at double, part {ddl}").coalesce(1)
+        frame = frame.selectExpr("k", "x", "timestamp_seconds(at)::timestamp_ntz as at", "part")
+        frame.write.mode("append").parquet(str(folder))
+    files = spark.readStream.schema(f"{DDL}, part {ddl}").option("maxFilesPerTrigger", 1).parquet(str(folder))
+    runner = flow.SparkRunner(spark, sources={"rows": flow.SparkSource(files, split_by="part", splits=values)})
+    found = tens().run(runner, max_key_groups=1)
+    assert found.table("out")["rows"].to_pylist() == [[0] * len(values)]
+    wrong = flow.SparkSource(files, split_by="part", splits=[(object(),)])
+    with pytest.raises(ConfigurationError, match=rf"expected values of part {ddl.split('(')[0]}.*, found"):
+        tens().run(flow.SparkRunner(spark, sources={"rows": wrong}), max_key_groups=1)
+
+
+def test_a_stream_that_had_nothing_to_read_says_so(spark: Any) -> None:
+    with flow.Pipeline("rate") as p:
+        rows = p.source(op.spark_table(pa.schema({"value": pa.int64()})), name="rate")
+        rows.sink(op.collect(), name="out")
+    runner = flow.SparkRunner(spark, sources={"rate": spark.readStream.format("rate").load()})
+    with pytest.warns(
+        NothingToReadWarning, match=r"no rows for 'rate' when .* op.spark_table\(schema, bounded=False\)"
+    ):
+        assert p.run(runner).rows_in == {"rate": 0}
+
+
+@pytest.mark.parametrize("execution", ["streaming", "batch"])
+def test_what_is_no_dataframe_is_refused_by_its_type(spark: Any, execution: str) -> None:
+    for given, name in (("in", "str"), (None, "NoneType"), (pa.table({"x": [1]}), r"pyarrow\.lib\.Table")):
+        runner = flow.SparkRunner(spark, sources={"rows": given})
+        with pytest.raises(
+            ConfigurationError, match=rf"expected a .*DataFrame of Spark's, found an object of type {name}"
+        ):
+            tens().run(runner, execution=execution)
+
+
+def test_columns_that_differ_only_in_case_are_refused(spark: Any) -> None:
+    frame = spark.sql("select 'a' k, 'b' K, 1L x, timestamp_ntz'2024-01-01' at")
+    with pytest.raises(UnsupportedOnRunner, match="has the columns 'k' and 'K', which Spark takes for one; rename"):
+        tens().run(flow.SparkRunner(spark, sources={"rows": frame}), execution="batch")
+    frame = spark.sql("select 'b' K, 1L x, timestamp_ntz'2024-01-01' at")
+    with pytest.raises(UnsupportedOnRunner, match=r"column 'k' is missing \(did you mean 'K'\?\)"):
+        tens().run(flow.SparkRunner(spark, sources={"rows": frame}), execution="batch")
 
 
 def test_a_later_run_knows_the_splits_of_the_one_before(spark: Any, tmp_path: Path) -> None:

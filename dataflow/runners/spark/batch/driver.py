@@ -22,6 +22,7 @@ from dataflow.runners.spark.batch.row_counts import RowCounts
 from dataflow.runners.spark.batch.tasks import CHECKPOINT
 from dataflow.runners.spark.driver_sinks import DriverSinks
 from dataflow.runners.spark.envelopes import REPORT, envelopes_of
+from dataflow.runners.spark.frame_sinks import App
 from dataflow.runners.spark.metrics import handles_of, read_report
 from dataflow.runners.spark.session_kinds import SparkJobs
 from dataflow.runners.spark.source_tasks import Assignment
@@ -61,7 +62,7 @@ class BatchDriver(DriverSinks):
         restored: RestoredCheckpoint | None,
         notices: Notices,
         row_counts: RowCounts,
-        app: str,
+        app: App,
     ) -> None:
         done, report = (0, None) if restored is None else (1, restored.report)
         super().__init__(assignment, done, report, notices, app)

@@ -18,7 +18,7 @@ from dataflow.runners.spark.expressions.spark_types import nullable, spark_schem
 from dataflow.runners.spark.lowering import lower
 from dataflow.runners.spark.native_readers import NativeReaders
 from dataflow.runners.spark.placement import Placement
-from dataflow.runners.spark.session import functions
+from dataflow.runners.spark.session import functions, map_in_arrow
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runtime.task.task_input import SplitState
 
@@ -100,7 +100,7 @@ class BatchFrames:
         spark_plan = self.assignment.spark_plan
         workers = replace(self.assignment, spark_plan=spark_plan.for_workers(with_sources=False))
         parts = [
-            frames[vertex.head.name, None].mapInArrow(reader_function(workers, vertex), DDL)
+            map_in_arrow(frames[vertex.head.name, None], reader_function(workers, vertex), DDL)
             for vertex in spark_plan.at(0, Placement.NATIVE_READER, region)
         ]
         if region == 0 and spark_plan.source_tasks:

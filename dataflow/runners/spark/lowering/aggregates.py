@@ -77,7 +77,7 @@ def _sum(value: Any, dtype: pa.DataType, aggregation: Aggregation, where: str) -
     if types.is_floating(dtype):
         return Lowered([f.sum(value.cast("double"))], _as_it_is)
     if types.is_decimal(dtype):
-        return Lowered([f.sum(value)], _as_it_is)
+        return Lowered([f.sum(value)], _as_it_is) if dtype.precision <= _SUMMED else _decimal_sum(value, where)
     if types.is_duration(dtype):
         whole = _whole_sum(to_ticks(value, dtype), where)
         return Lowered(whole.parts, lambda *parts: from_ticks(whole.result(*parts), dtype))
@@ -86,6 +86,8 @@ def _sum(value: Any, dtype: pa.DataType, aggregation: Aggregation, where: str) -
     return Lowered([f.sum(value)], _as_it_is) if dtype.bit_width <= _HALF else _whole_sum(value, where)
 
 
+_SUMMED: Final = 28
+"""The most digits of decimals whose sum always fits: Spark's has ten more, and at most 38."""
 _HALF: Final = 32
 """The bits of each half of an int64."""
 
@@ -108,10 +110,24 @@ def _whole_sum(value: Any, where: str) -> Lowered:
     return Lowered([f.sum(f.shiftright(value, _HALF)), f.sum(value.bitwiseAND(low_bits))], joined)
 
 
+def _decimal_sum(value: Any, where: str) -> Lowered:
+    """Return the sum of decimals, which may have too many digits. Spark's own error would not say where."""
+    f = functions()
+
+    def checked(total: Any, n: Any) -> Any:
+        error = fail(OverflowError, f"{where}: a sum of decimals exceeds 38 digits").cast("decimal(38,0)")
+        return f.when((n > 0) & total.isNull(), error).otherwise(total)
+
+    return Lowered([f.try_sum(value), f.count(value)], checked)
+
+
 def _mean(value: Any, dtype: pa.DataType, aggregation: Aggregation, where: str) -> Lowered:
     f = functions()
     if types.is_decimal(dtype):
-        return Lowered([f.sum(value), f.count(value)], lambda total, n: f.try_divide(total.cast("double"), n))
+        if dtype.precision <= _SUMMED:
+            return Lowered([f.sum(value), f.count(value)], lambda total, n: f.try_divide(total.cast("double"), n))
+        parts = [f.try_sum(value), f.sum(value.cast("double")), f.count(value)]
+        return Lowered(parts, lambda exact, near, n: f.try_divide(f.coalesce(exact.cast("double"), near), n))
     value = value.cast("int") if types.is_boolean(dtype) else value
     return Lowered([f.avg(value.cast("double"))], _as_it_is)
 
