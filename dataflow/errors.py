@@ -130,7 +130,7 @@ class UnsupportedOnRunner(GraphError):
     """
 
     def __init__(self, what: str, runner: str, reason: str, instead: str) -> None:
-        super().__init__(f"{what.removesuffix(',')}: not on the {runner} runner: {reason}; {instead}")
+        super().__init__(f"{what}: not on the {runner} runner: {reason}; {instead}")
         self.reason = reason
 
 

@@ -53,7 +53,7 @@ def paths(plan: Plan) -> list[list[str]]:
     return found
 
 
-def stands(p: flow.Pipeline, fixed: Iterable[str] = ()) -> bool:
+def keeps_its_vertex(p: flow.Pipeline, fixed: Iterable[str] = ()) -> bool:
     """Whether the union keeps a vertex of its own."""
     return "u" in inlined(p, fixed).vertices
 
@@ -124,7 +124,7 @@ def test_a_union_keeps_its_tasks_where_a_copy_would_differ(how: str) -> None:
     if how == "state":
         both = both.apply(Kept, schema=one.schema, name="m")
     both.key_by("k").agg(n=op.count(), name="n", emit="final").sink(op.collect(), name="out")
-    assert stands(p, ["u"] if how == "fixed" else ())
+    assert keeps_its_vertex(p, ["u"] if how == "fixed" else ())
 
 
 def test_time_of_both_branches_may_be_made_before_they_part() -> None:
@@ -132,7 +132,7 @@ def test_time_of_both_branches_may_be_made_before_they_part() -> None:
     one = source(p, "one").with_watermark("t", name="w")
     both = one.filter(col("a") > 1, name="f").union(one, name="u")
     both.key_by("k").agg(n=op.count(), name="n", emit="final").sink(op.collect(), name="out")
-    assert not stands(p)
+    assert not keeps_its_vertex(p)
 
 
 def test_what_copies_read_at_the_start_of_a_job_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

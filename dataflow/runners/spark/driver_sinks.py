@@ -48,7 +48,7 @@ class DriverSinks(ABC):
     """The part of the driver that streams and batches share; a context manager that opens and closes its own sinks.
 
     ``restore_report``: the restore that the job started with; None: the job is new. ``done``: commits so far. ``app``:
-    that of the job, for functions that get DataFrames.
+    identifies the job to functions that get DataFrames.
     """
 
     stops_in_between: bool

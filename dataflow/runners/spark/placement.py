@@ -421,7 +421,7 @@ def _runs_apart(graph: Graph, node: Node, *, in_batch: bool) -> bool:
         spark_schema(node.schema, f"sink {node.name!r}")
     if not in_batch and sink.guarantee is not Guarantee.EXACTLY_ONCE and not sink.idempotent:
         raise UnsupportedOnRunner(
-            f"sink {node.name!r}, {sink!r},",
+            f"sink {node.name!r}, {sink!r}",
             "spark",
             "micro-batches are repeated after a failure, and this sink cannot take back what it wrote",
             "write files; if writing a row again changes nothing, use op.upsert_batches(function), or set "

@@ -6,9 +6,9 @@ reports of these tasks are added up, too. Two-phase sinks write here: one staged
 commits.
 
 **When.** Spark calls the keyed tasks of a partition one by one, in ascending order of their numbers, and has no call
-after the last one. So whoever sends to a partition also sends an envelope to its *closing number*, which is higher than
-the numbers of all its keyed tasks. The call for it is the last one, and routes what the others have sent. A process of
-its own for routing, after that of the keyed tasks, would be simpler, and twice as many processes.
+after the last one. So each task that sends to a partition also sends an envelope to its *closing number*, which is
+higher than the numbers of all its keyed tasks. The call for it is the last one, and routes what the others have sent.
+To route in a second process would be simpler, but takes twice as many processes.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def _refuse_ends_elsewhere(plan: Plan) -> None:
         end = node.spec.source if isinstance(node.spec, Read) else getattr(node.spec, "sink", None)
         if end is not None and end.only_on:
             raise UnsupportedOnRunner(
-                f"{'source' if isinstance(node.spec, Read) else 'sink'} {node.name!r}, {end!r},",
+                f"{'source' if isinstance(node.spec, Read) else 'sink'} {node.name!r}, {end!r}",
                 "local",
                 f"it exists on the {end.only_on} runner only",
                 f'run the pipeline with p.run("{end.only_on}"), or put another one in its place',

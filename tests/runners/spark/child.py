@@ -44,17 +44,21 @@ def pipeline(directory: Path) -> flow.Pipeline:
 OUTPUTS = ("high", "counts", "wide")
 
 
-def main(directory: Path, master: str) -> None:
+def settings(directory: Path, master: str, partitions: int = 2) -> dict[str, str]:
+    """Settings of a session on ``master`` that writes nothing outside of ``directory``; the environment is set, too."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    conf = {
+    return {
         "spark.master": master,
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true",
-        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.shuffle.partitions": str(partitions),
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.local.dir": str(directory / "local"),
     }
-    runner = flow.SparkRunner(rows_per_trigger=12_000, conf=conf)
+
+
+def main(directory: Path, master: str) -> None:
+    runner = flow.SparkRunner(rows_per_trigger=12_000, conf=settings(directory, master))
     checkpoint = flow.Checkpointing(directory / "job")
     result = pipeline(directory).run(runner, parallelism=LANES, max_key_groups=4, checkpoint=checkpoint)
     print(f"done after {len(result.checkpoints)} micro-batches", flush=True)

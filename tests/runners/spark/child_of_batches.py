@@ -5,7 +5,6 @@ It prints a line when its session has started. Source tasks and the tasks after 
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from pathlib import Path
@@ -16,7 +15,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.runners.spark.session import session_for
-from tests.runners.spark.child import LANES, clicks
+from tests.runners.spark.child import LANES, clicks, settings
 
 
 def slowly(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -42,16 +41,7 @@ def pipeline(directory: Path) -> flow.Pipeline:
 
 
 def main(directory: Path, master: str) -> None:
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    conf = {
-        "spark.master": master,
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true",
-        "spark.sql.shuffle.partitions": "3",
-        "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        "spark.local.dir": str(directory / "local"),
-    }
-    runner = flow.SparkRunner(session_for(None, conf))
+    runner = flow.SparkRunner(session_for(None, settings(directory, master, partitions=3)))
     print("begins", flush=True)
     checkpoint = flow.Checkpointing(directory / "job")
     result = pipeline(directory).run(runner, execution="batch", parallelism=LANES, checkpoint=checkpoint)

@@ -19,7 +19,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.runners.spark.session import session_for
-from tests.runners.spark.child import LANES, clicks
+from tests.runners.spark.child import LANES, clicks, settings
 
 STAGES = ("source", "first", "second")
 
@@ -62,16 +62,7 @@ def pipeline(directory: Path) -> flow.Pipeline:
 
 
 def main(directory: Path, master: str) -> None:
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    conf = {
-        "spark.master": master,
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        "spark.local.dir": str(directory / "local"),
-    }
-    runner = flow.SparkRunner(session_for(None, conf), rows_per_trigger=12_000)
+    runner = flow.SparkRunner(session_for(None, settings(directory, master)), rows_per_trigger=12_000)
     checkpoint = flow.Checkpointing(directory / "job")
     options = {"execution": "batch"} if (directory / "batch").exists() else {"max_key_groups": 4}
     result = pipeline(directory).run(runner, parallelism=LANES, checkpoint=checkpoint, **options)
