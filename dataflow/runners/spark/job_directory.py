@@ -3,6 +3,7 @@
     spark/                  Spark's checkpointLocation: the log of micro-batches, and the state of keyed tasks
     tasks/bids[0]/7         state of a source task, or of a sink in the driver, before micro-batch 7: a checkpoint part
     tasks/bids[0]/listed    all splits of a source task, as a checkpoint part
+    workers/5e8848...       the plan and its sources, pickled for workers; the name is the SHA-256 of the content
     clocks/7                the event times of all source tasks before micro-batch 7, if they wait for each other
     working/host-4711       the subtask that a worker is running (see ``working_on``); a restart does not need it
     job.json                the pipeline that was started here
@@ -14,6 +15,7 @@ n as done. So a repeated micro-batch starts from the same state, and state n + 1
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -38,6 +40,7 @@ __all__ = ["JobDirectory"]
 _KEPT: Final = 2
 """States of a source task to keep before the current one: the one that Spark could go back to, and one more."""
 _LISTED: Final = "listed"
+_WORKERS: Final = "workers"
 _START_OVER: Final = "start over in a new directory, with empty outputs"
 
 
@@ -201,6 +204,32 @@ class JobDirectory:
         if listed is None:
             raise CheckpointDamaged(f"{path} is missing: restore it, or {_START_OVER}")
         return listed.inlet["splits"]
+
+    def write_for_workers(self, content: bytes) -> str:
+        """Write what workers need of the job, in place of what an earlier run wrote. Return the SHA-256 of it."""
+        digest = hashlib.sha256(content).hexdigest()
+        folder = self.path / _WORKERS
+        with storing("write", folder):
+            DISK.make_directories(folder)
+            DISK.write_new(folder / digest, content)
+            for file in folder.iterdir():
+                if file.name != digest:
+                    DISK.remove(file)
+        return digest
+
+    def read_for_workers(self, digest: str) -> bytes:
+        """Return what ``write_for_workers`` wrote. Raises: CheckpointDamaged if it is not there, or something else."""
+        path = self.path / _WORKERS / digest
+        if not path.exists():
+            raise CheckpointDamaged(
+                f"{path} is missing: does this worker see the directory of the job? checkpoint= must name a directory "
+                "that all workers see"
+            )
+        with storing("read", path), _reading(path):
+            content = DISK.read(path)
+            if hashlib.sha256(content).hexdigest() != digest:
+                raise ValueError("its content has another SHA-256 than its name says")
+        return bytes(content)
 
     def has_reached(self, round_: int) -> bool:
         """Return whether every task has written its state before micro-batch ``round_``."""

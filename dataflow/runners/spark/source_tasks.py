@@ -44,8 +44,8 @@ __all__ = [
     "initial_states",
     "list_splits",
     "positions_of",
+    "read_partition",
     "stored_tasks",
-    "unpack_assignment",
 ]
 
 
@@ -98,8 +98,20 @@ def _source(vertex: Vertex) -> Source:
     return vertex.head.spec.source
 
 
-def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.RecordBatch]:
-    """Run source task ``number`` through micro-batch ``round_``; yield the envelopes it sends."""
+def read_partition(directory: bytes, digest: str, task: str, number: int, round_: int) -> Iterator[pa.RecordBatch]:
+    """Run source task ``number`` through micro-batch ``round_``; yield the envelopes it sends.
+
+    Args:
+        directory: the job's directory, pickled.
+        digest: what the assignment is stored under there.
+        task: the id of the source task.
+    """
+    with serialized_errors(task):
+        assignment = _assignment(directory, digest)
+    yield from _read(assignment, number, round_)
+
+
+def _read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.RecordBatch]:
     spark_plan, directory = assignment.spark_plan, assignment.directory
     vertex, subtask = spark_plan.source_tasks[number]
     task = task_id(vertex.name, subtask)
@@ -107,10 +119,7 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
     with serialized_errors(task):
         state, after = directory.read_task(task, round_), directory.read_task(task, round_ + 1)
         if state is None:
-            raise CheckpointDamaged(
-                f"{directory.path} has no state of {task} before micro-batch {round_}: does this worker see the "
-                "directory of the job? checkpoint= must name one that all workers see"
-            )
+            raise CheckpointDamaged(f"{directory.path} has no state of {task} before micro-batch {round_}")
         waits = bool(state.inlet.get("clocks")) and _waits(assignment, vertex, subtask, round_)
         positions = positions_of(assignment, state)
         then = None if after is None else positions_of(assignment, after)
@@ -214,11 +223,14 @@ def data_source_class(assignment: Assignment, name: str) -> type:
 
     Spark starts a process for each step of planning a query, and one for every micro-batch. Importing our modules would
     cost more than the rest of such a process. So the pickled class imports them inside of methods only.
+
+    Spark also sends the class with each source task. So the assignment, which may hold tables or the footers of many
+    files, is in the job's directory.
     """
     sources: Any = pyspark("pyspark.sql.datasource")
     streaming: Any = pyspark("pyspark.sql.streaming.datasource")
     pack: Any = pyspark("pyspark.cloudpickle").dumps
-    packed: bytes = pack(assignment)
+    digest = assignment.directory.write_for_workers(pack(assignment))
     directory: bytes = pack(assignment.directory)
     tasks, columns = assignment.source_task_ids, DDL
 
@@ -246,9 +258,9 @@ def data_source_class(assignment: Assignment, name: str) -> type:
             ]
 
         def read(self, partition):  # type: ignore[no-untyped-def]
-            from dataflow.runners.spark.source_tasks import read, unpack_assignment
+            from dataflow.runners.spark.source_tasks import read_partition
 
-            return read(unpack_assignment(packed), *partition.value)
+            return read_partition(directory, digest, tasks[partition.value[0]], *partition.value)
 
         def commit(self, end):  # type: ignore[no-untyped-def]
             from pickle import loads
@@ -270,7 +282,8 @@ def data_source_class(assignment: Assignment, name: str) -> type:
 
 
 @lru_cache(maxsize=8)
-def unpack_assignment(packed: bytes) -> Assignment:
-    """Return the assignment that ``data_source_class`` pickled."""
-    assignment: Assignment = pyspark("pyspark.cloudpickle").loads(packed)
+def _assignment(directory: bytes, digest: str) -> Assignment:
+    """Return the assignment that ``data_source_class`` wrote. It is read once in each process and run."""
+    pickle: Any = pyspark("pyspark.cloudpickle")
+    assignment: Assignment = pickle.loads(pickle.loads(directory).read_for_workers(digest))
     return assignment

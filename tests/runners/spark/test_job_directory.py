@@ -1,16 +1,21 @@
-"""The directory of a job: what is missing or damaged there is named. No Spark is needed."""
+"""The directory of a job: what is missing or damaged there is named, and what workers read. No Spark is needed."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 import dataflow as flow
 import operators as op
 from dataflow.errors import CheckpointDamaged, ConfigurationError
 from dataflow.runners.spark.job_directory import JobDirectory
+from dataflow.runners.spark.placement import plan_for_spark
+from dataflow.runners.spark.source_tasks import Assignment, data_source_class
 from dataflow.runtime.task.parts import TaskState
 
 TASK = TaskState("in[0]", inlet={"splits": []})
@@ -97,3 +102,24 @@ def test_the_clocks_of_tasks_come_from_one_file_if_the_start_was_asked_for(direc
     directory.write_task(TaskState("a[1]", ended=True), 3)
     assert not directory.begin(["a[1]"], 3)
     assert not list(directory.path.glob("clocks/*"))
+
+
+def test_what_workers_need_is_there_once_and_checked_when_it_is_read(directory: JobDirectory) -> None:
+    older, digest = directory.write_for_workers(b"older"), directory.write_for_workers(b"plan")
+    assert directory.read_for_workers(digest) == b"plan"
+    assert [file.name for file in (directory.path / "workers").iterdir()] == [digest]
+    with pytest.raises(CheckpointDamaged, match=f"{older} is missing: does this worker see the directory of the job"):
+        directory.read_for_workers(older)
+    (directory.path / "workers" / digest).write_bytes(b"plot")
+    with pytest.raises(CheckpointDamaged, match=f"{digest} is damaged: its content has another SHA-256"):
+        directory.read_for_workers(digest)
+
+
+@pytest.mark.parametrize("rows", [1, 100_000])
+def test_spark_is_given_a_class_of_the_same_size_whatever_the_sources_hold(tmp_path: Path, rows: int) -> None:
+    with flow.Pipeline("copy") as p:
+        table = pa.table({"x": np.random.default_rng(1).random(rows)})
+        p.source(op.from_arrow(table), name="in").sink(op.collect(), name="out")
+    plan = plan_for_spark(p.graph, parallelism=2, key_groups=2)
+    assignment = Assignment(plan.for_workers(with_sources=True), JobDirectory(tmp_path / "job"), "run", 1_000)
+    assert len(cloudpickle.dumps(data_source_class(assignment, "source"))) < 10_000
