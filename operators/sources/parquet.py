@@ -220,6 +220,7 @@ class ParquetSource(Source):
         self._split_by = split_by
         self._conditions = conditions
         self._samples = samples or {}
+        self._earliest: dict[tuple[str, int, int, str], int | None] = {}  # by file, row groups and column
 
     @property
     def schema(self) -> pa.Schema:
@@ -242,7 +243,11 @@ class ParquetSource(Source):
     def earliest(self, split: Split, column: str) -> int | None:
         """Return the earliest time, from the statistics of the row groups; None: they have none."""
         file = self._files[self._known.own(split).path]
-        return earliest_time(file.metadata, column, _info(split).groups(file.metadata))
+        groups = _info(split).groups(file.metadata)
+        place = file.path, groups.start, groups.stop, column
+        if place not in self._earliest:
+            self._earliest[place] = earliest_time(file.metadata, column, groups)
+        return self._earliest[place]
 
     def check(self, split: Split) -> None:
         self._checked(split)

@@ -11,9 +11,9 @@ that of the closed split that is furthest, because none holds another back.
 A batch of the source may come in several pieces. The watermark moves after the last piece, or, if a filter dropped all
 of that piece, before the first piece of the next batch.
 
-State: per split that has not ended the watermark, the latest time of a batch that has begun, and, for ``close_after``,
-the latest time at all. Losing it makes no row late: the watermark only starts later. The input of the task keeps the
-time asked in vain.
+State: the merged watermark; per split that has had rows and not ended, the watermark, the latest time of a batch that
+has begun, and, for ``close_after``, the latest time at all. Losing it makes no row late: the watermark only starts
+later. So splits that wait take no room. The input of the task keeps the time asked in vain.
 """
 
 from __future__ import annotations
@@ -71,16 +71,20 @@ class WatermarkOperator(Operator):
         self._errors = RowErrors(on_error, context.tally)
         self._numbers = {split: number for number, split in enumerate(context.splits.all())}
         self._merger = WatermarkMerger(max(1, len(self._numbers)))
+        self._had_rows = set[str]()  # the splits that have had rows and not ended
         self._begun: dict[str, tuple[int, int]] = {}  # number of the batch, latest time in it
         self._max_drift = max_drift
         self._close_after = close_after
         self._latest: dict[str, int] = {}  # by split, of the rows so far; only for ``close_after``
         self._said_idle = False
         self._ended = 0  # how many ended splits the merger knows
+        times: list[int | None] = [None] * len(self._numbers)
         if context.restored is not None:
-            self._restore(context.restored.values)
+            times = self._restored(context.restored.values)
         if origin is not None:
-            self._begin_splits(origin)
+            self._hold_back(times, origin)
+        if times:
+            self._merger.restore(times)
         self._tell()
 
     def open(self) -> None:
@@ -93,6 +97,7 @@ class WatermarkOperator(Operator):
             return
         split, number = self._splits.current, self._splits.current_batch
         self._merger.resume(self._numbers[split])
+        self._had_rows.add(split)
         time = latest(batch.column(self._position))
         begun = self._begun.get(split)
         if begun is not None and begun[0] != number:
@@ -127,27 +132,30 @@ class WatermarkOperator(Operator):
         self._look_again()
 
     def snapshot(self) -> Snapshot:
+        kept = {*self._had_rows, *self._splits.ended_splits()[self._ended :]}
         merged = zip(self._numbers, self._merger.snapshot(), strict=False)
-        times = {split: time for split, time in merged if time is not None and time != MAX_WATERMARK}
+        times = {split: time for split, time in merged if split in kept and time not in (None, MAX_WATERMARK)}
         going_on = {split: number == self._splits.next_batch(split) for split, (number, _) in self._begun.items()}
-        begun = {split: [going_on[split], time] for split, (_, time) in self._begun.items()}
-        return Snapshot(values={"watermarks": times, "begun": begun, "latest": dict(self._latest)})
+        begun = {split: [going_on[split], time] for split, (_, time) in self._begun.items() if split in kept}
+        known = {split: time for split, time in self._latest.items() if split in kept}
+        return Snapshot({"merged": self._merger.merged, "watermarks": times, "begun": begun, "latest": known})
 
-    def _restore(self, values: Any) -> None:
+    def _restored(self, values: Any) -> list[int | None]:
+        """Take back what ``snapshot`` returned; return the watermarks of all splits."""
         what = f"{self._context.name}: the watermarks of splits"
-        times = parsed(dict[str, Time | None], values["watermarks"], what)
+        merged = parsed(Time | None, values.get("merged"), what)
+        times = parsed(dict[str, Time | None], values["watermarks"], what)  # of all splits in older state
         begun = parsed(dict[str, tuple[bool, Time]], values["begun"], what)
         if self._close_after is not None:  # older state has only the watermarks
             known = {split: time + self._delay for split, time in times.items() if time not in (None, MAX_WATERMARK)}
             latest = {**known, **parsed(dict[str, Time], values.get("latest", {}), what)}
             self._latest = {split: time for split, time in latest.items() if split in self._numbers}
         ended = set(self._splits.ended_splits())  # those that the merger knew to have ended are not stored
-        restored = [times.get(split, MAX_WATERMARK if split in ended else None) for split in self._numbers]
-        if restored:
-            self._merger.restore(restored)
+        self._had_rows = {split for split in times if split in self._numbers}
         for split, (going_on, time) in begun.items():
             if split in self._numbers:
                 self._begun[split] = self._splits.next_batch(split) if going_on else -1, time
+        return [times.get(split, MAX_WATERMARK if split in ended else merged) for split in self._numbers]
 
     def _end_batch(self, split: str, out: Out) -> None:
         _, time = self._begun.pop(split)
@@ -170,16 +178,19 @@ class WatermarkOperator(Operator):
             self._say(moved_idle[-1], out)
             out.idle()  # the watermark ended it downstream
 
-    def _begin_splits(self, origin: str) -> None:
+    def _hold_back(self, times: list[int | None], origin: str) -> None:
+        """Set the watermark of each live split to its first time, if it is later and the source knows it."""
         for split in self._splits.live():
-            earliest = self._splits.earliest(split, origin)
+            earliest, number = self._splits.earliest(split, origin), self._numbers[split]
             if earliest is not None:
-                self._merger.advance(self._numbers[split], earliest)
+                before = times[number]
+                times[number] = earliest if before is None else max(before, earliest)
 
     def _end_splits(self, out: Out) -> None:
         ended = self._splits.ended_splits()
         for split in ended[self._ended :]:
             self._say(self._merger.end(self._numbers[split]), out)
+            self._had_rows.discard(split)
         self._ended = len(ended)
 
     def _say(self, moved: int | None, out: Out) -> None:

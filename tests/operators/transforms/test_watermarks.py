@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import random
+from dataclasses import replace
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -29,11 +34,12 @@ class Clocks:
         begins: dict[str, int] | None = None,
         max_drift: int | None = None,
         close_after: int | None = None,
+        like: ManualSplits | None = None,
     ) -> None:
-        self.splits, self.out, self.due = ManualSplits(*splits), Emitted(), list[int]()
+        self.splits, self.out, self.due = copy.deepcopy(like or ManualSplits(*splits)), Emitted(), list[int]()
         self.clock = ManualClock()
         self.context = context_of(SCHEMA, SCHEMA, splits=self.splits, clock=self.clock, due=self.due, restored=restored)
-        self.splits.begins = begins or {}
+        self.splits.begins = begins or self.splits.begins
         self.operator = WatermarkOperator(self.context, "t", "t", delay, idle_after, on_error, max_drift, close_after)
         self.operator.open()
 
@@ -170,11 +176,67 @@ def test_state_of_a_split_that_another_task_reads_is_not_kept() -> None:
     c.feed("a", 9, cut=True)
     c.feed("b", 5, cut=True)
     values = Clocks("a", close_after=100, restored=stored(c.operator.snapshot())).operator.snapshot().values
-    assert {name: list(splits) for name, splits in values.items()} == {  # type: ignore[call-overload]
-        "watermarks": ["a"],
-        "begun": ["a"],
-        "latest": ["a"],
+    assert values == {"merged": 3, "watermarks": {"a": 3}, "begun": {"a": [True, 9]}, "latest": {"a": 9}}
+
+
+def test_splits_that_wait_or_have_ended_take_no_room_in_the_state() -> None:
+    begins = {f"split {number}": 100 * number for number in range(1_000)}
+    c = Clocks(*begins, begins=begins, close_after=1_000)
+    c.feed("split 0", 5)
+    assert c.operator.snapshot().values["watermarks"] == {"split 0": 5}
+    c.splits.ended.append("split 0")
+    assert c.ring() == [100]
+    assert c.operator.snapshot().values == {"merged": 100, "watermarks": {}, "begun": {}, "latest": {}}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_restored_clocks_say_what_clocks_with_the_watermarks_of_all_splits_say(seed: int) -> None:
+    """Earlier releases stored the watermarks of all splits that had not ended."""
+    rng = random.Random(seed)
+    names = [f"split {number}" for number in range(rng.randint(1, 4))]
+    settings: Any = {
+        "delay": rng.choice([0, 7]),
+        "idle_after": rng.choice([None, 10]),
+        "begins": {name: rng.randint(0, 99) for name in names if rng.random() < 0.5},
     }
+    for _ in range(40):
+        c = Clocks(*names, **settings)
+        for _ in range(rng.randint(0, 12)):
+            step(c, rng)
+        c.splits.ended += [name for name in c.splits.live() if rng.random() < 0.2]  # the operator does not know yet
+        state = stored(c.operator.snapshot())
+        known = zip(names, c.operator._merger.snapshot(), strict=True)
+        whole = {name: time for name, time in known if time not in (None, MAX_WATERMARK)}
+        earlier = replace(state, values={**state.values, "watermarks": whole})
+        c.splits.silence = {}
+        both = [Clocks(restored=values, like=c.splits, **settings) for values in (state, earlier)]
+        script = rng.random()
+        said = []
+        for again in both:
+            steps = random.Random(script)
+            said.append([step(again, steps) for _ in range(20)])
+        assert said[0] == said[1]
+
+
+def test_a_restored_split_without_any_row_has_no_time_to_move_on_from() -> None:
+    c = Clocks("a", "b", close_after=20, begins={"b": 38})
+    c.feed("a", 50)
+    again = Clocks("a", "b", close_after=20, begins={"b": 38}, restored=stored(c.operator.snapshot()))
+    again.splits.silence["b"] = 30
+    assert [again.ring(), again.feed("a", 60), again.feed("b", 39)] == [[], [], [39]]
+
+
+def step(c: Clocks, rng: random.Random) -> list[int | str]:
+    """Let something happen to one of the splits; return what was said."""
+    split, event = rng.choice(c.splits.names), rng.random()
+    time, cut = rng.randint(0, 150), rng.random() < 0.3
+    if event < 0.1 and split not in c.splits.ended:
+        c.splits.ended.append(split)
+    elif event < 0.5 and split not in c.splits.ended:
+        return c.feed(split, max(time, c.splits.begins.get(split, 0)), cut=cut)
+    elif event < 0.75:
+        c.splits.silence[split] = c.splits.silence.get(split, 0) + 10
+    return c.ring()
 
 
 def test_rows_go_on_before_the_watermark_they_cause() -> None:
