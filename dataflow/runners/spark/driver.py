@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from dataflow.runners.spark.metrics import Counters, MicroBatchTimes, handles_of
 from dataflow.runners.spark.quiet_logs import MicroBatchRejected
 from dataflow.runners.spark.source_tasks import Assignment, positions_of
 from dataflow.runners.spark.split_positions import listed_splits
-from dataflow.runners.spark.user_errors import serialized_errors
+from dataflow.runners.spark.user_errors import serialized_errors, spark_errors
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.task.notices import Notices
@@ -126,7 +126,7 @@ class Driver(DriverSinks):
         with ExitStack() as kept:
             if links:
                 frame = frame.persist()
-                kept.callback(frame.unpersist)
+                kept.callback(_unpersist, frame)
             theirs = [link for numbers in links.values() for link in numbers]
             own = frame.where(~frame["link"].isin(theirs)) if links else frame
             rows: list[Envelope] = [e for batch in own.toArrow().to_batches() for e in envelopes_of(batch)]
@@ -209,3 +209,9 @@ class Driver(DriverSinks):
         except OSError as error:
             what = f"unfinished files of killed workers stay until the next start deletes them: {error!r}"
             self.notices.add(CleanupFailedWarning, what)
+
+
+def _unpersist(frame: Any) -> None:
+    """Free a DataFrame. If Spark is gone there is nothing to free, and the error that matters is another one."""
+    with suppress(*spark_errors()):
+        frame.unpersist()

@@ -25,8 +25,8 @@ from dataflow.runners.run_result import RunResult
 from dataflow.runners.spark.driver_sinks import DriverSinks
 from dataflow.runners.spark.progress_and_result import SparkMeter
 from dataflow.runners.spark.quiet_logs import is_spark_handler
-from dataflow.runners.spark.stream_query import StreamQuery, query_errors
-from dataflow.runners.spark.user_errors import SerializedError, original_error
+from dataflow.runners.spark.stream_query import StreamQuery
+from dataflow.runners.spark.user_errors import SerializedError, original_error, spark_errors
 from dataflow.runtime.task.progress import JobState
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class SparkJob(WatchedJob):
     def _is_active(self) -> bool:
         try:
             return bool(self._query.isActive)
-        except query_errors():
+        except spark_errors():
             return False
 
     def _timed_out(self, limit: int) -> JobTimeout:
@@ -292,7 +292,7 @@ class SparkJob(WatchedJob):
         failure: BaseException | None = None
         try:
             over = bool(self._query.awaitTermination(seconds))
-        except query_errors() as error:
+        except spark_errors() as error:
             failure, over = original_error(self._driver.error or error, directory), True
         else:
             if over and self._driver.error is not None:

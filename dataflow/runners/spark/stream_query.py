@@ -14,11 +14,10 @@ from typing import Any
 from dataflow.errors import SparkFailed, StreamRestartedWarning
 from dataflow.runners.job_thread import JobThread
 from dataflow.runners.spark.driver import Driver
-from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.transient_failures import TRIES, reason_to_repeat
-from dataflow.runners.spark.user_errors import original_error
+from dataflow.runners.spark.user_errors import original_error, spark_errors
 
-__all__ = ["StreamQuery", "query_errors"]
+__all__ = ["StreamQuery"]
 
 
 class StreamQuery:
@@ -44,7 +43,7 @@ class StreamQuery:
             failure: Exception | None = None
             try:
                 self.current.awaitTermination()
-            except query_errors() as error:
+            except spark_errors() as error:
                 failure = error
             try:
                 if not self._replaced(self._driver.error or failure):
@@ -97,8 +96,3 @@ class StreamQuery:
         with self._changing:
             self.current.stop()
         self._over.wait()
-
-
-def query_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of Spark's methods of a query: the query failed, or its JVM is gone."""
-    return (pyspark("pyspark.errors").PySparkException, pyspark("py4j.protocol").Py4JError, OSError)

@@ -26,6 +26,7 @@ __all__ = [
     "is_from_spark",
     "original_error",
     "serialized_errors",
+    "spark_errors",
     "spark_failure",
     "with_notes",
 ]
@@ -88,9 +89,24 @@ def original_error(error: BaseException, directory: JobDirectory | None = None) 
     return error
 
 
+def spark_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of Spark's own methods: a query failed, or the JVM is gone."""
+    return (pyspark("pyspark.errors").PySparkException, pyspark("py4j.protocol").Py4JError, OSError)
+
+
 def is_from_spark(error: BaseException) -> bool:
-    """Return whether Spark or its bridge to Python raised an error."""
-    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+    """Return whether Spark or its bridge to Python raised an error, which may be a plain ``ConnectionRefusedError``."""
+    return _is_of_spark(type(error).__module__) or (isinstance(error, OSError) and _is_of_spark(_raiser(error)))
+
+
+def _is_of_spark(module: str) -> bool:
+    return module.partition(".")[0] in ("pyspark", "py4j")
+
+
+def _raiser(error: BaseException) -> str:
+    """Return the name of the module that raised an error; "": it is not known."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return str(frames[-1].f_globals.get("__name__", "")) if frames else ""
 
 
 def spark_failure(error: BaseException, directory: JobDirectory | None = None) -> SparkFailed:
@@ -98,7 +114,7 @@ def spark_failure(error: BaseException, directory: JobDirectory | None = None) -
     text = str(error)
     if "Python worker exited unexpectedly" in text:
         return SparkFailed(_describe_death(unfinished_work(directory) if directory is not None else []), error)
-    if type(error).__name__ in ("Py4JNetworkError", "ConnectionRefusedError"):
+    if type(error).__name__ == "Py4JNetworkError" or isinstance(error, OSError):
         return SparkFailed(
             "the JVM was killed or has crashed; start this program again: with restore='auto' a stream resumes after "
             "the last micro-batch, and a batch begins anew",

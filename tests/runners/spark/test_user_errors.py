@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
+from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
 import dataflow as flow
 import operators as op
 from dataflow.errors import SparkFailed
 from dataflow.runners.spark.runner import SparkRunner
+from dataflow.runners.spark.user_errors import original_error
 
 NUMBERS = pa.table({"x": range(100)})
 
@@ -112,3 +115,24 @@ def test_the_death_of_a_worker_is_told_with_its_task_and_what_to_do_next(
     assert "\tat " not in str(error)
     assert len(str(error)) < 600
     assert "exited unexpectedly" in str(error.spark_error)
+
+
+def test_a_jvm_that_is_gone_is_named_however_the_bridge_to_it_says_so() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    bridge = ClientServer(java_parameters=JavaParameters(port=port), python_parameters=PythonParameters(port=0))
+    try:
+        with pytest.raises(OSError, match="refused") as refused:
+            bridge.jvm.System.currentTimeMillis()
+    finally:
+        bridge.shutdown_callback_server()
+    found = original_error(refused.value)
+    assert isinstance(found, SparkFailed)
+    assert "the JVM was killed or has crashed; start this program again" in str(found)
+
+
+def test_a_refused_connection_of_a_users_function_stays_what_it_is() -> None:
+    with pytest.raises(ConnectionRefusedError) as refused:
+        raise ConnectionRefusedError("the database is down")
+    assert original_error(refused.value) is refused.value
