@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any, Final
@@ -216,10 +216,11 @@ class NativeReaders:
     def batch_frame(self, node: Node) -> Any:
         """Return the rows of a source of a batch, with the columns and types of ``spark_schema``, where there are such.
 
-        Values of other types are cast in Python workers, which check each of them.
+        Values of other types are cast in Python workers, which check each of them. Texts are equal if their bytes are,
+        as on the other runners, whatever the collation of the DataFrame's column.
         """
-        frame, schema = self._frames[node.name], node.schema
-        rows = frame.select(*map(column, schema.names))
+        schema = node.schema
+        rows = _without_collations(self._frames[node.name], schema.names)
         types = [carrier(field.type) for field in schema]
         fit = [given == held for given, held in zip(_arrow(rows).types, types, strict=True)]
         if None in types or (all(fit) and all(is_exact(field.type) for field in schema)):
@@ -243,6 +244,17 @@ class NativeReaders:
             if assignment.spark_plan.placements[vertex.name] is Placement.NATIVE_READER
         ]
         return reduce(lambda one, other: one.union(other), frames)
+
+
+def _without_collations(frame: Any, names: Sequence[str]) -> Any:
+    """Return some columns of a DataFrame, in which Spark compares texts by their bytes."""
+    binary: Any = pyspark("pyspark.sql.pandas.types").from_arrow_schema(_arrow(frame))
+    types = {given.name: own.dataType for given, own in zip(frame.schema, binary, strict=True) if _has_collation(given)}
+    return frame.select(*[column(n).cast(types[n]).alias(n) if n in types else column(n) for n in names])
+
+
+def _has_collation(field: Any) -> bool:
+    return " collate " in field.dataType.simpleString()
 
 
 def _cast_function(schema: pa.Schema, source: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

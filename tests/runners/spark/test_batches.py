@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 import dataflow as flow
 import operators as op
@@ -28,6 +30,7 @@ from dataflow.runners.spark.batch.driver import BatchDriver, MixedAttempts
 from dataflow.runners.spark.batch.start import batch_plan
 from dataflow.runners.spark.native_readers import NativeReaders
 from dataflow.runners.spark.task_host import TaskReport
+from tests.agreement.data import rows_of
 
 KEYS = 23
 ROWS = pa.table(
@@ -260,7 +263,7 @@ def test_a_batch_is_computed_again_after_failures_that_pass(spark: Any, text: st
         frame.count()
         if left[0]:
             left[0] -= 1
-            frame.selectExpr(f"raise_error('{text}')").collect()
+            raise Py4JError(text)
 
     with flow.Pipeline("transient") as p:
         rows = p.source(op.from_arrow(ROWS), name="rows").map_batches(lambda batch: [batch])
@@ -272,16 +275,47 @@ def test_a_batch_is_computed_again_after_failures_that_pass(spark: Any, text: st
     assert found.rows_out == {"out": ROWS.num_rows, "frames": ROWS.num_rows}
 
 
+def in_a_function(frame: Any) -> None:
+    raise ValueError("indeterminate output")
+
+
+def in_a_value(frame: Any) -> None:
+    frame.selectExpr("raise_error('indeterminate output')").collect()
+
+
+def in_a_plan(frame: Any) -> None:
+    frame.selectExpr("1 AS `indeterminate output`").selectExpr("nothing")
+
+
 @pytest.mark.filterwarnings("ignore::dataflow.errors.NewSparkAppWarning")
-def test_words_of_a_users_error_are_no_failure_of_sparks(spark: Any) -> None:
+@pytest.mark.parametrize(
+    ("fails", "error"),
+    [(in_a_function, ValueError), (in_a_value, PySparkException), (in_a_plan, PySparkException)],
+    ids=["function", "value", "plan"],
+)
+def test_words_of_a_users_error_are_no_failure_of_sparks(
+    spark: Any, fails: Callable[[Any], None], error: type[Exception]
+) -> None:
     calls: list[int] = []
 
-    def fails(frame: Any, batch: flow.SparkBatch) -> None:
+    def function(frame: Any, batch: flow.SparkBatch) -> None:
         calls.append(batch.id)
-        raise ValueError("the answer is indeterminate")
+        fails(frame)
 
     with flow.Pipeline("user") as p:
-        p.source(op.from_arrow(ROWS), name="rows").sink(op.foreach_batch(fails), name="out")
-    with pytest.raises(ValueError, match="indeterminate"):
+        p.source(op.from_arrow(ROWS), name="rows").sink(op.foreach_batch(function), name="out")
+    with pytest.raises(error, match="indeterminate output"):
         on_spark(spark, p)
     assert calls == [0]
+
+
+def test_a_stream_cut_by_top_has_other_branches(spark: Any) -> None:
+    with flow.Pipeline("branches") as p:
+        timed = p.source(op.from_arrow(ROWS), name="rows").with_watermark("at", name="time")
+        timed.key_by("k").top(1, by="x", name="top").sink(op.collect(), name="greatest")
+        timed.key_by("k").agg(n=op.count(), emit="final", name="counts").sink(op.collect(), name="numbers")
+        timed.filter(col("x") > 2, name="large").sink(op.collect(), name="some")
+    assert "time/rows" in str(p.explain(flow.SparkRunner(spark), execution="batch"))
+    found, expected = on_spark(spark, p), p.run(execution="batch")
+    for name in ("greatest", "numbers", "some"):
+        assert rows_of(found.table(name)) == rows_of(expected.table(name)), name

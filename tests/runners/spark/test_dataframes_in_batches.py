@@ -185,3 +185,21 @@ def test_an_operator_that_has_no_rows_is_refused(spark: Any, table: pa.Table, tm
         p.source(op.generate({"x": op.sequence()}, rate="10/s"), name="rows").sink(op.collect(), name="out")
     with pytest.raises(ConfigurationError, match=r"dataframe\(execution='batch'\): source 'rows' .* has no end"):
         flow.SparkRunner(spark).dataframe(p, "rows")
+
+
+@pytest.mark.parametrize("collation", ["UTF8_LCASE", "UTF8_BINARY_RTRIM"])
+def test_texts_are_compared_by_their_bytes_whatever_the_collation_of_a_column(spark: Any, collation: str) -> None:
+    table = pa.table({"k": ["a", "A", "b ", "b", None, "B"], "x": range(6), "inner": [{"t": "z"}, {"t": "Z"}] * 3})
+    with flow.Pipeline("collations") as p:
+        rows = p.source(op.from_arrow(table), name="rows")
+        rows.sink(op.collect(), name="all")
+        rows.filter((col("k") == "a") | col("k").is_in(["b"]) | (col("k") > "b")).sink(op.collect(), name="some")
+        rows.key_by("k").agg(n=op.count(), emit="final").sink(op.collect(), name="counts")
+        rows.agg(least=col("k").min(), most=col("k").max(), n=col("k").count_distinct()).sink(op.collect(), name="ends")
+        rows.join(rows.select("k", y="x", name="right"), on="k").sink(op.collect(), name="pairs")
+        rows.top(3, by="k").sink(op.collect(), name="first")
+    inner = f"named_struct('t', inner.t COLLATE {collation}) AS inner"
+    collated = frame(spark, table).selectExpr(f"k COLLATE {collation} AS k", "x", inner)
+    found, expected = both(p, flow.SparkRunner(spark, sources={"rows": collated}))
+    for name in expected.tables:
+        assert rows_of(found.table(name)) == rows_of(expected.table(name)), name

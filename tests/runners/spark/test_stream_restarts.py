@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JError
 
 import dataflow as flow
 import operators as op
@@ -36,7 +37,7 @@ class Frames:
     def __call__(self, frame: Any, batch: flow.SparkBatch) -> None:
         self.rows[batch.id] = frame.toArrow()
         if self.fails(batch.id):
-            frame.sparkSession.sql(f"SELECT raise_error('{self.text}')").collect()
+            raise Py4JError(self.text)
 
 
 class Dying(Operator):

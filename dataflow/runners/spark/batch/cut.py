@@ -4,7 +4,7 @@ Spark's operators are a plan of DataFrames, the others are tasks. The two take t
 region 0 of tasks, whose rows feed region 1 of DataFrames, and so on. A pipeline without user functions has one of each.
 
 In the graph of the tasks, an operator of Spark's whose rows tasks need is a source: a `PlaceholderSource` of the same
-name. An operator in a task whose rows Spark needs has a sink after it, ``NAME/rows``.
+name. An operator in a task whose rows Spark needs has a sink after it, ``NAME/handed``.
 """
 
 from __future__ import annotations
@@ -120,11 +120,12 @@ def _cut(graph: Graph, native: Mapping[str, int], regions: dict[str, int], reaso
             numbers[node.id] = _append(tasks, replace(node, spec=placeholder, inputs=()))
             regions[node.name] = native[node.name]
     for node, edge in _handed(graph, native):
-        name = f"{node.name}/rows" if edge.tag is None else f"{node.name}/{edge.tag}/rows"
+        name = f"{node.name}/handed" if edge.tag is None else f"{node.name}/handed side {edge.tag}"
         own = Edge(numbers[edge.source], tag=edge.tag)
         _append(tasks, Node(0, name, Write(PlaceholderSink()), (own,), tasks.schema_of(own), node.parallelism))
         handed[node.name, edge.tag] = name
         regions[name] = regions[node.name]
+    assert len({node.name for node in tasks}) == len(tasks), "helpers have names of their own"
     return Cut(graph, tasks, native, regions, handed, reasons)
 
 
