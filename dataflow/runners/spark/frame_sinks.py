@@ -85,11 +85,15 @@ class FrameSinks:
                 f"raised by {self.sinks[name]!r} of sink {name!r} for batch {number}, which is not committed: {after}"
             )
             raise
-        return counted_rows(observation, _PATIENCE) or 0
+        return counted_rows(observation, frame, _PATIENCE) or 0
 
 
-def counted_rows(observation: Any, patience: float) -> int | None:
-    """Return the rows that an action counted; None if none was counted within ``patience`` (seconds)."""
+def counted_rows(observation: Any, frame: Any, patience: float) -> int | None:
+    """Return the rows of ``frame`` that an action counted; None if it counted none within ``patience`` (seconds).
+
+    Spark does not compute what cannot change a result, as a join without rows on one side, and what counts rows in it.
+    Then the rows are counted now.
+    """
     if is_connect(observation):  # the action brings the count
         brought: int | None = observation.get.get("rows")
         return brought
@@ -98,4 +102,4 @@ def counted_rows(observation: Any, patience: float) -> int | None:
         if time.monotonic() > until:
             return None
         time.sleep(_PAUSE)
-    return int(observation.get["rows"])
+    return int(observation.get["rows"]) if observation._jo.getRow().length() else int(frame.count())

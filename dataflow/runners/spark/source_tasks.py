@@ -108,10 +108,10 @@ def read_partition(directory: bytes, digest: str, task: str, number: int, round_
     """
     with serialized_errors(task):
         assignment = _assignment(directory, digest)
-    yield from _read(assignment, number, round_)
+    yield from read(assignment, number, round_)
 
 
-def _read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.RecordBatch]:
+def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.RecordBatch]:
     spark_plan, directory = assignment.spark_plan, assignment.directory
     vertex, subtask = spark_plan.source_tasks[number]
     task = task_id(vertex.name, subtask)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.errors import ConfigurationError, SchemaMismatch, UnsupportedOnRunner
+from dataflow.errors import ConfigurationError, NewSparkAppWarning, SchemaMismatch, UnsupportedOnRunner
 from dataflow.runners.run_result import RunResult
 from dataflow.runners.spark.expressions.spark_types import carrier, spark_schema, to_carriers
 from tests.agreement.data import generated, rows_of
@@ -203,3 +204,41 @@ def test_texts_are_compared_by_their_bytes_whatever_the_collation_of_a_column(sp
     found, expected = both(p, flow.SparkRunner(spark, sources={"rows": collated}))
     for name in expected.tables:
         assert rows_of(found.table(name)) == rows_of(expected.table(name)), name
+
+
+@pytest.fixture
+def adaptive(spark: Any) -> Iterator[Any]:
+    """The session with what Spark has by default: it leaves out what cannot change a result, also while a job runs."""
+    settings = {"spark.sql.adaptive.enabled": "true", "spark.sql.optimizer.excludedRules": ""}
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+@pytest.mark.parametrize("metrics", ["tasks", "full"])
+def test_rows_that_spark_need_not_compute_are_counted(adaptive: Any, metrics: Any, tmp_path: Path) -> None:
+    orders = pa.table({"k": ["a", "b", "a"], "x": [1, 2, 3]})
+    with flow.Pipeline("empty") as p:
+        some, none, left = (p.source(op.from_arrow(orders), name=name) for name in ("some", "none", "left"))
+        none.key_by("k").agg(n=op.count(), emit="final", name="counts").sink(op.collect(), name="no counts")
+        none.union(some, name="all").sink(op.collect(), name="union")
+        rare = some.filter(col("x") > 5, name="rare").select("k", y="x")
+        left.join(rare, on="k", name="join").sink(op.collect(), name="pairs")
+    rows = frame(adaptive, orders)
+    rows.write.parquet(str(tmp_path / "rows"))
+    stored = adaptive.read.parquet(str(tmp_path / "rows"))
+    frames = {"some": stored, "none": rows.where("x > 7"), "left": stored}
+    found = p.run(flow.SparkRunner(adaptive, sources=frames, metrics=metrics), execution="batch")
+    assert found.rows_in == {"some": 3, "none": 0, "left": 3}
+    assert {name: table.num_rows for name, table in found.tables.items()} == {"no counts": 0, "union": 3, "pairs": 0}
+
+
+def test_rows_of_a_function_are_counted_if_spark_need_not_compute_them(adaptive: Any) -> None:
+    with flow.Pipeline("function") as p:
+        rows = p.source(op.from_arrow(pa.table({"x": [1, 2, 3]})), name="rows").map_batches(lambda batch: [batch])
+        rows.sink(op.foreach_batch(lambda frame, batch: frame.where("false").collect()), name="out")
+    with pytest.warns(NewSparkAppWarning):
+        assert p.run(flow.SparkRunner(adaptive), execution="batch").rows_out == {"out": 3}

@@ -18,7 +18,6 @@ from dataflow.runners.spark.frame_sinks import counted_rows
 from dataflow.runners.spark.metrics import Counters, report_of
 from dataflow.runners.spark.placement import SparkPlan
 from dataflow.runners.spark.session import functions, pyspark
-from dataflow.runners.spark.session_kinds import is_connect
 from dataflow.runners.spark.task_host import TaskReport
 
 __all__ = ["RowCounts"]
@@ -72,10 +71,10 @@ class RowCounts:
                 if not counted_by_task:
                     yield TaskReport(task_id(node.name, 0), [report_of(node.name, files.rows, files.rows)])
             elif node.name in self._observations:
-                counted = counted_rows(self._observations[node.name], _PATIENCE)
-                if counted is None and is_connect(self._frames[node.name]):  # its local checkpoints bring no counts
-                    counted = int(self._frames[node.name].count())
-                rows[node.name] = counted or 0
+                frame = self._frames[node.name]
+                counted = counted_rows(self._observations[node.name], frame, _PATIENCE)
+                # local checkpoints of Spark Connect bring no counts
+                rows[node.name] = int(frame.count()) if counted is None else counted
                 before = [cut.whole.nodes[edge.source].name for edge in node.inputs]
                 rows_in = sum(rows[name] if name in rows else counters.of(name).rows_out for name in before)
                 rows_in = rows[node.name] if isinstance(node.spec, Read) else rows_in
