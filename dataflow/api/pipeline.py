@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Mapping
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
 
 from dataflow.api.streams import Stream
 from dataflow.clock import Duration, microseconds
@@ -122,11 +122,11 @@ class Pipeline:
         runner: Literal["local"] | LocalRunner = "local",
         *,
         timeout: Duration | None = None,
-        parallelism: int = 1,
+        parallelism: int | None = 1,
         checkpoint: Checkpointing | None = None,
         restore: RestoreFrom = "auto",
         channel_credit: int = 4,
-        max_key_groups: int = 128,
+        max_key_groups: int | None = 128,
         progress: bool = False,
         execution: ExecutionName = "streaming",
     ) -> RunResult: ...
@@ -137,11 +137,11 @@ class Pipeline:
         runner: Literal["simulated"] | SimulatedRunner,
         *,
         timeout: Duration | None = None,
-        parallelism: int = 1,
+        parallelism: int | None = 1,
         checkpoint: Checkpointing | None = None,
         restore: RestoreFrom = "auto",
         channel_credit: int = 2,
-        max_key_groups: int = 128,
+        max_key_groups: int | None = 128,
         execution: ExecutionName = "streaming",
     ) -> RunResult: ...
 
@@ -170,13 +170,14 @@ class Pipeline:
             timeout: after this time the job is cancelled and JobTimeout is raised; its last checkpoint stays. A call of
                 a user's function that is running then is waited for, but for no longer than 5 s: Python cannot stop a
                 thread.
-            parallelism: the number of subtasks of each operator that has none of its own. On Spark, None means as
-                many as the job began with, or as the session has cores.
+            parallelism: the number of subtasks of each operator that has none of its own. None: 1; on Spark as many
+                as the job began with, or as the session has cores.
             checkpoint: ``Checkpointing(...)``; None: no checkpoints, so after a failure the job starts over.
             restore: ``"auto"`` (the newest checkpoint, or a fresh start if there is none), ``"never"``, ``"latest"``;
                 on the local and the simulated runner also the id or the path of a checkpoint.
             channel_credit: the most batches that wait in a channel; not on Spark.
-            max_key_groups: the number of key groups, which bounds the parallelism of keyed operators.
+            max_key_groups: the number of key groups, which bounds the parallelism of keyed operators. None: 128; on
+                Spark as many as the job began with, and in a batch ``spark.sql.shuffle.partitions``.
             progress: whether to show a line about the running job on standard error; not in a simulation.
             execution: ``"streaming"``: rows are processed as they come, and watermarks say when windows are complete.
                 ``"batch"``: the input, which must have an end, is read first; no row is late, and there is one
@@ -202,9 +203,9 @@ class Pipeline:
         self,
         runner: Literal["local"] | LocalRunner = "local",
         *,
-        parallelism: int = 1,
+        parallelism: int | None = 1,
         checkpoint: Checkpointing | None = None,
-        max_key_groups: int = 128,
+        max_key_groups: int | None = 128,
         execution: ExecutionName = "streaming",
     ) -> Explanation: ...
 
@@ -252,18 +253,18 @@ class Pipeline:
         if not hasattr(engine, "explain"):
             raise ConfigurationError(f"runner {runner!r} cannot explain a pipeline; use 'local' or 'spark'")
         _check_options("explain", runner, engine.explain, options)
-        return engine.explain(self, **options)
+        return engine.explain(self, **_given(options))
 
     @overload
     def start(
         self,
         runner: Literal["local"] | LocalRunner = "local",
         *,
-        parallelism: int = 1,
+        parallelism: int | None = 1,
         checkpoint: Checkpointing | None = None,
         restore: RestoreFrom = "auto",
         channel_credit: int = 4,
-        max_key_groups: int = 128,
+        max_key_groups: int | None = 128,
         progress: bool = False,
         execution: ExecutionName = "streaming",
     ) -> LocalJob: ...
@@ -273,11 +274,11 @@ class Pipeline:
         self,
         runner: Literal["simulated"] | SimulatedRunner,
         *,
-        parallelism: int = 1,
+        parallelism: int | None = 1,
         checkpoint: Checkpointing | None = None,
         restore: RestoreFrom = "auto",
         channel_credit: int = 2,
-        max_key_groups: int = 128,
+        max_key_groups: int | None = 128,
         execution: ExecutionName = "streaming",
     ) -> SimulatedJob: ...
 
@@ -319,12 +320,20 @@ class Pipeline:
         self.graph.validate()
         engine = _engine(runner)
         _check_options(method, runner, engine.start, options)
-        return engine.start(self, **options)
+        return engine.start(self, **_given(options))
+
+
+_NUMBERS: Final = ("parallelism", "max_key_groups")
 
 
 def _engine(runner: Any) -> Any:
     """Return the runner object: one registered under a name, or the one given."""
     return resolve("runner", runner)() if isinstance(runner, str) else runner
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options without numbers that are None, so that each runner takes its own."""
+    return {name: value for name, value in options.items() if value is not None or name not in _NUMBERS}
 
 
 def _check_options(method: str, runner: Any, call: Any, options: Mapping[str, Any]) -> None:

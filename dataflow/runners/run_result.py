@@ -126,6 +126,7 @@ class RunResult:
         tuning: what was chosen because of measurements, and why: batches, dictionaries, folding, ...; see `Tuning`.
         restarts: how often the run began again by itself: on Spark after transient failures, such as a lost executor;
             on the simulated runner after injected faults.
+        notes: what to know when reading the counts, such as what was not counted, or is still to come.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> with flow.Pipeline() as p:
@@ -155,6 +156,7 @@ class RunResult:
     tuning: Tuning = field(default_factory=Tuning)
     earlier: CheckpointTotals = field(default_factory=CheckpointTotals)
     restarts: int = 0
+    notes: Sequence[str] = ()
 
     def table(self, name: str | None = None) -> pa.Table:
         """Return the rows that ``op.collect()`` or ``op.head()`` gathered.

@@ -79,6 +79,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
             "not_listed": result.earlier.completed + result.earlier.failed,
         },
         "restarts": result.restarts,
+        "notes": list(result.notes),
         "warnings": [{"category": type(w).__name__, "text": str(w)} for w in result.warnings],
         "restore": None if result.restore_report is None else result.restore_report.to_json(),
         "operators": [
@@ -154,6 +155,7 @@ def _lines(result: RunResult) -> list[str]:
         lines += [f"  writer: {result.persistence}"] if written else []
     lines += [f"  restarts: {result.restarts} after transient failures"] if result.restarts else []
     lines += [f"  {result.micro_batches.headline}"] if result.micro_batches is not None else []
+    lines += [f"  note: {note}" for note in result.notes]
     lines += [f"  failed {failure}" for failure in result.failures[-3:]]
     lines += [_short(f"  warning: {w}") for w in result.warnings if not isinstance(w, LateRowsWarning)]  # shown above
     if result.restore_report is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from dataflow.contracts.source import Json, Source, SourceContext, Split, SplitReader
-from dataflow.errors import UnsupportedOnRunner
+from dataflow.errors import ConfigurationError
 
 __all__ = ["SparkTableSource", "spark_table"]
 
@@ -29,11 +29,9 @@ class SparkTableSource(Source):
         return self._schema
 
     def splits(self) -> Sequence[Split]:
-        raise UnsupportedOnRunner(
-            repr(self),
-            "spark",
-            "there is no DataFrame for it",
-            "give one: SparkRunner(sources={NAME: frame}), with the name of the source in the pipeline",
+        raise ConfigurationError(
+            f"{self!r}: expected a DataFrame with its rows, found none: give one with SparkRunner(sources={{NAME: "
+            "frame}}), NAME being the name of the source in the pipeline"
         )
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:

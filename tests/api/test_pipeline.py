@@ -446,3 +446,13 @@ def test_the_options_that_are_spelt_out_are_those_of_the_runners(method: str) ->
             assert spelt == real, name
             seen.append(name)
     assert seen == (["local", "spark"] if method == "explain" else list(runners))
+
+
+@pytest.mark.parametrize("runner", ["local", "simulated"])
+def test_numbers_that_are_none_are_the_runners_own(runner: str) -> None:
+    with flow.Pipeline() as p:
+        p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+    result = p.run(runner, parallelism=None, max_key_groups=None)
+    assert [task.task for task in result.metrics] == [task.task for task in p.run(runner).metrics]
+    if runner == "local":
+        assert str(p.explain(parallelism=None, max_key_groups=None)) == str(p.explain())

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from dataflow.errors import AwaitedSplitsWarning, BarrierflowWarning, CleanupFailedWarning, NothingToReadWarning
 from dataflow.planning.physical_plan import task_id
+from dataflow.planning.specs import Watermarks
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.job_progress import ReadInput
 from dataflow.runners.micro_batches import MicroBatches
@@ -84,9 +85,10 @@ class Driver(DriverSinks):
         if count:
             found.append(
                 AwaitedSplitsWarning(
-                    f"time waits for {count} splits that SparkSource(splits=) names and that have had no rows, "
-                    f"{', '.join(splits)}{', ...' if count > len(splits) else ''}: windows stay open until they have "
-                    "some; leave out splits that do not exist, or give with_watermark(idle_after=)"
+                    f"SparkSource(splits=) names {count} {'split' if count == 1 else 'splits'} without any row yet, "
+                    f"{', '.join(splits)}{', ...' if count > len(splits) else ''}, for which time waits: windows stay "
+                    "open until each has some; leave out splits that do not exist, or give "
+                    "with_watermark(idle_after=)"
                 )
             )
         given = self.assignment.spark_plan.given
@@ -100,6 +102,16 @@ class Driver(DriverSinks):
                 )
             )
         return found
+
+    def notes(self) -> list[str]:
+        logical = self.assignment.spark_plan.plan.logical
+        has_time = any(isinstance(node.spec, Watermarks) for node in logical)
+        if not self.assignment.spark_plan.given or not logical.bounded or not has_time:
+            return []
+        return [
+            "a later run may have more input for Spark's own readers, so what waits for time to pass, such as open "
+            "windows, has not come out; with the same checkpoint= a later run continues it"
+        ]
 
     def micro_batches(self) -> MicroBatches:
         return self.times.collected(self.done)

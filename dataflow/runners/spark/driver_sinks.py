@@ -100,6 +100,10 @@ class DriverSinks(ABC):
         """Return what the user is warned of when the job has finished or was stopped."""
         return []
 
+    def notes(self) -> list[str]:
+        """Return what the user should know of the counts and the output of a job that has finished."""
+        return []
+
     @abstractmethod
     def wait_until_counted(self) -> None:
         """Wait a few seconds until Spark counts what was committed as done."""

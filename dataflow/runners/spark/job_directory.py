@@ -176,17 +176,42 @@ class JobDirectory:
             )
 
     def check_complete(self, tasks: Sequence[str]) -> None:
-        """Raise CheckpointDamaged if a file that a restart needs is missing."""
+        """Raise CheckpointDamaged if a file that a restart needs is missing, or one of Spark's log is damaged."""
         done, started = self.done, self._newest("offsets")
         missing = [str(self._task_file(task, done)) for task in tasks if not self._task_file(task, done).exists()]
         if started not in (done - 1, done):
             missing.append(str(self.path / "spark" / ("commits" if started > done else "offsets")))
+        missing += [str(path) for path in self._vanished() if str(path.parent) not in missing]
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             raise CheckpointDamaged(
                 f"{self.path} is not complete: Spark counts {done} micro-batches as done, {started + 1} as started, "
                 f"but {missing[0]}{more} is missing or older: restore what was deleted, or {_START_OVER}"
             )
+        self._check_log()
+
+    def _vanished(self) -> Iterator[Path]:
+        """Yield files of Spark's log whose checksums are there: Spark would not write them again."""
+        for log in ("offsets", "commits"):
+            newest = self._newest(log)
+            for checksum in (self.path / "spark" / log).glob(".*.crc"):
+                number = checksum.name[1:-4]
+                if number.isdigit() and int(number) > newest:
+                    yield checksum.with_name(number)
+
+    def _check_log(self) -> None:
+        """Raise CheckpointDamaged, naming the file, if Spark could not read the newest entries of its log."""
+        spark = self.path / "spark"
+        for log in ("offsets", "commits"):
+            newest = self._newest(log)
+            for number in range(max(0, newest - 1), newest + 1):
+                path = spark / log / str(number)
+                if path.exists():
+                    with storing("read", path), _reading(path):
+                        _check_entry(DISK.read(path).decode().splitlines())
+        if (spark / "metadata").exists():
+            with storing("read", spark / "metadata"), _reading(spark / "metadata"):
+                _check_entry(["v1", DISK.read(spark / "metadata").decode()])
 
     def write_listed(self, state: TaskState) -> None:
         """Write all splits of a source task, as ``state`` has them, for the whole job."""
@@ -354,6 +379,15 @@ def _all_ended(states: Iterable[TaskState | None]) -> bool:
 
 def _clocks_of(states: Iterable[TaskState | None]) -> Mapping[str, Json]:
     return {state.task: state.inlet.get("clocks") for state in states if state is not None}
+
+
+def _check_entry(lines: Sequence[str]) -> None:
+    """Raise ValueError if lines are no entry of Spark's log: a version, a JSON object, and JSON values or "-"."""
+    if len(lines) < 2 or not re.fullmatch(r"v\d+", lines[0]) or not isinstance(json.loads(lines[1]), dict):
+        raise ValueError("expected a version and a JSON object of Spark's")
+    for line in lines[2:]:
+        if line != "-":
+            json.loads(line)
 
 
 @contextmanager

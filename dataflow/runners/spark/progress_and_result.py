@@ -107,6 +107,7 @@ class SparkMeter:
             changes=changes_of(graph),
             tuning=Tuning(source_choices(graph)),
             restarts=driver.restarts,
+            notes=tuple(driver.notes()) if self.state is JobState.FINISHED else (),
         )
 
     def warnings(self) -> list[BarrierflowWarning]:
@@ -124,7 +125,8 @@ class SparkMeter:
             if node.name in spark_plan.native and node.name not in vertices and counters.has(node.name)
         ]
         shown: set[str] = set()
-        for vertex in vertices.values():
+        handed = () if spark_plan.cut is None else tuple(spark_plan.cut.handed.values())
+        for vertex in [vertex for vertex in vertices.values() if vertex.name not in handed]:
             own = dict.fromkeys([node.name for node in vertex.nodes if node.name not in shown])  # copies share counters
             shown.update(own)
             operators = [counters.of(name) for name in own]

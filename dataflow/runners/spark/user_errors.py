@@ -128,9 +128,9 @@ def _describe_death(unfinished: Sequence[tuple[str, Sequence[str]]]) -> str:
     where = "; ".join(f"{task} (operators {', '.join(map(repr, operators))})" for task, operators in shown)
     return (
         f"a Python worker died without an error{' at ' + where if where else ''}: it got a signal, ran out of memory, "
-        "or a function exited the process. Run again: with restore='auto' a stream resumes after the last micro-batch. "
-        "A stream needs less memory with a lower SparkRunner(rows_per_trigger=), a batch with more partitions "
-        "(max_key_groups=). On one machine Spark retries only if its master is local[N, TRIES]"
+        "or a function exited the process. Run again: a stream with checkpoint= resumes after the last micro-batch, a "
+        "batch begins anew. A stream needs less memory with a lower SparkRunner(rows_per_trigger=), a batch with more "
+        "partitions (max_key_groups=). On one machine Spark retries only if its master is local[N, TRIES]"
     )
 
 

@@ -233,6 +233,8 @@ def test_rows_that_spark_need_not_compute_are_counted(adaptive: Any, metrics: An
     frames = {"some": stored, "none": rows.where("x > 7"), "left": stored}
     found = p.run(flow.SparkRunner(adaptive, sources=frames, metrics=metrics), execution="batch")
     assert found.rows_in == {"some": 3, "none": 0, "left": 3}
+    assert ("that Spark computes itself are not counted" in str(found)) == (metrics == "tasks")
+    assert "/handed" not in str(found)
     assert {name: table.num_rows for name, table in found.tables.items()} == {"no counts": 0, "union": 3, "pairs": 0}
 
 

@@ -175,7 +175,7 @@ def test_a_table_that_exists_on_spark_only(spark: Any) -> None:
     found = p.run(flow.SparkRunner(spark, sources={"rows": frame}), execution="batch").table("out")
     assert rows_of(found) == rows_of(pa.table({"k": ["a", "b"], "x": [3, 5]}))
     for execution in ("batch", "streaming"):
-        with pytest.raises(UnsupportedOnRunner, match=r"there is no DataFrame for it"):
+        with pytest.raises(ConfigurationError, match=r"expected a DataFrame with its rows, found none: give one"):
             p.run(flow.SparkRunner(spark), execution=execution)
     with pytest.raises(TypeError, match=r"takes a pyarrow\.Schema, got dict"):
         op.spark_table({"x": pa.int64()})  # type: ignore[arg-type]

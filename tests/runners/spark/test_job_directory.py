@@ -32,7 +32,9 @@ def directory(tmp_path: Path) -> JobDirectory:
     for log, entries in (("offsets", 3), ("commits", 2)):
         (tmp_path / "job" / "spark" / log).mkdir(parents=True)
         for number in range(entries):
-            (tmp_path / "job" / "spark" / log / str(number)).touch()
+            (tmp_path / "job" / "spark" / log / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}\n-\n17')
+            (tmp_path / "job" / "spark" / log / f".{number}.crc").touch()
+    (tmp_path / "job" / "spark" / "metadata").write_text('{"id":"1379b711"}')
     return made
 
 
@@ -123,3 +125,19 @@ def test_spark_is_given_a_class_of_the_same_size_whatever_the_sources_hold(tmp_p
     plan = plan_for_spark(p.graph, parallelism=2, key_groups=2)
     assignment = Assignment(plan.for_workers(with_sources=True), JobDirectory(tmp_path / "job"), "run", 1_000)
     assert len(cloudpickle.dumps(data_source_class(assignment, "source"))) < 10_000
+
+
+@pytest.mark.parametrize("file", ["metadata", "offsets/1", "offsets/2", "commits/0", "commits/1"])
+@pytest.mark.parametrize("content", ['{"id":"13', 'v1\n{"nextBatch', "v1\n", "", "v1\n7", 'v1\n{}\n{"logOff'])
+def test_a_file_of_sparks_log_that_is_damaged_is_named(directory: JobDirectory, file: str, content: str) -> None:
+    (directory.path / "spark" / file).write_text(content)
+    with pytest.raises(CheckpointDamaged, match=f"spark/{file} is damaged: .*; restore an intact copy, or start over"):
+        directory.check_complete(["in[0]"])
+
+
+def test_the_newest_file_of_sparks_log_is_missed_if_its_checksum_is_there(directory: JobDirectory) -> None:
+    (directory.path / "spark" / "offsets" / "2").unlink()
+    with pytest.raises(CheckpointDamaged, match=r"is not complete: .*spark/offsets/2 is missing or older"):
+        directory.check_complete(["in[0]"])
+    (directory.path / "spark" / "offsets" / ".2.crc").unlink()  # Spark deletes both, or has written none
+    directory.check_complete(["in[0]"])

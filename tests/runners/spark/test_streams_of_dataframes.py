@@ -206,9 +206,12 @@ def test_each_split_has_a_watermark_and_the_source_the_least_of_them(spark: Any,
 
 def test_named_splits_hold_time_back_until_their_first_row(spark: Any, tmp_path: Path) -> None:
     runner = of_splits(spark, put_splits(tmp_path / "in"), split_by=("k", "part"), splits=[("k", "a"), ("k", "never")])
-    with pytest.warns(AwaitedSplitsWarning, match=r'waits for 1 splits .* no rows, \["k","never"\]: windows stay open'):
+    with pytest.warns(
+        AwaitedSplitsWarning, match=r'names 1 split without any row yet, \["k","never"\], for which time waits'
+    ):
         found = tens().run(runner, max_key_groups=2)
     assert (found.late, found.table("out").num_rows) == (0, 0)
+    assert "such as open windows, has not come out" in str(found)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_the_death_of_a_worker_is_told_with_its_task_and_what_to_do_next(
     error = failure(spark, build(die))
     assert isinstance(error, SparkFailed)
     assert f"a Python worker died without an error at {place}" in str(error)
-    assert "restore='auto'" in str(error)
+    assert "Run again: a stream with checkpoint= resumes after the last micro-batch, a batch begins anew" in str(error)
     assert "\tat " not in str(error)
     assert len(str(error)) < 600
     assert "exited unexpectedly" in str(error.spark_error)

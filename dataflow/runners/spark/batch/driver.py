@@ -85,6 +85,9 @@ class BatchDriver(DriverSinks):
         splits = [SplitState(split, done=True) for own in self.listed.values() for split in own]
         return ReadInput.of(splits) if splits else None
 
+    def notes(self) -> list[str]:
+        return self._row_counts.notes()
+
     def micro_batches(self) -> None:
         return None
 

@@ -56,6 +56,17 @@ class RowCounts:
         rows_in = rows_in if name in self._spark_plan.native_sources else 0  # others are observed, if asked for
         return replace(report, operators=[[name, rows_in, *others], *report.operators[1:]])
 
+    def notes(self) -> list[str]:
+        """Return what the user should know of the counts."""
+        cut = self._spark_plan.cut
+        own = [] if cut is None else [node for node in cut.whole if node.name in cut.native]
+        if self._full or all(isinstance(node.spec, Read | Write) for node in own):
+            return []
+        return [
+            "rows between operators that Spark computes itself are not counted, so some counts are 0; "
+            'SparkRunner(metrics="full") counts all'
+        ]
+
     def reports(self, counters: Counters) -> Iterator[TaskReport]:
         """Yield what is to be added to the counters of the tasks."""
         cut = self._spark_plan.cut
