@@ -30,7 +30,7 @@ def on_spark(spark: Any, chosen: list[Recipe], tasks: int, partitions: int, *, i
     check_rows_come_once(found, scene)
 
 
-@pytest.mark.parametrize("in_files", [False, True], ids=["tables", "files"])
+@pytest.mark.parametrize("in_files", [pytest.param(False, marks=pytest.mark.soak), True], ids=["tables", "files"])
 @settings(max_examples=1, deadline=None, phases=ONCE, suppress_health_check=list(HealthCheck))
 @given(chosen=several(6))
 def test_a_batch_on_spark_gives_what_threads_give(spark: Any, in_files: bool, chosen: list[Recipe]) -> None:  # noqa: FBT001

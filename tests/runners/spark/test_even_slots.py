@@ -42,6 +42,7 @@ def counts(out: Path) -> flow.Pipeline:
     return p
 
 
+@pytest.mark.soak
 def test_a_job_keeps_the_numbers_that_it_was_started_with(spark: Any, tmp_path: Path) -> None:
     job, out = tmp_path / "job", tmp_path / "out"
     runner = flow.SparkRunner(spark, rows_per_trigger=40)

@@ -224,7 +224,7 @@ def test_joins_of_every_kind(spark: Any, files: Path, how: Any) -> None:
     agree(spark, p)
 
 
-@pytest.mark.parametrize("ties", ["arrival", "all"])
+@pytest.mark.parametrize("ties", [pytest.param("arrival", marks=SOAK), "all"])
 def test_the_first_rows_of_keys(spark: Any, files: Path, ties: Any) -> None:
     with flow.Pipeline("tops") as p:
         rows = p.source(op.read_parquet(files), name="rows")

@@ -20,6 +20,7 @@ from dataflow.contracts.operator import Operator
 from dataflow.errors import DirectoryInUse, NewSparkAppWarning, SparkFailed, StreamRestartedWarning
 from dataflow.runners.spark.driver import Driver
 from tests.agreement.data import rows_of
+from tests.seeds import each_once
 
 ROWS = pa.table({"k": ["a", "b", "a", None] * 50, "x": range(200)})
 NOT_STARTED = "Python worker failed to connect back."
@@ -95,8 +96,7 @@ def failing_once(at: int) -> Callable[[int], bool]:
     return lambda number: left == [number] and left.pop() == number
 
 
-@pytest.mark.parametrize("at", [0, 2])
-@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(("at", "kept"), each_once([0, 2], [True, False]))
 def test_a_worker_that_does_not_connect_restarts_the_stream(spark: Any, tmp_path: Path, at: int, kept: bool) -> None:  # noqa: FBT001
     frames = Frames(failing_once(at))
     with pytest.warns(StreamRestartedWarning, match=rf"did not start in time.* after {at} micro-batches") as caught:
@@ -107,6 +107,7 @@ def test_a_worker_that_does_not_connect_restarts_the_stream(spark: Any, tmp_path
     assert result.to_dict()["restarts"] == 1
 
 
+@pytest.mark.soak
 def test_the_bound_is_for_one_micro_batch_and_not_for_the_stream(spark: Any, tmp_path: Path) -> None:
     failed: set[tuple[int, int]] = set()
 
@@ -155,7 +156,7 @@ def test_words_of_a_users_error_restart_nothing(spark: Any, tmp_path: Path) -> N
     assert calls == [0]
 
 
-@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("keyed", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_a_worker_that_dies_restarts_the_stream(spark: Any, tmp_path: Path, keyed: bool) -> None:  # noqa: FBT001
     (tmp_path / "deaths").mkdir()
     frames = Frames()

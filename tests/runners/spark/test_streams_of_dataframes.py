@@ -217,9 +217,9 @@ def test_named_splits_hold_time_back_until_their_first_row(spark: Any, tmp_path:
 @pytest.mark.parametrize(
     ("ddl", "values"),
     [
-        ("boolean", [True, False]),
         ("string", ["x", None, 'ü/\x1f\u2028"']),
-        ("double", [1e20, float("nan"), 0.1, None]),
+        pytest.param("boolean", [True, False], marks=pytest.mark.soak),
+        pytest.param("double", [1e20, float("nan"), 0.1, None], marks=pytest.mark.soak),
         pytest.param("bigint", [1, None], marks=pytest.mark.soak),
         pytest.param("decimal(9, 2)", [Decimal("1.50")], marks=pytest.mark.soak),
         pytest.param("date", [date(2024, 2, 29)], marks=pytest.mark.soak),

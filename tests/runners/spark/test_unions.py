@@ -146,6 +146,7 @@ def test_rows_of_all_links_reach_a_function_in_one_call(spark: Any, tmp_path: Pa
     assert any(values[0] < 100 <= values[-1] for _, values in calls if values)
 
 
+@pytest.mark.soak
 def test_a_job_of_an_earlier_release_goes_on_with_tasks_of_its_unions(spark: Any, tmp_path: Path) -> None:
     job, checkpoint = tmp_path / "job", flow.Checkpointing(tmp_path / "job")
     folders = [tmp_path / "one", tmp_path / "two"]
