@@ -130,6 +130,7 @@ def survive(work: Path, master: str, kills: int, seed: int, child: str = "child.
     """Kill the job so often, each time a little further on, then let it come to its end; answers what was killed.
 
     All kinds take turns. Of a driver that is killed alone the rest is left to itself, and the next life begins at once.
+    A stream whose workers are killed restarts by itself, and lives on until the next kill.
     """
     rng = random.Random(seed)
     work.mkdir()
@@ -143,7 +144,7 @@ def survive(work: Path, master: str, kills: int, seed: int, child: str = "child.
             if lives and struck[-1].kind == "driver":
                 struck[-1] = struck[-1]._replace(left=len(lives[-1].tree()))
             lives.append(life)
-            if len(struck) < kills:
+            while len(struck) < kills and life.process.poll() is None:
                 aim += rng.randrange(2)
                 found = 0
                 for found in rounds(work):
@@ -153,6 +154,9 @@ def survive(work: Path, master: str, kills: int, seed: int, child: str = "child.
                 if life.process.poll() is None:
                     kind = KINDS[(seed + len(struck)) % len(KINDS)]
                     struck.append(Strike(life.strike(kind), found, 0))
+                    if struck[-1].kind != "workers":
+                        break
+                    aim = found
             if life.wait() == 0:
                 return struck
             assert len(struck) > before, life.log.read_text()[-3_000:]
