@@ -244,3 +244,20 @@ def test_rows_of_a_function_are_counted_if_spark_need_not_compute_them(adaptive:
         rows.sink(op.foreach_batch(lambda frame, batch: frame.where("false").collect()), name="out")
     with pytest.warns(NewSparkAppWarning):
         assert p.run(flow.SparkRunner(adaptive), execution="batch").rows_out == {"out": 3}
+
+
+def test_the_order_of_rows_is_known_whatever_types_other_columns_have(spark: Any) -> None:
+    at = pa.array([n % 3 * 10**6 for n in range(40)], pa.timestamp("us"))
+    table = pa.table({"k": [n % 7 for n in range(40)], "x": range(40), "at": at, "u": pa.array(range(40), pa.int64())})
+    declared = table.set_column(3, "u", table["u"].cast(pa.uint64()))  # of which Spark has no type
+    with flow.Pipeline("order") as p:
+        rows = p.source(op.from_arrow(declared), name="rows").with_watermark("at", name="time")
+        ends = {"first": col("u").first(), "last": col("u").last(), "all": col("x").to_list()}
+        rows.key_by("k").agg(**ends, name="ends").sink(op.collect(), name="ends out")
+        rows.unique("k", keep="last").sink(op.collect(), name="once")
+        rows.agg(most=col("u").max()).sink(op.collect(), name="most")
+    given = frame(spark, table).repartitionByRange(3, "x").sortWithinPartitions("x")
+    found, expected = both(p, flow.SparkRunner(spark, sources={"rows": given}))
+    for name in expected.tables:
+        assert rows_of(found.table(name)) == rows_of(expected.table(name)), name
+    assert found.rows_in == {"rows": 40}

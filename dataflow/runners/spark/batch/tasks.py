@@ -19,7 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 from dataflow.clock import SystemClock
-from dataflow.contracts.source import SourceContext
+from dataflow.contracts.source import SourceContext, Split
 from dataflow.planning.physical_plan import Vertex, task_id
 from dataflow.planning.specs import Read
 from dataflow.protocol.events import Data
@@ -133,11 +133,12 @@ def _take_rows(
     recorder = OutputRecorder(assignment.spark_plan, partition, attempt, distributed=True)
     spec = source.spec
     assert isinstance(spec, Read), f"{source.name} is no placeholder"
-    no_splits = SourceInput(spec.source, [], SourceContext(source.name, partition, vertex.parallelism, SystemClock()))
+    context = SourceContext(source.name, partition, vertex.parallelism, SystemClock())
+    one_split = SourceInput(spec.source, [SplitState(Split("", {}))], context)  # the partition, which Spark reads
     with (
         working_on(assignment.directory, vertex, partition),
         TaskHost(
-            assignment.spark_plan, vertex, partition, None, _run(assignment, attempt), recorder, no_splits
+            assignment.spark_plan, vertex, partition, None, _run(assignment, attempt), recorder, one_split
         ) as host,
     ):
         for rows in gather_batches(batches):
