@@ -47,6 +47,7 @@ __all__ = [
     "NewSparkAppWarning",
     "NoCheckpoint",
     "NotInCheckpoint",
+    "ManyPartitionsWarning",
     "NothingToReadWarning",
     "OTHER_PIPELINE",
     "OutputExists",
@@ -296,6 +297,10 @@ class UnknownSplitsWarning(BarrierflowWarning):
 
 class AwaitedSplitsWarning(BarrierflowWarning):
     """Splits of a streaming DataFrame that were named have had no rows, so time stands still and no window closes."""
+
+
+class ManyPartitionsWarning(BarrierflowWarning):
+    """A new stream on Spark has many more partitions than the session has cores: each micro-batch pays for all."""
 
 
 class NothingToReadWarning(BarrierflowWarning):

@@ -263,7 +263,8 @@ def _cast_function(schema: pa.Schema, source: str) -> Callable[[Iterable[pa.Reco
     def cast(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             with serialized_errors(source):
-                yield to_carriers(cast_batch(batch, schema, source))
+                rows = to_carriers(cast_batch(batch, schema, source))
+            yield rows
 
     return cast
 

@@ -22,6 +22,7 @@ from dataflow.contracts.source import InputIdentity
 from dataflow.errors import (
     ConfigurationError,
     IgnoredSettingWarning,
+    ManyPartitionsWarning,
     UnsupportedOnRunner,
     check_count,
     user_frame,
@@ -64,6 +65,8 @@ _KEY_GROUPS = 128
 """Key groups of a keyed operator. Each costs a call in every micro-batch, and limits the parallelism."""
 _IGNORED: Final = ("every", "min_pause", "timeout", "max_concurrent", "tolerable_failures", "keep", "duplicates")
 _STATE_MEMORY: Final = 512 << 20
+_MANY: Final = 16
+"""Partitions for each core of which a user is warned."""
 _Metrics = Literal["tasks", "full"]
 
 
@@ -304,6 +307,14 @@ class SparkRunner:
         self._readers.warn_of_splits(pipeline.graph, notices)
         directory = before or _temporary_directory()
         partitions = directory.partitions or int(session.conf.get("spark.sql.shuffle.partitions"))
+        cores = cores_of(session)
+        if not directory.has_job and spark_plan.depth and partitions >= _MANY * cores:
+            notices.add(
+                ManyPartitionsWarning,
+                f"spark.sql.shuffle.partitions is {partitions} and the session has {cores} cores: after each shuffle a "
+                "micro-batch runs so many tasks, each with a state store of its own, also if they have no rows; set it "
+                "to one to four times the cores, in a new directory, because a job keeps the number it starts with",
+            )
         slots = directory.slots if directory.has_job else even_slots(len(spark_plan.keyed_tasks), partitions)
         run_id = uuid.uuid4().hex[:12]
         assignment = Assignment(

@@ -43,10 +43,13 @@ class SerializedError(Exception):
 
 @contextmanager
 def serialized_errors(task: str, working: Callable[[], Any] = lambda: None) -> Iterator[None]:
-    """Raise errors as ``SerializedError``, with a note of ``task`` and of the operator that was ``working``."""
+    """Raise errors as ``SerializedError``, with a note of ``task`` and of the operator that was ``working``.
+
+    The block must not yield: a generator that is closed there would raise GeneratorExit, as a user's function may.
+    """
     try:
         yield
-    except (SerializedError, MicroBatchRejected, GeneratorExit):
+    except (SerializedError, MicroBatchRejected):
         raise
     except BaseException as error:  # including SystemExit of a user's function, which would end the worker
         node = working()

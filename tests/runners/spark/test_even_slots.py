@@ -13,7 +13,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.errors import CheckpointDamaged
+from dataflow.errors import CheckpointDamaged, ManyPartitionsWarning
 from dataflow.runners.spark.even_slots import even_slots, partition_of
 
 
@@ -81,3 +81,18 @@ def test_a_job_of_an_earlier_release_keeps_its_own(spark: Any, tmp_path: Path) -
         else:
             found = p.run(runner, max_key_groups=8, checkpoint=checkpoint).table("out")
     assert found.filter(pc.field("k") == 0)["n"].to_pylist() == [10]
+
+
+def test_many_partitions_for_few_cores_are_warned_of_while_they_can_be_changed(spark: Any, tmp_path: Path) -> None:
+    before, checkpoint = spark.conf.get("spark.sql.shuffle.partitions"), flow.Checkpointing(tmp_path / "job")
+    table = pa.table({"k": [1, 2]})
+    with flow.Pipeline("many") as p:
+        rows = p.source(op.from_arrow(table), name="rows")
+        rows.key_by("k").agg(n=op.count(), emit="final").sink(op.collect(), name="out")
+    spark.conf.set("spark.sql.shuffle.partitions", "32")
+    try:
+        with pytest.warns(ManyPartitionsWarning, match="partitions is 32 and the session has 2 cores"):
+            p.run(flow.SparkRunner(spark), parallelism=1, max_key_groups=2, checkpoint=checkpoint)
+        p.run(flow.SparkRunner(spark), parallelism=1, max_key_groups=2, checkpoint=checkpoint)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)

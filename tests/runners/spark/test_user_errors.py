@@ -34,6 +34,10 @@ def leave() -> NoReturn:
     raise SystemExit(3)
 
 
+def close() -> NoReturn:
+    raise GeneratorExit("of a user")
+
+
 def lock() -> NoReturn:
     raise Locked
 
@@ -84,10 +88,10 @@ def failure(spark: Any, pipeline: flow.Pipeline) -> BaseException:
 
 
 def test_an_exit_in_a_source_task_is_raised_as_locally_with_the_operators_name(spark: Any) -> None:
-    error = failure(spark, in_a_source_task(leave))
-    assert isinstance(error, SystemExit)
-    assert error.code == 3
-    assert "in operator 'doing' of numbers[0]" in error.__notes__[0]
+    for leaving, kind in ((leave, SystemExit), (close, GeneratorExit)):
+        error = failure(spark, in_a_source_task(leaving))
+        assert isinstance(error, kind)
+        assert "in operator 'doing' of numbers[0]" in error.__notes__[0]
 
 
 def test_an_exception_that_cannot_be_pickled_comes_with_its_name_text_and_place(spark: Any) -> None:
