@@ -49,7 +49,14 @@ from dataflow.runners.spark.placement import SparkPlan, plan_for_spark
 from dataflow.runners.spark.progress_and_result import SparkMeter
 from dataflow.runners.spark.quiet_logs import is_spark_handler
 from dataflow.runners.spark.restore import go_back, start_or_restore
-from dataflow.runners.spark.session import active_session, parallelism_of, partitions_of, pyspark, session_for
+from dataflow.runners.spark.session import (
+    active_session,
+    check_kind,
+    parallelism_of,
+    partitions_of,
+    pyspark,
+    session_for,
+)
 from dataflow.runners.spark.session_kinds import cores_of, is_connect
 from dataflow.runners.spark.source_tasks import Assignment, data_source_class
 from dataflow.runners.spark.stream_query import StreamQuery
@@ -287,6 +294,9 @@ class SparkRunner:
         before = None if location is None else JobDirectory(location.absolute())
         if before is not None and checkpoint is not None:
             refuse_larger(before.restored_bytes, checkpoint.max_restore_bytes, f"the job in {before.path}")
+        given = self._session or self._readers.session
+        if is_connect(given):
+            check_kind(given, streams=True)  # before what a DataFrame of such a session lacks for a stream
         self._readers.check(pipeline.graph)
         groups = max_key_groups or (before and before.key_groups) or _KEY_GROUPS
         fixed = parallelism or (before and before.parallelism)

@@ -33,6 +33,7 @@ from dataflow.runners.spark.session_kinds import is_connect, is_stopped
 __all__ = [
     "active_session",
     "check_installed",
+    "check_kind",
     "check_settings",
     "column",
     "functions",
@@ -234,7 +235,7 @@ def session_for(given: Any, conf: Mapping[str, str], *, streams: bool = True) ->
             "SparkRunner(conf=) applies to a session that it starts, but a session exists: set conf there"
         )
     session = session or _started(sql.SparkSession, conf)
-    _check_kind(session, streams=streams)
+    check_kind(session, streams=streams)
     version = tuple(int(part) for part in session.version.split(".")[:2])
     if version < _SPARK:
         raise ConfigurationError(
@@ -276,7 +277,7 @@ def _call_apart(start: Callable[[], Any]) -> None:
     done.result()
 
 
-def _check_kind(session: Any, *, streams: bool) -> None:
+def check_kind(session: Any, *, streams: bool) -> None:
     """Raise ConfigurationError unless ``session`` is a running session; for a stream its driver is this process."""
     if streams and is_connect(session):
         raise ConfigurationError(
