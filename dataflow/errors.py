@@ -42,12 +42,12 @@ __all__ = [
     "JobFailedWarning",
     "JobTimeout",
     "LateRowsWarning",
+    "ManyPartitionsWarning",
     "NegativeNet",
     "NewInputWarning",
     "NewSparkAppWarning",
     "NoCheckpoint",
     "NotInCheckpoint",
-    "ManyPartitionsWarning",
     "NothingToReadWarning",
     "OTHER_PIPELINE",
     "OutputExists",
@@ -296,7 +296,7 @@ class UnknownSplitsWarning(BarrierflowWarning):
 
 
 class AwaitedSplitsWarning(BarrierflowWarning):
-    """Splits of a streaming DataFrame that were named have had no rows, so time stands still and no window closes."""
+    """Splits of a streaming DataFrame that were named have had no rows, so time does not move and no window closes."""
 
 
 class ManyPartitionsWarning(BarrierflowWarning):

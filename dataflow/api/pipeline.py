@@ -324,6 +324,7 @@ class Pipeline:
 
 
 _NUMBERS: Final = ("parallelism", "max_key_groups")
+"""The options that are None if the runner's own number is meant."""
 
 
 def _engine(runner: Any) -> Any:
@@ -332,7 +333,7 @@ def _engine(runner: Any) -> Any:
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options without numbers that are None, so that each runner takes its own."""
+    """Return the options, without the numbers that are None: the runner takes its own."""
     return {name: value for name, value in options.items() if value is not None or name not in _NUMBERS}
 
 

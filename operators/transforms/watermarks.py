@@ -133,12 +133,15 @@ class WatermarkOperator(Operator):
 
     def snapshot(self) -> Snapshot:
         kept = {*self._had_rows, *self._splits.ended_splits()[self._ended :]}
-        merged = zip(self._numbers, self._merger.snapshot(), strict=False)
-        times = {split: time for split, time in merged if split in kept and time not in (None, MAX_WATERMARK)}
-        going_on = {split: number == self._splits.next_batch(split) for split, (number, _) in self._begun.items()}
-        begun = {split: [going_on[split], time] for split, (_, time) in self._begun.items() if split in kept}
-        known = {split: time for split, time in self._latest.items() if split in kept}
-        return Snapshot({"merged": self._merger.merged, "watermarks": times, "begun": begun, "latest": known})
+        each = zip(self._numbers, self._merger.snapshot(), strict=False)
+        times = {split: time for split, time in each if split in kept and time not in (None, MAX_WATERMARK)}
+        begun = {
+            split: [number == self._splits.next_batch(split), time]
+            for split, (number, time) in self._begun.items()
+            if split in kept
+        }
+        latest_times = {split: time for split, time in self._latest.items() if split in kept}
+        return Snapshot({"merged": self._merger.merged, "watermarks": times, "begun": begun, "latest": latest_times})
 
     def _restored(self, values: Any) -> list[int | None]:
         """Take back what ``snapshot`` returned; return the watermarks of all splits."""

@@ -79,6 +79,11 @@ class Driver(DriverSinks):
         known = [count for count in counts if isinstance(count, int)]
         return sum(known) if tasks and len(known) == len(counts) else None
 
+    @property
+    def _may_have_more(self) -> bool:
+        """Whether Spark's own readers read what there is, and a later run may find more."""
+        return bool(self.assignment.spark_plan.given) and self.assignment.spark_plan.plan.logical.bounded
+
     def warnings(self) -> list[BarrierflowWarning]:
         found: list[BarrierflowWarning] = []
         count, splits = self._awaited
@@ -93,7 +98,7 @@ class Driver(DriverSinks):
             )
         given = self.assignment.spark_plan.given
         read = any(self._counters.of(name).rows_in for name in given)
-        if given and not self._begun and not read and self.assignment.spark_plan.plan.logical.bounded:
+        if self._may_have_more and not self._begun and not read:
             names = ", ".join(map(repr, given))
             found.append(
                 NothingToReadWarning(
@@ -105,8 +110,7 @@ class Driver(DriverSinks):
 
     def notes(self) -> list[str]:
         logical = self.assignment.spark_plan.plan.logical
-        has_time = any(isinstance(node.spec, Watermarks) for node in logical)
-        if not self.assignment.spark_plan.given or not logical.bounded or not has_time:
+        if not self._may_have_more or not any(isinstance(node.spec, Watermarks) for node in logical):
             return []
         return [
             "a later run may have more input for Spark's own readers, so what waits for time to pass, such as open "

@@ -91,8 +91,8 @@ class FrameSinks:
 def counted_rows(observation: Any, frame: Any, patience: float) -> int | None:
     """Return the rows of ``frame`` that an action counted; None if it counted none within ``patience`` (seconds).
 
-    Spark does not compute what cannot change a result, as a join without rows on one side, and what counts rows in it.
-    Then the rows are counted now.
+    Spark leaves out parts of a plan that cannot change its result, such as a join with an empty side, and with them the
+    counting of rows there. Then the rows are counted by an action of their own.
     """
     if is_connect(observation):  # the action brings the count
         brought: int | None = observation.get.get("rows")

@@ -35,12 +35,14 @@ from dataflow.store.files import DISK, NotAFile, storing
 from dataflow.store.lock import FENCE, DirectoryLock
 from dataflow.untrusted import check_depth, parsed
 
-__all__ = ["JobDirectory"]
+__all__ = ["UNSEEN", "JobDirectory"]
 
 _KEPT: Final = 2
 """States of a source task to keep before the current one: the one that Spark could go back to, and one more."""
 _LISTED: Final = "listed"
 _WORKERS: Final = "workers"
+UNSEEN: Final = "does this worker see the directory of the job? checkpoint= must name one that all workers see"
+"""What to ask if a worker misses a file of the directory."""
 _START_OVER: Final = "start over in a new directory, with empty outputs"
 
 
@@ -211,7 +213,7 @@ class JobDirectory:
                         _check_entry(DISK.read(path).decode().splitlines())
         if (spark / "metadata").exists():
             with storing("read", spark / "metadata"), _reading(spark / "metadata"):
-                _check_entry(["v1", DISK.read(spark / "metadata").decode()])
+                _check_object(DISK.read(spark / "metadata").decode())
 
     def write_listed(self, state: TaskState) -> None:
         """Write all splits of a source task, as ``state`` has them, for the whole job."""
@@ -246,10 +248,7 @@ class JobDirectory:
         """Return what ``write_for_workers`` wrote. Raises: CheckpointDamaged if it is not there, or something else."""
         path = self.path / _WORKERS / digest
         if not path.exists():
-            raise CheckpointDamaged(
-                f"{path} is missing: does this worker see the directory of the job? checkpoint= must name a directory "
-                "that all workers see"
-            )
+            raise CheckpointDamaged(f"{path} is missing: {UNSEEN}")
         with storing("read", path), _reading(path):
             content = DISK.read(path)
             if hashlib.sha256(content).hexdigest() != digest:
@@ -383,11 +382,18 @@ def _clocks_of(states: Iterable[TaskState | None]) -> Mapping[str, Json]:
 
 def _check_entry(lines: Sequence[str]) -> None:
     """Raise ValueError if lines are no entry of Spark's log: a version, a JSON object, and JSON values or "-"."""
-    if len(lines) < 2 or not re.fullmatch(r"v\d+", lines[0]) or not isinstance(json.loads(lines[1]), dict):
+    if len(lines) < 2 or not re.fullmatch(r"v\d+", lines[0]):
         raise ValueError("expected a version and a JSON object of Spark's")
+    _check_object(lines[1])
     for line in lines[2:]:
         if line != "-":
             json.loads(line)
+
+
+def _check_object(text: str) -> None:
+    """Raise ValueError if a text is no JSON object."""
+    if not isinstance(json.loads(text), dict):
+        raise ValueError("expected a JSON object of Spark's, found another value")
 
 
 @contextmanager

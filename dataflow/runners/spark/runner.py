@@ -304,7 +304,8 @@ class SparkRunner:
         if not self._readers:  # refuse a pipeline before a session starts; readers have a session already
             _checked_plan(pipeline, fixed or 1, groups, self._readers, unions_inline=unions_inline)
         session = self._checked_session()
-        source_tasks = fixed or min(cores_of(session), groups)
+        cores = cores_of(session)
+        source_tasks = fixed or min(cores, groups)
         spark_plan = _checked_plan(
             pipeline, source_tasks, groups, self._readers, input_identity(checkpoint), unions_inline=unions_inline
         )
@@ -317,7 +318,6 @@ class SparkRunner:
         self._readers.warn_of_splits(pipeline.graph, notices)
         directory = before or _temporary_directory()
         partitions = directory.partitions or int(session.conf.get("spark.sql.shuffle.partitions"))
-        cores = cores_of(session)
         if not directory.has_job and spark_plan.depth and partitions >= _MANY * cores:
             notices.add(
                 ManyPartitionsWarning,

@@ -21,7 +21,7 @@ from dataflow.errors import CheckpointDamaged
 from dataflow.planning.physical_plan import Vertex, task_id
 from dataflow.planning.specs import Read
 from dataflow.runners.spark.envelopes import DDL, batches_of
-from dataflow.runners.spark.job_directory import JobDirectory
+from dataflow.runners.spark.job_directory import UNSEEN, JobDirectory
 from dataflow.runners.spark.metrics import report_envelope
 from dataflow.runners.spark.placement import SparkPlan
 from dataflow.runners.spark.replayable_reads import ReadAttempt
@@ -112,6 +112,7 @@ def read_partition(directory: bytes, digest: str, task: str, number: int, round_
 
 
 def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.RecordBatch]:
+    """Run a source task through a micro-batch: see `read_partition`."""
     spark_plan, directory = assignment.spark_plan, assignment.directory
     vertex, subtask = spark_plan.source_tasks[number]
     task = task_id(vertex.name, subtask)
@@ -119,7 +120,7 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
     with serialized_errors(task):
         state, after = directory.read_task(task, round_), directory.read_task(task, round_ + 1)
         if state is None:
-            raise CheckpointDamaged(f"{directory.path} has no state of {task} before micro-batch {round_}")
+            raise CheckpointDamaged(f"{directory.path} has no state of {task} before micro-batch {round_}: {UNSEEN}")
         waits = bool(state.inlet.get("clocks")) and _waits(assignment, vertex, subtask, round_)
         positions = positions_of(assignment, state)
         then = None if after is None else positions_of(assignment, after)
@@ -221,11 +222,11 @@ def check_input(assignment: Assignment, round_: int) -> None:
 def data_source_class(assignment: Assignment, name: str) -> type:
     """Return a class for ``session.dataSource.register``: the source tasks as a streaming source called ``name``.
 
+    Writes the assignment to the job's directory, because Spark sends the class with each source task, and sources may
+    hold tables, or the footers of many files.
+
     Spark starts a process for each step of planning a query, and one for every micro-batch. Importing our modules would
     cost more than the rest of such a process. So the pickled class imports them inside of methods only.
-
-    Spark also sends the class with each source task. So the assignment, which may hold tables or the footers of many
-    files, is in the job's directory.
     """
     sources: Any = pyspark("pyspark.sql.datasource")
     streaming: Any = pyspark("pyspark.sql.streaming.datasource")

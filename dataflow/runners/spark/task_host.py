@@ -40,8 +40,9 @@ from dataflow.runtime.task.wiring import SubtaskSetup, wire_chain
 __all__ = ["OutputRecorder", "TaskHost", "TaskReport"]
 
 _PLENTY = 1 << 60
-_SHOWN = 5
 """The credit of channels, practically unlimited because they are emptied after every step."""
+_SHOWN = 5
+"""The names of awaited splits that a report has at most."""
 _FULL = 32 << 20
 """Bytes that the outputs of a subtask of a batch record before they are sent."""
 

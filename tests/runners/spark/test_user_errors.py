@@ -91,6 +91,7 @@ def test_an_exit_in_a_source_task_is_raised_as_locally_with_the_operators_name(s
     for leaving, kind in ((leave, SystemExit), (close, GeneratorExit)):
         error = failure(spark, in_a_source_task(leaving))
         assert isinstance(error, kind)
+        assert getattr(error, "code", 3) == 3
         assert "in operator 'doing' of numbers[0]" in error.__notes__[0]
 
 

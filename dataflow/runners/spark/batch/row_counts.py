@@ -83,8 +83,7 @@ class RowCounts:
                     yield TaskReport(task_id(node.name, 0), [report_of(node.name, files.rows, files.rows)])
             elif node.name in self._observations:
                 frame = self._frames[node.name]
-                counted = counted_rows(self._observations[node.name], frame, _PATIENCE)
-                # local checkpoints of Spark Connect bring no counts
+                counted = counted_rows(self._observations[node.name], frame, _PATIENCE)  # None: as on Spark Connect
                 rows[node.name] = int(frame.count()) if counted is None else counted
                 before = [cut.whole.nodes[edge.source].name for edge in node.inputs]
                 rows_in = sum(rows[name] if name in rows else counters.of(name).rows_out for name in before)
