@@ -102,7 +102,7 @@ def nothing_is_late_later(result: flow.RunResult) -> bool:
     return "late after the join" not in result.tables or not result.table("late after the join").num_rows
 
 
-@pytest.mark.parametrize("seed", seeds(12, 600))
+@pytest.mark.parametrize("seed", seeds(6, 600))
 def test_pairs_near_in_time_agree_with_the_model(seed: int) -> None:
     case = Case(seed)
     low = case.draw.randrange(-12, 12)
@@ -120,7 +120,7 @@ def test_pairs_near_in_time_agree_with_the_model(seed: int) -> None:
     assert nothing_is_late_later(result)
 
 
-@pytest.mark.parametrize("seed", seeds(12, 600))
+@pytest.mark.parametrize("seed", seeds(6, 600))
 def test_pairs_of_windows_agree_with_the_model(seed: int) -> None:
     overlaps = seed % 3 > 0  # then a late row may count in some windows, so no row is late
     case = Case(seed, ("40us",)) if overlaps else Case(seed)
@@ -136,7 +136,7 @@ def test_pairs_of_windows_agree_with_the_model(seed: int) -> None:
     assert nothing_is_late_later(result)
 
 
-@pytest.mark.parametrize("seed", seeds(12, 600))
+@pytest.mark.parametrize("seed", seeds(6, 600))
 def test_nearest_rows_agree_with_the_model(seed: int) -> None:
     case = Case(seed)
     forward = seed % 2 > 0
@@ -157,7 +157,7 @@ def test_nearest_rows_agree_with_the_model(seed: int) -> None:
     assert nothing_is_late_later(result)
 
 
-@pytest.mark.parametrize("seed", seeds(12, 600))
+@pytest.mark.parametrize("seed", seeds(6, 600))
 def test_pairs_without_windows_agree_with_the_model(seed: int) -> None:
     case = Case(seed)
     how = case.draw.choice(HOWS)
@@ -182,7 +182,7 @@ def read_again(result: flow.RunResult) -> list[list[Row]]:
     return again
 
 
-@pytest.mark.parametrize("seed", seeds(16, 600))
+@pytest.mark.parametrize("seed", seeds(8, 600))
 def test_an_unaligned_restore_joins_the_rows_that_it_reports_again(seed: int) -> None:
     case = Case(seed)
     how = case.draw.choice(HOWS)
@@ -197,7 +197,7 @@ def test_an_unaligned_restore_joins_the_rows_that_it_reports_again(seed: int) ->
     assert rows_of(result, "out") == joined(*rows, how, lambda one, other: True)
 
 
-@pytest.mark.parametrize("seed", seeds(12, 600))
+@pytest.mark.parametrize("seed", seeds(6, 600))
 def test_rows_meet_for_their_time_to_live(seed: int) -> None:
     case = Case(seed)
     for rows in case.rows:
@@ -227,7 +227,7 @@ def totals(stream: flow.Stream, name: str, value: str) -> flow.Stream:
     return counted.select(col("n").alias("key"), col("k").alias(value))
 
 
-@pytest.mark.parametrize("seed", seeds(12, 600))
+@pytest.mark.parametrize("seed", seeds(6, 600))
 def test_signed_changes_net_to_the_join_of_their_nets(seed: int) -> None:
     case = Case(seed)
     how = case.draw.choice(HOWS)

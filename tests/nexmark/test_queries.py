@@ -34,7 +34,7 @@ def test_each_query_has_one_in_sql() -> None:
     assert list(QUERIES) == list(SQL)
 
 
-SOME = [("gaps", 4), ("a day", 1)]
+SOME = [("gaps", 2), ("a day", 1)]
 MORE = [(arrival, n) for arrival in ("in order", "out of order", "gaps", "a day") for n in (1, 2, 4)]
 
 

@@ -272,6 +272,7 @@ def test_columns_that_differ_only_in_case_are_refused(spark: Any) -> None:
         tens().run(flow.SparkRunner(spark, sources={"rows": frame}), execution="batch")
 
 
+@pytest.mark.soak
 def test_a_later_run_knows_the_splits_of_the_one_before(spark: Any, tmp_path: Path) -> None:
     whole, part = put_splits(tmp_path / "whole"), tmp_path / "part"
     part.mkdir()

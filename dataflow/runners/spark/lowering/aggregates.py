@@ -77,7 +77,11 @@ def _sum(value: Any, dtype: pa.DataType, aggregation: Aggregation, where: str) -
     if types.is_floating(dtype):
         return Lowered([f.sum(value.cast("double"))], _as_it_is)
     if types.is_decimal(dtype):
-        return Lowered([f.sum(value)], _as_it_is) if dtype.precision <= _SUMMED else _decimal_sum(value, where)
+        return (
+            Lowered([f.sum(value)], _as_it_is)
+            if dtype.precision <= _SUMMED
+            else _decimal_sum(value, dtype.scale, where)
+        )
     if types.is_duration(dtype):
         whole = _whole_sum(to_ticks(value, dtype), where)
         return Lowered(whole.parts, lambda *parts: from_ticks(whole.result(*parts), dtype))
@@ -110,12 +114,12 @@ def _whole_sum(value: Any, where: str) -> Lowered:
     return Lowered([f.sum(f.shiftright(value, _HALF)), f.sum(value.bitwiseAND(low_bits))], joined)
 
 
-def _decimal_sum(value: Any, where: str) -> Lowered:
+def _decimal_sum(value: Any, scale: int, where: str) -> Lowered:
     """Return the sum of decimals, which may have too many digits. Spark's own error would not say where."""
     f = functions()
 
     def checked(total: Any, n: Any) -> Any:
-        error = fail(OverflowError, f"{where}: a sum of decimals exceeds 38 digits").cast("decimal(38,0)")
+        error = fail(OverflowError, f"{where}: a sum of decimals exceeds 38 digits").cast(f"decimal(38,{scale})")
         return f.when((n > 0) & total.isNull(), error).otherwise(total)
 
     return Lowered([f.try_sum(value), f.count(value)], checked)
