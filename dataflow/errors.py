@@ -288,7 +288,7 @@ class LateRowsWarning(BarrierflowWarning):
 
 
 class NewSparkAppWarning(BarrierflowWarning):
-    """Functions of ``op.foreach_batch`` are called by a new app, which does not know what other jobs have written."""
+    """Functions of ``op.foreach_batch`` get a new ``batch.app``: rows of an earlier job are written again."""
 
 
 class UnknownSplitsWarning(BarrierflowWarning):

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from dataflow.clock import Clock, SystemClock
-from dataflow.errors import CheckpointDamaged, NoCheckpoint, StoreError
+from dataflow.errors import CheckpointDamaged, CheckpointMismatch, NoCheckpoint, StoreError
 from dataflow.store.base import CheckpointStore
 from dataflow.store.files import DISK, Buffer, Content, FileSystem, storing
 from dataflow.store.folder import CheckpointFolder, folder_name
@@ -34,9 +34,11 @@ from dataflow.store.lock import DirectoryLock
 from dataflow.store.manifest import STATE, Manifest, PartHandle
 from dataflow.store.references import References
 
-__all__ = ["DirectoryStore"]
+__all__ = ["STREAM_ON_SPARK", "DirectoryStore"]
 
 HIGHEST: Final = "HIGHEST"
+STREAM_ON_SPARK: Final = "job.json"
+"""The file that a directory has if a stream on Spark keeps its checkpoints there, in a form of its own."""
 _NOTE: Final = re.compile(r"HIGHEST(?:\.([0-9]{1,19}))?")
 _FOLDER: Final = re.compile(r"chk-([0-9]{8,18})")
 _CLOCK: Final = SystemClock()
@@ -81,7 +83,8 @@ class DirectoryStore(CheckpointStore):
         Args:
             run_id: identifies the run, in messages to others that want to write.
 
-        Raises: DirectoryInUse if another job, or this object, has it open; StoreError if it cannot be made or written.
+        Raises: DirectoryInUse if another job, or this object, has it open; StoreError if it cannot be made or written;
+        CheckpointMismatch if it is the directory of a stream on Spark.
 
         >>> import tempfile, dataflow as flow
         >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
@@ -101,6 +104,11 @@ class DirectoryStore(CheckpointStore):
             elif not self.checkpoints():  # a process that crashed may have made it, and not synced its entry
                 with suppress(PermissionError):
                     self._files.sync_directory(self._path.resolve().parent)
+        if (self._path / STREAM_ON_SPARK).exists():
+            raise CheckpointMismatch(
+                f"{self._path} is the directory of a stream on Spark, which no batch and no other runner can continue: "
+                "use another directory"
+            )
         self._lock.acquire(run_id)
 
     def close(self) -> None:

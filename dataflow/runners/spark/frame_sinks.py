@@ -38,23 +38,31 @@ class App:
 def app_of(directory: Path | None, sinks: Mapping[str, FrameSink], notices: Notices) -> App:
     """Return the app of the job in ``directory``; None: it is in no directory, and has a new one in each run.
 
-    Warns of a new one, if there are ``sinks``, to which rows that an earlier job has written are unknown.
+    A directory at another path than before may be a copy, whose rows differ from those of the original in micro-batches
+    of equal numbers. So it has a new app, too. Warns of a new one, if there are ``sinks``, to which rows that an
+    earlier job has written are unknown.
     """
     file = None if directory is None else directory / _FILE
+    here, why = "" if directory is None else str(directory.resolve()), "is new"
     if file is not None and file.exists():
         with storing("read", file):
-            return App(parsed(dict[str, str], json.loads(DISK.read(file)), str(file))["app"])
+            stored = parsed(dict[str, str], json.loads(DISK.read(file)), str(file))
+        known, before = stored["app"], stored.get("directory", here)  # an earlier release did not store it
+        if before == here or not sinks:
+            return App(known)
+        why = f"was moved or copied from {before}"
     app = str(uuid.uuid4())
     if file is not None and sinks:
         with storing("write", file):
             DISK.make_directories(file.parent)
-            DISK.write_new(file, json.dumps({"app": app}).encode())
+            DISK.write_new(file, json.dumps({"app": app, "directory": here}).encode())
     if sinks:
         where = "without checkpoint=" if directory is None else f"in {directory}"
         notices.add(
             NewSparkAppWarning,
-            f"the functions of {', '.join(map(repr, sinks))} are called by a new app, {app}, because the job {where} "
-            "is new: rows that another job has written for the same input are written again",
+            f"the functions of {', '.join(map(repr, sinks))} get a new batch.app, {app}, because the job {where} "
+            f"{why}: rows that an earlier job has written for the same input are written again; to continue that "
+            "job, give checkpoint= its directory",
         )
     return App(app, kept=file is not None)
 

@@ -31,6 +31,7 @@ from dataflow.clock import SystemClock
 from dataflow.contracts.source import Json
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch, DirectoryInUse
 from dataflow.runtime.task.parts import TaskState
+from dataflow.store.directory import STREAM_ON_SPARK
 from dataflow.store.files import DISK, NotAFile, storing
 from dataflow.store.lock import FENCE, DirectoryLock
 from dataflow.untrusted import check_depth, parsed
@@ -64,7 +65,7 @@ class JobDirectory:
     @property
     def has_job(self) -> bool:
         """Whether a job was started here."""
-        return (self.path / "job.json").exists()
+        return (self.path / STREAM_ON_SPARK).exists()
 
     def create(self, job: Mapping[str, Any], states: Sequence[TaskState]) -> None:
         """Write a new job with the initial states of its tasks."""
@@ -73,11 +74,11 @@ class JobDirectory:
             self.write_task(state, 0)
         with storing("write", self.path):
             DISK.make_directories(self.path / "tasks")
-            DISK.write_new(self.path / "job.json", json.dumps(job, indent=1).encode())
+            DISK.write_new(self.path / STREAM_ON_SPARK, json.dumps(job, indent=1).encode())
 
     def read_job(self) -> dict[str, Any]:
         """Return the description of the job that was started here."""
-        path = self.path / "job.json"
+        path = self.path / STREAM_ON_SPARK
         with storing("read", path), _reading(path):
             job: dict[str, Any] = parsed(dict[str, Any], json.loads(DISK.read(path)), "the description of the job")
             check_depth(job, "the description of the job")
@@ -102,7 +103,7 @@ class JobDirectory:
         """The bytes that a restart reads here before its first micro-batch, without Spark's own files."""
         states = [file for file, round_ in self._states() if round_ == self.done]
         with storing("look at", self.path):
-            return sum(DISK.size(file) or 0 for file in [self.path / "job.json", *states])
+            return sum(DISK.size(file) or 0 for file in [self.path / STREAM_ON_SPARK, *states])
 
     @property
     def parallelism(self) -> int | None:
@@ -120,7 +121,7 @@ class JobDirectory:
 
         Raises: CheckpointDamaged if they are no list of numbers.
         """
-        path = self.path / "job.json"
+        path = self.path / STREAM_ON_SPARK
         with _reading(path):
             return parsed(list[int], self.read_job().get("slots", []), "the numbers of keyed tasks")
 

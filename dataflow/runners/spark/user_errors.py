@@ -34,6 +34,13 @@ __all__ = [
 _LONGEST: Final = 1_000
 _SHOWN: Final = 3
 _FRAME: Final = re.compile(r"\s+(at [\w.$/]+\(?|\.\.\. \d+ more)|Driver stacktrace:")
+_STOPPED: Final = (
+    "stopped SparkContext",
+    "SparkContext was shut down",
+    "SparkContext has been shutdown",
+    'dagScheduler()" is null',
+)
+"""What Spark says of a session that was stopped; the last one, where it notices too late."""
 _MARK: Final = re.compile(r"barrierflow-error\[([A-Za-z0-9+/=]+)\]")
 
 
@@ -123,6 +130,12 @@ def spark_failure(error: BaseException, directory: JobDirectory | None = None) -
             "the last micro-batch, and a batch begins anew",
             error,
         )
+    if any(words in text for words in _STOPPED):
+        return SparkFailed(
+            "the SparkSession was stopped while the job ran: build a new one and run again; with restore='auto' a "
+            "stream resumes after the last micro-batch, and a batch begins anew",
+            error,
+        )
     return SparkFailed(reason(text)[:_LONGEST], error)
 
 
@@ -133,7 +146,7 @@ def _describe_death(unfinished: Sequence[tuple[str, Sequence[str]]]) -> str:
         f"a Python worker died without an error{' at ' + where if where else ''}: it got a signal, ran out of memory, "
         "or a function exited the process. Run again: a stream with checkpoint= resumes after the last micro-batch, a "
         "batch begins anew. A stream needs less memory with a lower SparkRunner(rows_per_trigger=), a batch with more "
-        "partitions (max_key_groups=). On one machine Spark retries only if its master is local[N, TRIES]"
+        "partitions (max_key_groups=). On one machine Spark repeats a task only if its master is local[N, TRIES]"
     )
 
 

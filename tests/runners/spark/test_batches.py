@@ -140,6 +140,9 @@ def test_streams_and_batches_do_not_continue_each_other(spark: Any, first: str, 
     p.run(flow.SparkRunner(spark), execution=first, checkpoint=settings, parallelism=1)
     with pytest.raises((CheckpointMismatch, ConfigurationError), match="use another directory"):
         p.run(flow.SparkRunner(spark), execution=second, checkpoint=settings, parallelism=1)
+    for execution in ("streaming", "batch") if first == "streaming" else ("streaming",):
+        with pytest.raises(CheckpointMismatch, match=r"use another .*directory"):
+            p.run(execution=execution, checkpoint=settings)
     assert pq.read_table(tmp_path / "out").num_rows == ROWS.num_rows
 
 

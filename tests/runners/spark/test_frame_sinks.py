@@ -5,6 +5,8 @@ Kills of a job that writes to a database: ``pytest -m soak tests/runners/spark/t
 
 from __future__ import annotations
 
+import json
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ import operators as op
 from dataflow import col
 from dataflow.contracts.sink import SparkBatch
 from dataflow.errors import ConfigurationError, GraphError, NewSparkAppWarning, UnsupportedOnRunner
+from dataflow.runners.spark.frame_sinks import App, app_of
+from dataflow.runtime.task.notices import Notices
 from tests.agreement.data import rows_of
 from tests.needs import need_spark
 from tests.runners.spark.child import clicks
@@ -109,9 +113,28 @@ def test_a_new_directory_is_a_new_app_and_says_so(spark: Any, tmp_path: Path, ex
     kept = Kept()
     for name in ("one", "two"):
         checkpoint = flow.Checkpointing(tmp_path / name)
-        with pytest.warns(NewSparkAppWarning, match="'totals out' are called by a new app"):
+        with pytest.warns(NewSparkAppWarning, match="'totals out' get a new batch.app, "):
             pipeline(kept).run(flow.SparkRunner(spark), execution=execution, checkpoint=checkpoint)
     assert len({batch.app for batch, _ in kept.calls}) == 2
+
+
+@pytest.mark.filterwarnings("default::dataflow.errors.NewSparkAppWarning")
+def test_a_copied_directory_is_a_new_app_and_says_so(tmp_path: Path) -> None:
+    def found(name: str) -> tuple[App, list[str]]:
+        notices = Notices()
+        app = app_of(tmp_path / name, {"frames": op.foreach_batch(lambda frame, batch: None)}, notices)
+        return app, [str(warning) for warning in notices.warnings()]
+
+    first, said = found("one")
+    assert f"in {tmp_path / 'one'} is new" in said[0]
+    assert found("one") == (first, [])
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    second, said = found("two")
+    assert second.id != first.id
+    assert f"was moved or copied from {tmp_path / 'one'}: rows that an earlier job has written" in said[0]
+    assert [found(name) for name in ("one", "two")] == [(first, []), (second, [])]
+    (tmp_path / "two" / "app.json").write_text(json.dumps({"app": "of an earlier release"}))
+    assert found("two") == (App("of an earlier release"), [])
 
 
 def test_no_row_of_the_sink_passes_through_the_driver(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:

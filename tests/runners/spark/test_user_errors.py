@@ -17,7 +17,7 @@ import dataflow as flow
 import operators as op
 from dataflow.errors import SparkFailed
 from dataflow.runners.spark.runner import SparkRunner
-from dataflow.runners.spark.user_errors import original_error
+from dataflow.runners.spark.user_errors import original_error, spark_failure
 
 NUMBERS = pa.table({"x": range(100)})
 
@@ -135,6 +135,24 @@ def test_a_jvm_that_is_gone_is_named_however_the_bridge_to_it_says_so() -> None:
     found = original_error(refused.value)
     assert isinstance(found, SparkFailed)
     assert "the JVM was killed or has crashed; start this program again" in str(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: Cannot invoke "
+        '"org.apache.spark.scheduler.DAGScheduler.cleanupQueryJobs(long)" because the return value of '
+        '"org.apache.spark.SparkContext.dagScheduler()" is null',
+        "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.",
+        "Job 3 cancelled because SparkContext was shut down",
+    ],
+)
+def test_a_session_that_was_stopped_meanwhile_is_named(text: str) -> None:
+    from pyspark.errors import PySparkException
+
+    assert "the SparkSession was stopped while the job ran: build a new one" in str(
+        spark_failure(PySparkException(text))
+    )
 
 
 def test_a_refused_connection_of_a_users_function_stays_what_it_is() -> None:

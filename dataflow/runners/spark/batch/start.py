@@ -21,7 +21,6 @@ from dataflow.contracts.checkpointing import Checkpointing, input_identity
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.sink import Guarantee
 from dataflow.contracts.source import Split
-from dataflow.errors import ConfigurationError
 from dataflow.planning.batch_graph import refuse_in_batch
 from dataflow.planning.graph import NamedGraph
 from dataflow.planning.specs import Read
@@ -129,8 +128,6 @@ class BatchStart:
         """Lock the store and the sinks, and take them to the point where the batch starts. All checks come first."""
         checkpoint, graph = self.checkpoint, self.pipeline.graph
         store = MemoryStore() if checkpoint is None else store_of(checkpoint)
-        if checkpoint is not None:
-            _refuse_stream(checkpoint)
         store.open(assignment.run_id)
         resources.callback(store.close)
         stored = stored_plan(graph, assignment.spark_plan, input_identity(checkpoint))
@@ -174,13 +171,3 @@ def _directory(checkpoint: Checkpointing | None) -> Path | None:
     return (
         Path(location) if isinstance(location, Path) or (isinstance(location, str) and "://" not in location) else None
     )
-
-
-def _refuse_stream(checkpoint: Checkpointing) -> None:
-    """Raise ConfigurationError for the directory of a stream on Spark, whose files a store does not know."""
-    location = checkpoint.location
-    if isinstance(location, str | Path) and JobDirectory(Path(location)).has_job:
-        raise ConfigurationError(
-            f"run(execution='batch'): {location} is the directory of a stream on Spark; streams and batches cannot "
-            "continue each other, so use another directory"
-        )

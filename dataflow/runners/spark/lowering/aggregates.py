@@ -72,22 +72,19 @@ def _count_distinct(value: Any, dtype: pa.DataType, aggregation: Aggregation, wh
 
 def _sum(value: Any, dtype: pa.DataType, aggregation: Aggregation, where: str) -> Lowered:
     f = functions()
+    what = f"{where}: the sum {aggregation.name!r}"
     if types.is_boolean(dtype):
         return Lowered([f.sum(value.cast("int"))], _as_it_is)
     if types.is_floating(dtype):
         return Lowered([f.sum(value.cast("double"))], _as_it_is)
     if types.is_decimal(dtype):
-        return (
-            Lowered([f.sum(value)], _as_it_is)
-            if dtype.precision <= _SUMMED
-            else _decimal_sum(value, dtype.scale, where)
-        )
+        return Lowered([f.sum(value)], _as_it_is) if dtype.precision <= _SUMMED else _decimal_sum(value, dtype, what)
     if types.is_duration(dtype):
-        whole = _whole_sum(to_ticks(value, dtype), where)
+        whole = _whole_sum(to_ticks(value, dtype), what)
         return Lowered(whole.parts, lambda *parts: from_ticks(whole.result(*parts), dtype))
     if types.is_unsigned_integer(dtype):
         raise NotLowered("Spark has no type for a sum of unsigned integers, uint64")
-    return Lowered([f.sum(value)], _as_it_is) if dtype.bit_width <= _HALF else _whole_sum(value, where)
+    return Lowered([f.sum(value)], _as_it_is) if dtype.bit_width <= _HALF else _whole_sum(value, what)
 
 
 _SUMMED: Final = 28
@@ -96,7 +93,7 @@ _HALF: Final = 32
 """The bits of each half of an int64."""
 
 
-def _whole_sum(value: Any, where: str) -> Lowered:
+def _whole_sum(value: Any, what: str) -> Lowered:
     """Return the sum of int64 numbers, exact whatever their order: of the high and the low halves, joined at the end.
 
     Neither sum overflows below 2**31 rows of a group; above, Spark raises an error if one does.
@@ -104,23 +101,26 @@ def _whole_sum(value: Any, where: str) -> Lowered:
     f = functions()
     low_bits = f.lit(2**_HALF - 1)
 
+    error = fail(OverflowError, f"{what} does not fit into 64 bits: cast its argument to float64")
+
     def joined(high: Any, low: Any) -> Any:
         carried = high + f.shiftright(low, _HALF)
         fits = (carried >= f.lit(-(2 ** (_HALF - 1)))) & (carried < f.lit(2 ** (_HALF - 1)))
         total = f.shiftleft(carried, _HALF).bitwiseOR(low.bitwiseAND(low_bits))
         # null if there is no value, as ``fits`` is then
-        return f.when(fits, total).when(~fits, fail(OverflowError, f"{where}: a sum exceeds 64 bits").cast("bigint"))
+        return f.when(fits, total).when(~fits, error.cast("bigint"))
 
     return Lowered([f.sum(f.shiftright(value, _HALF)), f.sum(value.bitwiseAND(low_bits))], joined)
 
 
-def _decimal_sum(value: Any, scale: int, where: str) -> Lowered:
+def _decimal_sum(value: Any, dtype: pa.DataType, what: str) -> Lowered:
     """Return the sum of decimals, which may have too many digits. Spark's own error would not say where."""
-    f = functions()
+    f, widest = functions(), pa.decimal128(38, dtype.scale)
+    error = fail(OverflowError, f"{what} does not fit into {widest}: cast its argument to float64")
 
     def checked(total: Any, n: Any) -> Any:
-        error = fail(OverflowError, f"{where}: a sum of decimals exceeds 38 digits").cast(f"decimal(38,{scale})")
-        return f.when((n > 0) & total.isNull(), error).otherwise(total)
+        # not of another scale: Spark would round the total to it
+        return f.when((n > 0) & total.isNull(), error.cast(f"decimal(38,{dtype.scale})")).otherwise(total)
 
     return Lowered([f.try_sum(value), f.count(value)], checked)
 
