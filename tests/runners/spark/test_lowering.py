@@ -483,6 +483,42 @@ class Rewrites:
         yield batch
 
 
+ODD_SETTINGS = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "7",
+    "spark.sql.execution.arrow.useLargeVarTypes": "true",
+    "spark.sql.legacy.allowNegativeScaleOfDecimal": "true",
+    "spark.sql.legacy.decimal.retainFractionDigitsOnTruncate": "true",
+    "spark.sql.legacy.nullInEmptyListBehavior": "true",
+    "spark.sql.legacy.statisticalAggregate": "true",
+    "spark.sql.legacy.timeParserPolicy": "LEGACY",
+    "spark.sql.parquet.binaryAsString": "true",
+    "spark.sql.parquet.enableVectorizedReader": "false",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+}
+
+
+@pytest.mark.soak
+def test_settings_of_the_session_change_no_value(spark: Any, files: Path, tmp_path: Path) -> None:
+    before = {name: spark.conf.get(name, None) for name in ODD_SETTINGS}
+    try:
+        for name, value in ODD_SETTINGS.items():
+            spark.conf.set(name, value)
+        test_every_aggregate_of_every_type(spark, files, "keys")
+        test_sums_of_decimals_keep_the_digits_after_the_point(spark, tmp_path, pa.decimal128(38, 2))
+        test_keys_of_every_type(spark, files)
+        test_windows_are_numbered_as_ours(spark, files)
+        test_joins_of_every_kind(spark, files, "full")
+        test_the_first_rows_of_keys(spark, files, "all")
+    finally:
+        for name, value in before.items():
+            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+
+
 def test_ansi_mode_is_needed(spark: Any, files: Path) -> None:
     with flow.Pipeline("ansi") as p:
         p.source(op.read_parquet(files)).agg(n=op.count()).sink(op.collect(), name="out")
