@@ -320,6 +320,9 @@ def _joined(scene: Scene, left: flow.Stream, keys: list[str], stage: Stage, labe
     rows = pa.Table.from_pylist(list({row["at"]: row for row in rows.to_pylist()}.values()), rows.schema)
     names = [key for key in keys if key in rows.schema.names]
     if stage.kind == "looked up":
+        for number, key in enumerate(rows.schema):
+            if key.name in names and pa.types.is_timestamp(key.type):  # Parquet has no seconds: left has milliseconds
+                rows = rows.set_column(number, key.name, rows[key.name].cast(left.schema.field(key.name).type))
         return left.lookup(rows, on=names, how=draw.choice(["inner", "left"]), name=name)
     source = scene.read_table(rows, f"{label} other", batch_rows=7)
     right = source.with_watermark("at", delay=f"{recipe.delay}s")
