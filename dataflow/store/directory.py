@@ -104,11 +104,11 @@ class DirectoryStore(CheckpointStore):
             elif not self.checkpoints():  # a process that crashed may have made it, and not synced its entry
                 with suppress(PermissionError):
                     self._files.sync_directory(self._path.resolve().parent)
-        if (self._path / STREAM_ON_SPARK).exists():
-            raise CheckpointMismatch(
-                f"{self._path} is the directory of a stream on Spark, which no batch and no other runner can continue: "
-                "use another directory"
-            )
+            if (self._path / STREAM_ON_SPARK).exists():
+                raise CheckpointMismatch(
+                    f"{self._path} is the directory of a stream on Spark, which no batch and no other runner can "
+                    "continue: use another directory"
+                )
         self._lock.acquire(run_id)
 
     def close(self) -> None:

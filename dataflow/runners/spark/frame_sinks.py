@@ -38,12 +38,13 @@ class App:
 def app_of(directory: Path | None, sinks: Mapping[str, FrameSink], notices: Notices) -> App:
     """Return the app of the job in ``directory``; None: it is in no directory, and has a new one in each run.
 
-    A directory at another path than before may be a copy, whose rows differ from those of the original in micro-batches
-    of equal numbers. So it has a new app, too. Warns of a new one, if there are ``sinks``, to which rows that an
-    earlier job has written are unknown.
+    A directory at another path than before may be a copy. The same number is then a micro-batch with other rows in the
+    copy than in the original, so the copy has a new app, too. If there are ``sinks``, a new app is warned of: it does
+    not know what an earlier job has written.
     """
     file = None if directory is None else directory / _FILE
-    here, why = "" if directory is None else str(directory.resolve()), "is new"
+    here = "" if directory is None else str(directory.resolve())
+    why = "is new"
     if file is not None and file.exists():
         with storing("read", file):
             stored = parsed(dict[str, str], json.loads(DISK.read(file)), str(file))

@@ -101,7 +101,7 @@ def map_in_arrow(frame: Any, function: Callable[[Iterable[Any]], Iterator[Any]],
 def check_settings(given: Any = None) -> None:
     """Check the setting that expressions rely on: Spark's ANSI mode, without which integer overflow wraps.
 
-    No other setting changes a value, nor does the session's time zone. ``given``: the session; None: the active one.
+    Values depend on no other setting, such as the session's time zone. ``given``: the session; None: the active one.
 
     Raises: ConfigurationError if no session is active, or ANSI mode is off.
     """

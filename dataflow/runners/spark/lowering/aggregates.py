@@ -14,6 +14,7 @@ from dataflow.expressions.coercion import value_type
 from dataflow.runners.spark.expressions.columns import column_of
 from dataflow.runners.spark.expressions.microseconds import from_ticks, to_ticks
 from dataflow.runners.spark.expressions.run_time_errors import fail
+from dataflow.runners.spark.expressions.spark_types import spark_type
 from dataflow.runners.spark.lowering.inputs import NotLowered
 from dataflow.runners.spark.session import functions
 
@@ -100,7 +101,6 @@ def _whole_sum(value: Any, what: str) -> Lowered:
     """
     f = functions()
     low_bits = f.lit(2**_HALF - 1)
-
     error = fail(OverflowError, f"{what} does not fit into 64 bits: cast its argument to float64")
 
     def joined(high: Any, low: Any) -> Any:
@@ -120,7 +120,7 @@ def _decimal_sum(value: Any, dtype: pa.DataType, what: str) -> Lowered:
 
     def checked(total: Any, n: Any) -> Any:
         # not of another scale: Spark would round the total to it
-        return f.when((n > 0) & total.isNull(), error.cast(f"decimal(38,{dtype.scale})")).otherwise(total)
+        return f.when((n > 0) & total.isNull(), error.cast(spark_type(widest, what))).otherwise(total)
 
     return Lowered([f.try_sum(value), f.count(value)], checked)
 
