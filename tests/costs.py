@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from numba.core import event
@@ -53,7 +53,9 @@ class Counters:
 
     def __init__(self) -> None:
         self._counts = Counter[str]()
-        self._executions = 0
+        self._context: Any = None
+        self._executions: Callable[[], int] = lambda: 0
+        self._executed = 0
 
     def install(self) -> None:
         """Begin to count."""
@@ -92,15 +94,22 @@ class Counters:
         SimulatedJob._step = counted  # type: ignore[method-assign]
 
     def _count_queries(self) -> None:
-        """Count what Spark executed. It numbers queries and micro-batches, and each question takes a number, too."""
+        """Count what Spark executed, if this process has a session: it numbers queries and micro-batches alike."""
         pyspark = sys.modules.get("pyspark")
         context = pyspark and pyspark.SparkContext._active_spark_context
-        if context is None:
-            self._executions = 0
-            return
-        last = context._jvm.org.apache.spark.sql.execution.SQLExecution.nextExecutionId()
-        self._counts["queries"] += last - self._executions
-        self._executions = last + 1
+        if context is not self._context:
+            self._context, self._executions = context, _executions(context) if context else lambda: self._executed
+        now = self._executions()
+        self._counts["queries"] += now - self._executed
+        self._executed = now
+
+
+def _executions(context: Any) -> Callable[[], int]:
+    """Return a function that reads how many executions Spark began; no other place is up to date at any time."""
+    owner = getattr(getattr(context._jvm, "org.apache.spark.sql.execution.SQLExecution$"), "MODULE$")
+    field = owner.getClass().getDeclaredField("_nextExecutionId")
+    field.setAccessible(True)
+    return lambda: int(field.get(owner))
 
 
 class _Compilations(event.Listener):
