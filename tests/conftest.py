@@ -1,6 +1,7 @@
 """One Spark session for all tests; each job on threads is checked for liveness; kernels are compiled before all tests.
 
-Hypothesis: ``HYPOTHESIS_PROFILE=thorough`` for a long look, else the quick one."""
+Hypothesis: ``HYPOTHESIS_PROFILE=thorough`` for a long look that draws new examples and prints how to draw them again,
+else the quick one, which has the same examples in each run."""
 
 from __future__ import annotations
 
@@ -17,22 +18,25 @@ from hypothesis import settings
 
 from dataflow.kernel_cache.file_names import package_modules
 from dataflow.kernel_cache.two_processes import missing_loops
+from tests.costs import Counters
 from tests.liveness import check_every_job
 from tests.needs import need_spark
-from tests.seeds import leave_out_campaigns
+from tests.seeds import leave_out_other_tiers
 from tests.tiers import Plugin, keep_files_in_memory
 
 check_every_job()
 
 
-settings.register_profile("quick", max_examples=25, deadline=None)
-settings.register_profile("thorough", max_examples=5_000, deadline=None)
+settings.register_profile("quick", max_examples=25, deadline=None, derandomize=True, database=None)
+settings.register_profile("thorough", max_examples=5_000, deadline=None, print_blob=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Plugin(config), "tiers")
+    counters = Counters()
+    counters.install()
+    config.pluginmanager.register(Plugin(config, counters), "tiers")
     keep_files_in_memory(config)
-    leave_out_campaigns(config)
+    leave_out_other_tiers(config)
     if not hasattr(config, "workerinput"):
         compile_kernels()
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -27,6 +29,12 @@ from tests.documents import ROOT, blocks, run_python
 README = ROOT / "README.md"
 GUIDES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [README, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *GUIDES]
+ON_SPARK = [
+    path
+    for path in DOCUMENTS
+    if any(word in path.read_text(encoding="utf-8") for word in ("SparkSession.builder", 'run("spark"'))
+]
+ALONE = [path for path in DOCUMENTS if path not in ON_SPARK]
 LANGUAGES = {"python", "text", "console", "layout", "report", "dockerfile"}
 DIRECTIVES = {"{toctree}", "{include}", "{literalinclude}"}
 TEXT = README.read_text(encoding="utf-8")
@@ -49,15 +57,24 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_every_python_block_runs_and_prints_what_it_says(
-    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    if any(word in document.read_text(encoding="utf-8") for word in ("SparkSession.builder", 'run("spark"')):
-        request.getfixturevalue("spark")  # before the change of directory: its processes start in the current one
-    monkeypatch.chdir(tmp_path)
+def run_blocks(document: Path) -> None:
     for block, printed, expected in run_python(document):
         assert printed == (expected or ""), f"{document.name}:{block.line} printed:\n{printed}"
+
+
+@pytest.mark.parametrize("document", ALONE, ids=lambda path: path.name)
+def test_every_python_block_runs_and_prints_what_it_says(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_blocks(document)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("document", ON_SPARK, ids=lambda path: path.name)
+def test_every_python_block_on_spark_runs_and_prints_what_it_says(document: Path, tmp_path: Path, spark: Any) -> None:
+    with contextlib.chdir(tmp_path):  # after the session has started its processes in the directory of the tests
+        run_blocks(document)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
