@@ -458,7 +458,7 @@ class Operator:
         return Snapshot()
 
     def close(self) -> None:
-        """Release resources. Called once, also after an error.
+        """Release resources. Called once, also after an error. What it raises is a ``CleanupFailedWarning``.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> class Copy(flow.Operator):

@@ -185,7 +185,8 @@ class SplitReader(ABC):
         return None
 
     def close(self) -> None:
-        """Release resources. An error raised here becomes a ``CleanupFailedWarning``, and the job continues.
+        """Release resources. An error raised here, also SystemExit, becomes a ``CleanupFailedWarning``, and the job
+        continues.
 
         >>> import io, dataflow as flow
         >>> class Lines(flow.SplitReader):

@@ -10,7 +10,13 @@ from dataflow.contracts.declared_schema import DeclaredSchema
 from dataflow.contracts.row_errors import ERRORS
 from dataflow.contracts.source import END, Json, Source, SourceContext, Split, SplitReader
 from dataflow.contracts.tuning import Choice
-from dataflow.errors import CheckpointDamaged, CleanupFailedWarning, ContractViolation, closing_raised
+from dataflow.errors import (
+    CheckpointDamaged,
+    CleanupFailedWarning,
+    ContractViolation,
+    closing_raised,
+    is_cleanup_failure,
+)
 from dataflow.protocol.actions import AbortReason, Action, TakeSnapshot
 from dataflow.protocol.events import Data
 from dataflow.runtime.task.contract_checks import check_offset, check_polled, check_reader, check_rejected
@@ -306,14 +312,16 @@ class SourceInput(TaskInput):
             self._keep_offset(index, reader)
             error = self._closed(index, reader)
             if error is not None:  # warn now: the job may never end
+                if not is_cleanup_failure(error):
+                    raise error
                 where = f"source {self._context.name!r}, subtask {self._context.subtask}"
                 self._context.notify(CleanupFailedWarning, closing_raised(where, error))
 
-    def _closed(self, index: int, reader: SplitReader) -> Exception | None:
+    def _closed(self, index: int, reader: SplitReader) -> BaseException | None:
         """Close a reader and return the error it raised, if any. Its rows were read, so the job does not fail."""
         try:
             reader.close()
-        except Exception as error:
+        except BaseException as error:
             self._blame(error, index)
             return error
         return None
@@ -385,7 +393,7 @@ class SourceInput(TaskInput):
         quiet: Json = {split: self.quiet(split) for split in {**self._quiet_before, **self._quiet}}
         return {"splits": [state.to_json() for state in self.splits], "quiet": quiet}
 
-    def close(self) -> list[Exception]:
+    def close(self) -> list[BaseException]:
         """Close the open readers, and what they left open. Returns: the errors they raised."""
         errors = [self._closed(index, reader) for index, reader in self._readers.items()]
         self._readers.clear()
@@ -393,7 +401,7 @@ class SourceInput(TaskInput):
             _, left = self._context.left_open.popitem()
             try:
                 left.close()
-            except Exception as error:
+            except BaseException as error:
                 error.add_note(f"raised by source {self._context.name!r} ({type(self._source).__name__})")
                 errors.append(error)
         return [error for error in errors if error is not None]
