@@ -7,8 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dataflow.contracts.declared_schema import DeclaredSchema
+from dataflow.contracts.emitted_rows import UNWATCHED
 from dataflow.contracts.row_errors import ERRORS
 from dataflow.contracts.source import END, Json, Source, SourceContext, Split, SplitReader
+from dataflow.contracts.spec import is_users
 from dataflow.contracts.tuning import Choice
 from dataflow.errors import (
     CheckpointDamaged,
@@ -64,6 +66,7 @@ class SourceInput(TaskInput):
         super().__init__()
         self._source = source
         self._context = context
+        self._emitted = context.emitted if is_users(source) else UNWATCHED
         self._peers = peers or Peers(context.parallelism)
         self._join = join or Apart()
         self._times: PollTimes = times or AtOnce()
@@ -244,7 +247,7 @@ class SourceInput(TaskInput):
             declared = self._declared[tag] = DeclaredSchema(schema, data, advice, either)
         return declared.conformed(batch)
 
-    def _blame(self, error: Exception, index: int) -> None:
+    def _blame(self, error: BaseException, index: int) -> None:
         """Add a note to ``error`` that names the source and the split whose reader raised it."""
         name, split = self._context.name, self.splits[index].split.id
         error.add_note(f"raised by source {name!r} ({type(self._source).__name__}), split {split!r}")
@@ -290,11 +293,13 @@ class SourceInput(TaskInput):
         self.reading += self._context.clock.now() - started
         self.last_read = reader.rows_pruned - pruned
         self.tally.pruned += self.last_read
+        self._emitted.check()
         check_polled(batch, lambda: self._where_in(index))
         if batch is END:
             self._end(index)
             return None
         if batch is not None:
+            self._emitted.add(batch)
             batch = self._conformed(index, batch)
             self.last_read += batch.num_rows
         if state.rows is not None:
