@@ -390,6 +390,17 @@ class UnsafeCacheWarning(BarrierflowWarning):
     """
 
 
+def is_cleanup_failure(error: BaseException) -> bool:
+    """Return whether an error of ``close()`` is a warning and nothing else. Others also end what is being closed.
+
+    A user's ``close()`` may raise SystemExit as any error, and a generator GeneratorExit. KeyboardInterrupt is Ctrl-C.
+
+    >>> is_cleanup_failure(SystemExit(1)), is_cleanup_failure(KeyboardInterrupt())
+    (True, False)
+    """
+    return isinstance(error, Exception | SystemExit | GeneratorExit)
+
+
 def closing_raised(where: str, error: BaseException) -> str:
     """Return the text of a CleanupFailedWarning about ``error``, which closing ``where`` raised.
 

@@ -72,7 +72,8 @@ class FunctionMethods(StreamBase):
         Args:
             function: called with a ``pa.RecordBatch`` of `schema`; must depend on its argument only. It returns a
                 batch, a table, a frame of polars or pandas or any other Arrow object, an iterable of them, or None for
-                no rows.
+                no rows. It must not write into their memory afterwards: ``pa.array(numpy_array)`` shares the array, so
+                copy a buffer that is filled again for each batch. ``run("simulated")`` finds such a function.
             schema: the columns it returns; None: those of the stream. Dictionaries are emitted with int32 indices.
             on_error: ``"fail"``, ``"skip"`` or ``"side"``. With the latter two a batch that fails is halved until
                 single rows are found that fail alone, so the function must be pure and treat each row by itself (it

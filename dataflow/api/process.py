@@ -12,7 +12,7 @@ from dataflow.contracts.process_state import SharedMap
 from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
 from dataflow.errors import GraphError
 from dataflow.planning.checks import check_options, check_state_keys, schema_or_default, side_schemas
-from dataflow.planning.graph import Partitioning
+from dataflow.planning.graph import Edge, Partitioning
 from dataflow.planning.process_specs import OneOrder, ProcessBatches, ProcessKeys
 
 if TYPE_CHECKING:
@@ -88,11 +88,8 @@ class ProcessMethods(StreamBase):
                 raise GraphError(f"process(sides=): {ERRORS!r} is the side output of on_error='side'; rename yours")
             tagged[ERRORS] = errors_schema()
         states = declared_states(kind)
-        edges = [self._edge]
         if broadcast is not None:
-            edges.append(self._in_one_order(broadcast, name)._spread(Partitioning.BROADCAST))
-            if kind.process_broadcast is ProcessFunction.process_broadcast:
-                raise GraphError(f"process(broadcast=): {kind.__name__} must define process_broadcast(rows, ctx)")
+            self._check_broadcast(broadcast, kind)
         elif shared := [name for name, state in states.items() if state.word == SharedMap.word]:
             raise GraphError(
                 f"process: {kind.__name__} declares shared_map {shared[0]!r}, which only rows of a broadcast stream "
@@ -100,21 +97,27 @@ class ProcessMethods(StreamBase):
             )
         spec = ProcessKeys if kind.calls == "key" else ProcessBatches
         made = spec(function, _label(function), keys, self._time, tuple(states.items()), tuple(tagged.items()), policy)
-        return self._then(
-            made, output, "process", name, parallelism, tuple(edges), sides=tagged, time=self._time_in(output)
-        )
+        with self._pipeline.graph.all_or_none():
+            edges = (self._edge,) if broadcast is None else (self._edge, self._in_one_order(broadcast, name))
+            return self._then(
+                made, output, "process", name, parallelism, edges, sides=tagged, time=self._time_in(output)
+            )
 
-    def _in_one_order(self, broadcast: Stream, name: str | None) -> Stream:
-        """Return the rows of a broadcast stream, after one subtask that all of them pass through."""
+    def _check_broadcast(self, broadcast: Stream, kind: type[ProcessFunction]) -> None:
+        """Raise GraphError if ``broadcast`` is no stream of rows, or ``kind`` does not take its rows."""
         self._same_pipeline([broadcast], "process(broadcast=)")
         broadcast._refuse(
             "process(broadcast=)",
             updates="a function would be called with rows that a later row replaces",
             signed="a function would be called with rows that are taken back",
         )
-        return broadcast._then(
-            OneOrder(), broadcast.schema, "broadcast" if name is None else f"{name}-broadcast", None, 1
-        )
+        if kind.process_broadcast is ProcessFunction.process_broadcast:
+            raise GraphError(f"process(broadcast=): {kind.__name__} must define process_broadcast(rows, ctx)")
+
+    def _in_one_order(self, broadcast: Stream, name: str | None) -> Edge:
+        """Add one subtask that all rows of a broadcast stream pass through; return the edge after it."""
+        label = "broadcast" if name is None else f"{name}-broadcast"
+        return broadcast._then(OneOrder(), broadcast.schema, label, None, 1)._spread(Partitioning.BROADCAST)
 
 
 def _class_of(function: object) -> type[ProcessFunction]:

@@ -62,9 +62,10 @@ class Branches(Mapping[str, "Stream"]):
         numbered = self._numbered
         label = f"{numbered.name}.{''.join('_' if c in _REFUSED else c for c in name)}"
         condition = Filter(col(BRANCH) == self._numbers[name])
-        taken = numbered._then(condition, numbered.schema, f"{label}.filter", None, None, time=numbered._time)
-        columns = [col(column) for column in taken._columns.names if column != BRANCH]
-        return taken._project(columns, label, None, None)
+        with numbered._pipeline.graph.all_or_none():
+            taken = numbered._then(condition, numbered.schema, f"{label}.filter", None, None, time=numbered._time)
+            columns = [col(column) for column in taken._columns.names if column != BRANCH]
+            return taken._project(columns, label, None, None)
 
 
 _REFUSED: Final = "/[]\\\0"

@@ -160,11 +160,12 @@ class Stream(SplitMethods, UniqueMethods, FunctionMethods, OperatorMethods, Join
                     f"[{columns_of(other._columns)}]; select the same columns first"
                 )
         streams: list[Stream] = [self, *others]
-        if any(stream._is_signed for stream in streams):
-            streams = [stream if stream._is_signed else stream._added() for stream in streams]
         time = self._time if all(other._time == self._time for other in others) else None
-        edges = tuple(stream._edge for stream in streams)
-        return self._then(Union(), streams[0].schema, "union", name, parallelism, edges, time=time)
+        with self._pipeline.graph.all_or_none():
+            if any(stream._is_signed for stream in streams):
+                streams = [stream if stream._is_signed else stream._added() for stream in streams]
+            edges = tuple(stream._edge for stream in streams)
+            return self._then(Union(), streams[0].schema, "union", name, parallelism, edges, time=time)
 
     def sink(self, sink: Sink, *, name: str | None = None, parallelism: int | None = None) -> None:
         """Send the rows to ``sink``. A stream may have several sinks.

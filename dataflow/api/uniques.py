@@ -128,5 +128,6 @@ class UniqueMethods(ColumnMethods):
             keys, tuple(aggregations), chosen, None, because, kept, self._time if kept is not None else None
         )
         edge = self._spread(Partitioning.HASH, keys)
-        rows = self._then(spec, pa.schema(fields), "unique", name, parallelism, (edge,))
-        return rows._project([col(each) for each in self.schema.names], f"{rows.name}.columns", None, parallelism)
+        with graph.all_or_none():
+            rows = self._then(spec, pa.schema(fields), "unique", name, parallelism, (edge,))
+            return rows._project([col(each) for each in self.schema.names], f"{rows.name}.columns", None, parallelism)

@@ -351,16 +351,12 @@ def warm() -> None:
     compiled again. They suit processors like this machine's, and the installed versions of the library, numba and
     Python; elsewhere they are compiled again.
     """
-    from dataflow.kernel_cache.two_processes import Missing
+    from dataflow.kernel_cache.compile_progress import CompileProgress
     from dataflow.kernel_cache.warm import warm as compile_all
-
-    def begin(missing: Missing, processes: int) -> None:
-        where = "two processes" if processes == 2 else "one process"
-        click.echo(f"compiling {missing.loops} loops in {where}", err=True)
 
     clock = SystemClock()
     started = clock.now()
-    result = compile_all(begin)
+    result = compile_all(CompileProgress())
     where = " and ".join(map(str, result.folders))
     if result.compiled:
         click.echo(

@@ -55,6 +55,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from dataflow.clock import Clock
+from dataflow.contracts.emitted_rows import UNWATCHED, Unwatched
 from dataflow.contracts.execution import Spill
 from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.live_splits import LiveSplits
@@ -95,7 +96,11 @@ class Snapshot:
 
 
 class Out(Protocol):
-    """The output of an operator. An emitted batch belongs to the engine: never write into it again.
+    """The output of an operator.
+
+    An emitted batch belongs to the engine: never write into its memory again. ``pa.array(numpy_array)`` shares the
+    memory of the array, so copy a buffer that you fill again for each batch: ``pa.array(buffer.copy())``. Otherwise
+    rows change that later operators and sinks still hold. The simulated runner raises ContractViolation for it.
 
     In a test of an operator by itself, a subclass can take the place of the engine:
 
@@ -114,11 +119,11 @@ class Out(Protocol):
         """Send ``batch`` downstream. Empty batches are dropped.
 
         Args:
-            batch: a ``pa.RecordBatch`` with the declared columns, in any order.
+            batch: a ``pa.RecordBatch`` with the declared columns, in any order. Its memory must not change afterwards.
             tag: the name of a side output; None: the main one.
 
         Raises: SchemaMismatch for columns or types that were not declared; ContractViolation for a tag that was not
-            declared, or for anything but a record batch.
+            declared, for anything but a record batch, and on the simulated runner for a batch that changed afterwards.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> class Split(flow.Operator):
@@ -193,6 +198,8 @@ class OperatorContext:
         repeats: whether rows that are in a snapshot may come again after it is restored, because the checkpoints are of
             mode "unaligned".
         spill: where rows of a batch are sorted if they are too many for memory.
+        emitted: takes note of batches of a user's function that wait here before they are emitted: see
+            ``dataflow.contracts.emitted_rows``.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> class Named(flow.Operator):
@@ -221,6 +228,7 @@ class OperatorContext:
     splits: LiveSplits | None = None
     repeats: bool = False
     spill: Spill = field(default_factory=Spill)
+    emitted: Unwatched = UNWATCHED
 
 
 class Operator:
@@ -458,7 +466,7 @@ class Operator:
         return Snapshot()
 
     def close(self) -> None:
-        """Release resources. Called once, also after an error.
+        """Release resources. Called once, also after an error. What it raises is a ``CleanupFailedWarning``.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> class Copy(flow.Operator):

@@ -84,7 +84,8 @@ class ProcessContext(Protocol):
         """Send rows downstream.
 
         Args:
-            rows: one row, a mapping with the declared columns; or a record batch with them.
+            rows: one row, a mapping with the declared columns; or a record batch with them. The memory of a batch must
+                not change afterwards, and ``pa.array(numpy_array)`` shares it: copy a buffer that you fill again.
             tag: a side output, declared in ``sides=``; None: the main output.
 
         Raises: SchemaMismatch for columns or values that do not fit; ContractViolation for an unknown tag.

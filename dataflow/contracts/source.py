@@ -15,6 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from dataflow.clock import Clock
+from dataflow.contracts.emitted_rows import UNWATCHED, Unwatched
 from dataflow.contracts.row_errors import RowTally
 from dataflow.contracts.tuning import Choice
 from dataflow.errors import BarrierflowWarning
@@ -123,6 +124,7 @@ class SplitReader(ABC):
             max_rows: the most rows to return; it may be very large.
 
         Returns: a batch with the source's schema; None if there are no rows now; ``END`` if there will never be more.
+            The memory of a batch must not change afterwards: see `Out`.
 
         Raises: an error of the reader fails the job, with the source, split and task as notes.
 
@@ -185,7 +187,8 @@ class SplitReader(ABC):
         return None
 
     def close(self) -> None:
-        """Release resources. An error raised here becomes a ``CleanupFailedWarning``, and the job continues.
+        """Release resources. An error raised here, also SystemExit, becomes a ``CleanupFailedWarning``, and the job
+        continues.
 
         >>> import io, dataflow as flow
         >>> class Lines(flow.SplitReader):
@@ -220,6 +223,9 @@ class SourceContext:
     reader must not warn itself: it works on another thread, where a warning that a filter turns into an error would
     fail the job.
 
+    ``emitted`` takes note of batches of a user's function that wait in the reader: see
+    ``dataflow.contracts.emitted_rows``.
+
     ``left_open`` has the resources that a closed reader leaves to the next one of the subtask, such as an open file, by
     names that the source chooses. What is left at the end is closed with the input.
     """
@@ -232,6 +238,7 @@ class SourceContext:
     repeated: Mapping[str, Json] = field(default_factory=dict)
     left_open: dict[str, Closeable] = field(default_factory=dict)
     notify: Callable[[type[BarrierflowWarning], str], None] = _log_notice
+    emitted: Unwatched = UNWATCHED
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,17 @@ if TYPE_CHECKING:
     from dataflow.contracts.windows import EventTime
     from dataflow.errors import BarrierflowWarning
 
-__all__ = ["Spec"]
+__all__ = ["Spec", "is_users"]
+
+
+def is_users(part: object) -> bool:
+    """Return whether the class of a source or a sink is a user's, and none of the library.
+
+    >>> import operators as op
+    >>> is_users(op.collect())
+    False
+    """
+    return type(part).__module__.partition(".")[0] != "operators"
 
 
 class Spec:
@@ -62,6 +72,7 @@ class Spec:
         keeps_batches: whether it emits a batch for each batch.
         is_users: whether a user wrote the operator: its batches are compared with the declared schema, and its errors
             over restored state are passed on unchanged.
+        emits_users_batches: whether it may emit batches that a user's code made; by default, if ``is_users``.
         is_helper: whether the planner added the operator, so that its state and rows are not shown to users.
         bounded_by: the settings that limit the state, for a warning if the input has no end and none of them is given;
             "" if the state is limited.
@@ -97,6 +108,11 @@ class Spec:
     kernels: Sequence[str] = ()
     declared_in: str = "then(...)"
     row_wise_advice: str = "set row_wise = True in its Spec"
+
+    @property
+    def emits_users_batches(self) -> bool:
+        """Whether the memory of emitted batches may be that of a user's code."""
+        return self.is_users
 
     @property
     def kind(self) -> str:

@@ -108,8 +108,8 @@ class Window(ABC):
     ...
     ...     def assign(self, times, batch):
     ...         months = times.view("datetime64[us]").astype("datetime64[M]")
-    ...         edges = [edge.astype("datetime64[us]").astype(np.int64) for edge in (months, months + 1)]
-    ...         return flow.Assigned(*edges)
+    ...         starts, ends = months, months + np.timedelta64(1, "M")
+    ...         return flow.Assigned(*[edges.astype("datetime64[us]").astype(np.int64) for edges in (starts, ends)])
     >>> at = pa.array(["2024-02-01", "2024-02-29", "2024-03-01"]).cast(pa.timestamp("s"))
     >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a"] * 3, "at": at}))).with_watermark("at")
     >>> months = rows.key_by("k").window(Months()).agg(op.count().alias("n")).collect()

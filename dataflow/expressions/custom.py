@@ -12,11 +12,17 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 __all__ = ["AggregateKernel", "PythonAggregate"]
+
+_EXECUTED: Final = "<string>"
+"""The file of all texts that ``exec`` takes, and of the program of ``python -c``.
+
+Python 3.13 finds lines of the program there, whichever text a function is from.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,10 +71,13 @@ def _digest(texts: list[str], *functions: Callable[..., Any] | None) -> str:
 
 
 def _text(function: Callable[..., Any]) -> str:
+    code = getattr(function, "__code__", None)
     try:
+        if code is not None and code.co_filename == _EXECUTED:
+            raise OSError("functions that exec() defines have no source")
         source = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
-        return _bytecode(getattr(function, "__code__", None)) or type(function).__name__
+        return _bytecode(code) or type(function).__name__
     try:
         return ast.unparse(ast.parse(source))
     except SyntaxError:  # a lambda in the middle of a statement

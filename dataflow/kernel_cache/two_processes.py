@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -31,8 +31,6 @@ from dataflow.kernel_cache.folders import Folders, package_folders
 
 __all__ = ["Missing", "compile_missing", "missing_loops"]
 
-_SECONDS_PER_LOOP: Final = 0.16
-_SECONDS_TO_START: Final = 0.5
 _WORTH_A_PROCESS: Final = 6
 """Missing loops from which a second process saves time: it starts in the time in which this one compiles three."""
 _SLICE: Final = 0.1
@@ -45,21 +43,25 @@ class Missing:
     """The modules with loops that are not in the cache, in the order in which they are compiled.
 
     Args:
-        modules: names of modules.
-        loops: the number of loops missing in all of them.
+        by_module: the number of loops missing in each module, by its name.
     """
 
-    modules: tuple[str, ...]
-    loops: int
+    by_module: Mapping[str, int]
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The names of the modules."""
+        return tuple(self.by_module)
+
+    @property
+    def loops(self) -> int:
+        """The number of loops missing in all modules."""
+        return sum(self.by_module.values())
 
     @property
     def pays(self) -> bool:
         """True if a second process saves time."""
         return len(self.modules) > 1 and self.loops >= _WORTH_A_PROCESS and _processors() > 1
-
-    def seconds(self, processes: int) -> float:
-        """Return a rough estimate of the time that compiling takes, in seconds."""
-        return self.loops * _SECONDS_PER_LOOP / processes + _SECONDS_TO_START * (processes > 1)
 
 
 def missing_loops(modules: Sequence[str], folders: Folders | None = None) -> Missing:
@@ -82,7 +84,7 @@ def missing_loops(modules: Sequence[str], folders: Folders | None = None) -> Mis
         costs[name] = sys.maxsize if name.endswith(".words") else len(source)
         if loops:
             missing[name] = loops
-    return Missing(tuple(sorted(missing, key=lambda name: -costs[name])), sum(missing.values()))
+    return Missing({name: missing[name] for name in sorted(missing, key=lambda name: -costs[name])})
 
 
 def compile_missing(
@@ -112,15 +114,16 @@ def compile_missing(
         todo.import_all()
         return
     feeder = threading.Thread(target=todo.feed, args=(child,), name="dataflow-compiling", daemon=True)
-    feeder.start()
     try:
-        begin(missing, 2)
+        begin(missing, 2)  # before a module is compiled
+        feeder.start()
         todo.import_all()
         while feeder.is_alive() and not stopped():
             feeder.join(_SLICE)
     finally:
         _end(child)
-        feeder.join()
+        if feeder.ident is not None:
+            feeder.join()
     for name in missing.modules:
         if not stopped():
             import_module(name)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 from dataflow.errors import ConfigurationError
+from dataflow.kernel_cache.compile_progress import CompileProgress
 from dataflow.kernel_cache.file_names import file_name, loops_in, package_modules, source_of_module
 from dataflow.kernel_cache.folders import package_folders
-from dataflow.kernel_cache.two_processes import Missing, compile_missing, missing_loops
+from dataflow.kernel_cache.two_processes import compile_missing, missing_loops
 
 __all__ = ["Warmed", "warm"]
 
@@ -31,13 +32,13 @@ class Warmed:
     folders: tuple[Path, ...]
 
 
-def warm(begin: Callable[[Missing, int], None]) -> Warmed:
+def warm(progress: CompileProgress) -> Warmed:
     """Compile the missing loops of all modules with kernels into the first folder of the cache that can be written.
 
     Call it in a process that has not imported kernels yet.
 
     Args:
-        begin: called with the missing loops and the number of processes before they are compiled.
+        progress: is told which loops are missing, and which modules are compiled.
 
     Raises: ConfigurationError if no folder can be written that lasts, or the loops do not fit in it, or the folder that
         ``BARRIERFLOW_CACHE`` names cannot be used.
@@ -56,7 +57,7 @@ def warm(begin: Callable[[Missing, int], None]) -> Warmed:
             f"{missing.loops} loops are missing, and no folder of the kernel cache can be written: set "
             "BARRIERFLOW_CACHE to a folder that this user can write, and that other users cannot"
         )
-    compile_missing(missing, begin=begin, compiled=lambda module: None)
+    compile_missing(missing, begin=progress.begin, compiled=progress.compiled)
     repaired = _repair(modules)
     absent = [name for name in names if not folders.holds(name)]
     if absent:

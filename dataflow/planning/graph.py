@@ -7,6 +7,7 @@ and no code of an engine; ``operators`` implements specs, and a runner binds the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -194,6 +195,28 @@ class Graph:
         )
         self.nodes.append(node)
         return node
+
+    @contextmanager
+    def all_or_none(self) -> Iterator[None]:
+        """Remove the nodes that the block has added if it raises: a method that is refused leaves the graph as it was.
+
+        A method that adds more than one node does so in such a block.
+
+        >>> graph = Graph()
+        >>> with graph.all_or_none():
+        ...     graph.nodes.append("a node")
+        ...     raise GraphError("refused")
+        Traceback (most recent call last):
+        dataflow.errors.GraphError: refused
+        >>> len(graph)
+        0
+        """
+        count = len(self.nodes)
+        try:
+            yield
+        except BaseException:
+            del self.nodes[count:]
+            raise
 
     def schema_of(self, edge: Edge) -> pa.Schema:
         """Return the columns of the rows that ``edge`` carries."""

@@ -23,7 +23,7 @@ from dataflow.planning import (
     triggered_specs,
 )
 
-__all__ = ["make_operator", "operator_class", "register", "specs_of"]
+__all__ = ["make_operator", "operator_class", "register", "registered_specs", "specs_of"]
 
 _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     specs.Read: "operators.transforms.pass_through:PassThrough",
@@ -142,13 +142,22 @@ def make_operator(spec: Spec, context: OperatorContext) -> Operator:
     return operator_class(spec)(context, *spec.arguments())
 
 
+def registered_specs() -> list[type[Spec]]:
+    """Return the specs that have an operator, the library's and those that were registered.
+
+    >>> [spec.__name__ for spec in registered_specs()][:2]
+    ['Read', 'Filter']
+    """
+    return list(_TABLE)
+
+
 def specs_of(kind: str) -> list[type[Spec]]:
     """Return the registered specs that checkpoints call ``kind``, by the name of the class.
 
     >>> specs_of("aggregate")
     [<class 'dataflow.planning.aggregate_specs.Aggregate'>]
     """
-    return [spec for spec in _TABLE if spec.__name__.lower() == kind]
+    return [spec for spec in registered_specs() if spec.__name__.lower() == kind]
 
 
 def _name(operator: str | Callable[..., Operator]) -> str:

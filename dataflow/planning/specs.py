@@ -11,7 +11,7 @@ from dataflow.contracts.operator import OperatorFactory
 from dataflow.contracts.row_errors import OnError
 from dataflow.contracts.sink import Sink
 from dataflow.contracts.source import Json, Source
-from dataflow.contracts.spec import Spec
+from dataflow.contracts.spec import Spec, is_users
 from dataflow.contracts.updates import CHANGE, Meaning, Signed, Updates, meaning_error, quoted_names, word_of
 from dataflow.contracts.windows import EventTime
 
@@ -197,6 +197,8 @@ class _FunctionSpec(Spec):
 @dataclass(frozen=True, slots=True)
 class MapBatches(_FunctionSpec):
     """Calls a function from batch to batches, which does not see the column ``hidden``: see the operator."""
+
+    emits_users_batches = True
 
     hidden: str | None = None
 
@@ -420,7 +422,7 @@ class Write(Spec):
 
     @property
     def is_users(self) -> bool:  # type: ignore[override]
-        return type(self.sink).__module__.partition(".")[0] != "operators"
+        return is_users(self.sink)
 
     def detail(self) -> dict[str, Json]:
         return {"sink": type(self.sink).__name__}

@@ -19,6 +19,7 @@ from functools import cache, partial
 
 from dataflow.clock import ManualClock
 from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
+from dataflow.contracts.emitted_rows import Watches
 from dataflow.contracts.execution import Execution, Spill
 from dataflow.contracts.kept_rows import Keep, KeepNone
 from dataflow.contracts.sink import TwoPhaseSink
@@ -306,7 +307,7 @@ class SimulatedJob(JobHandle):
 
     def _run_attempt(self, checkpointing: Checkpointing | None, restore: object, timeout: int | None) -> RunResult:
         """Run one attempt until the job ends or crashes."""
-        attempt = self.attempts[-1]
+        attempt, watches = self.attempts[-1], Watches()
         settings = Settings(
             pipeline=self._pipeline,
             run_id=f"seed-{self._seed}",
@@ -325,6 +326,7 @@ class SimulatedJob(JobHandle):
             probe=self._probe,
             library=LIBRARY,
             spill=self._spill(),
+            emitted=watches,
         )
         job = build(self._plan_for(checkpointing), settings)
         job.loading.run()  # takes no simulated time, so a run does not depend on the kernels loaded before
@@ -361,6 +363,8 @@ class SimulatedJob(JobHandle):
         if job.state is JobState.FINISHED:
             check_finished(job, self._clock.now())
         job.close()
+        if job.state is JobState.FINISHED:
+            watches.check()
         if job.error is not None:
             self._failure_warnings, self._failure = warnings_of(job, together(metrics_of(job))), job.error
         return result_of(job, checkpointed=job.identity.checkpointed)

@@ -33,7 +33,7 @@ class SortedRows:
 
     Args:
         schema: the columns of the rows.
-        keys: how many numbers each row is sorted by; the first one counts most.
+        keys: how many numbers each row is sorted by; the first one counts most. 0: rows keep their order.
         directory: where files are written; None: the system's directory for temporary files.
         memory: bytes that are kept before a file is written.
 
@@ -117,8 +117,8 @@ class SortedRows:
         if not waiting:
             return
         keys = [np.concatenate([to_numbers(batch.column(name)) for batch in waiting]) for name in self._names]
-        order = _order(keys)
         (rows,) = _batches(pa.Table.from_batches(waiting))
+        order = _order(keys, rows.num_rows)
         for start in range(0, len(order), _BATCH):
             yield rows.take(to_array(order[start : start + _BATCH]))
 
@@ -146,7 +146,7 @@ class SortedRows:
                 rows = pa.Table.from_batches([batch for batch in taken if batch.num_rows], schema=self._stored)
                 if len([batch for batch in taken if batch.num_rows]) > 1:
                     keys = [to_numbers(rows.column(name).combine_chunks()) for name in self._names]
-                    rows = rows.take(to_array(_order(keys)))
+                    rows = rows.take(to_array(_order(keys, rows.num_rows)))
                 yield from _batches(rows)
         finally:
             for run in runs:
@@ -215,8 +215,10 @@ def _joined(parts: Sequence[tuple[pa.RecordBatch, list[Numbers]]]) -> tuple[pa.R
     return rows, [np.concatenate(numbers) for numbers in zip(*[keys for _, keys in parts], strict=True)]
 
 
-def _order(keys: Sequence[Numbers]) -> Numbers:
-    """Return the numbers of the rows in order of their keys; rows with equal keys stay as they are."""
+def _order(keys: Sequence[Numbers], count: int) -> Numbers:
+    """Return the numbers of ``count`` rows in order of their keys; rows with equal keys, or none, stay as they are."""
+    if not keys:
+        return np.arange(count)
     return np.lexsort(keys[::-1]) if len(keys) > 1 else np.argsort(keys[0], kind="stable")
 
 

@@ -54,7 +54,7 @@ class ProcessOperator(Operator):
         self._spec = spec
         self.where = f"process {context.name!r}"
         sides = {tag: schema for tag, schema in spec.sides if tag != ERRORS or spec.on_error.value != "side"}
-        self._emissions = Emissions(self.where, context.output_schema, sides)
+        self._emissions = Emissions(self.where, context.output_schema, sides, context.emitted)
         self._moments = Moments(spec.time, context.input_schemas[0])
         self._errors = RowErrors(spec.on_error, context.tally)
         self._states = States(context, spec, self.where)

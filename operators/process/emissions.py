@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from dataflow.contracts.declared_schema import DeclaredSchema
+from dataflow.contracts.emitted_rows import UNWATCHED, Unwatched
 from dataflow.contracts.operator import Out
 from dataflow.errors import ContractViolation, SchemaMismatch, did_you_mean
 from operators.process.values import Converter, shown
@@ -23,7 +24,8 @@ Row = tuple[Any, ...]
 class _Output:
     """What waits for one output: checked rows, as tuples, and batches, in their order."""
 
-    def __init__(self, schema: pa.Schema, where: str, tag: str | None) -> None:
+    def __init__(self, schema: pa.Schema, where: str, tag: str | None, emitted: Unwatched) -> None:
+        self._emitted = emitted
         output = "" if tag is None else f" side output {tag!r},"
         self._schema = schema
         self._names = schema.names
@@ -46,6 +48,7 @@ class _Output:
         self.pieces.append(tuple([check(row[name]) for name, check in self._checks]))
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
+        self._emitted.add(batch)
         self.pieces.append(self._declared.conformed(batch))
 
     def batch(self) -> pa.RecordBatch | None:
@@ -98,10 +101,12 @@ class Emissions:
     [{'x': [1, 2, 3]}]
     """
 
-    def __init__(self, where: str, schema: pa.Schema, sides: Mapping[str, pa.Schema]) -> None:
+    def __init__(
+        self, where: str, schema: pa.Schema, sides: Mapping[str, pa.Schema], emitted: Unwatched = UNWATCHED
+    ) -> None:
         self._where = where
-        self._outputs = {None: _Output(schema, where, None)} | {
-            tag: _Output(side, where, tag) for tag, side in sides.items()
+        self._outputs = {None: _Output(schema, where, None, emitted)} | {
+            tag: _Output(side, where, tag, emitted) for tag, side in sides.items()
         }
         self._main: _Output | None = self._outputs[None]
         self.rows = 0

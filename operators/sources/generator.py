@@ -222,6 +222,7 @@ class _Reader(SplitReader):
         self._portions = portions
         self._batch_rows = batch_rows
         self._clock = context.clock
+        self._emitted = context.emitted
         self._ready: deque[pa.RecordBatch] = deque()
         self._ended = False
         self._given = 0
@@ -253,6 +254,7 @@ class _Reader(SplitReader):
             try:
                 item = next(self._items)
             except StopIteration:
+                self._emitted.check()
                 self._ended = True
                 break
             portion = None if item is None else self._portion(item)
@@ -260,6 +262,8 @@ class _Reader(SplitReader):
                 break
             if type(portion) not in _PYTHON and speaks_arrow(portion):
                 batches = self._portions.batches(portion)
+                for batch in batches:
+                    self._emitted.add(batch)
                 break
             new = self._portions.rows(portion)
             rows += new

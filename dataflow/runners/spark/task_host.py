@@ -276,8 +276,7 @@ class TaskHost:
         """Close readers and operators. Later calls do nothing."""
         if not self._closed:
             self._closed = True
-            for problem in [*self.chain.close(), *self._task_input.close()]:
-                self.notices.cleanup_failed(self.task, problem)
+            self.notices.cleanup([(self.task, error) for error in [*self.chain.close(), *self._task_input.close()]])
 
     def keep(self) -> Mapping[int, ChainNode] | None:
         """Return the operators for a later host, instead of closing them; None: they must be closed.

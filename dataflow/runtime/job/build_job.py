@@ -20,6 +20,7 @@ from typing import assert_never
 from dataflow.background import Submit
 from dataflow.clock import Clock
 from dataflow.contracts.checkpointing import Checkpointing, Mode
+from dataflow.contracts.emitted_rows import Unwatched, unwatched
 from dataflow.contracts.execution import Spill
 from dataflow.contracts.kept_rows import Keep, KeepNone, RowKeeper
 from dataflow.contracts.sink import Guarantee, TakenBack, TwoPhaseSink
@@ -97,7 +98,8 @@ class Settings:
     ``join`` makes the rule by which batches are joined while they wait, given the number of channels they are dealt out
     over; ``polls`` makes the rule by which a source task is polled; ``keep`` makes the rule by which an operator keeps
     rows back. ``task_bytes`` are the bytes that may wait in all channels into a task. ``spill`` says where rows of a
-    batch are sorted; None: as by default.
+    batch are sorted; None: as by default. ``emitted`` makes what takes note of the rows that a
+    user's operators and sources emit.
     """
 
     pipeline: str
@@ -118,6 +120,7 @@ class Settings:
     delays: Mapping[str, Callable[[int], None]] = field(default_factory=dict)
     load: Callable[[KernelLoader], None] = KernelLoader.run
     spill: Spill | None = None
+    emitted: Callable[[str], Unwatched] = unwatched
     library: Library = field(kw_only=True)
 
 
@@ -199,7 +202,14 @@ class _Builder:
         self.notices = self.services.notices
         self.channels: dict[tuple[int, int, int], Channel] = {}
         self.verification = Verification(
-            plan, self._setup, settings.clock, self.notices, settings.load, settings.join, settings.polls
+            plan,
+            self._setup,
+            settings.clock,
+            self.notices,
+            settings.load,
+            settings.join,
+            settings.polls,
+            settings.emitted,
         )
 
     def build(self) -> Job:
@@ -315,7 +325,9 @@ class _Builder:
     def _setup(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: SourceInput | None) -> SubtaskSetup:
         clock, run_id = self.settings.clock, self.settings.run_id
         red_log = partial(RedLog[str], self._sample) if self.checkpointing.mode is Mode.UNALIGNED else None
-        setup = SubtaskSetup(self.plan, vertex, subtask, clock, run_id, state, splits, red_log)
+        setup = SubtaskSetup(
+            self.plan, vertex, subtask, clock, run_id, state, splits, red_log, emitted=self.settings.emitted
+        )
         return setup if self.settings.spill is None else replace(setup, spill=self.settings.spill)
 
     def _task(self, vertex: Vertex, subtask: int, name: str, checkpoint: RestoredCheckpoint | None) -> Task:

@@ -470,12 +470,15 @@ class Job:
         """
         self._closed = True
         self._refuse_late()
-        for name, task in self.tasks.items():
-            for error in task.close():
-                self.notices.cleanup_failed(name, error)
+        try:
+            self.notices.cleanup([(name, error) for name, task in self.tasks.items() for error in task.close()])
+            self._sweep()
+        finally:
+            self.release()
+
+    def _sweep(self) -> None:
         if self.state in (JobState.STOPPED, JobState.FINISHED) and self.begun:
             self._manifests.sweep()
-        self.release()
 
     def release(self) -> None:
         """Release the locks and nothing else, as the kernel does for a dead process."""

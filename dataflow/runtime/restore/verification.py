@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dataflow.clock import Clock
+from dataflow.contracts.emitted_rows import Unwatched
 from dataflow.contracts.sink import TwoPhaseSink
 from dataflow.contracts.source import Source, SourceContext, Split
 from dataflow.planning.graph import has_dictionaries
@@ -61,6 +62,7 @@ class Verification:
         load: Callable[[KernelLoader], None],
         join: Callable[[int], Join],
         polls: Callable[[], PollTimes],
+        emitted: Callable[[str], Unwatched],
     ) -> None:
         self.inputs: dict[str, SourceInput] = {}
         """The inputs of source tasks, by task; their splits were checked."""
@@ -73,6 +75,7 @@ class Verification:
         self._load = load
         self._join = join
         self._polls = polls
+        self._emitted = emitted
         self._loaded = False
 
     def start_fresh(self) -> None:
@@ -129,7 +132,15 @@ class Verification:
         for vertex, source in self._sources():
             peers = Peers(vertex.parallelism)
             for i, task in enumerate(vertex.tasks):
-                context = SourceContext(vertex.head.name, i, vertex.parallelism, self._clock, notify=self._notices.add)
+                name = vertex.head.name
+                context = SourceContext(
+                    name,
+                    i,
+                    vertex.parallelism,
+                    self._clock,
+                    notify=self._notices.add,
+                    emitted=self._emitted(f"source {name!r} ({type(source).__name__}), subtask {task}"),
+                )
                 join = self._join_of(vertex, source)
                 inputs[task] = SourceInput(source, splits[task], context, peers, join, self._polls())
         return inputs

@@ -137,12 +137,14 @@ class ChainNode:
 
     def close(self) -> None:
         """Close the operator and its pending emission. An error gets the operator as a note."""
+        abandon = getattr(self.pending, "close", None)  # a plain iterator has none
         try:
-            abandon = getattr(self.pending, "close", None)  # a plain iterator has none
-            if abandon is not None:
-                abandon()
-            self.operator.close()
-        except Exception as error:
+            try:
+                if abandon is not None:
+                    abandon()
+            finally:
+                self.operator.close()
+        except BaseException as error:
             error.add_note(f"raised while {self.where} was closed")
             raise
 
@@ -486,12 +488,12 @@ class Chain:
             self.working = None
         return states
 
-    def close(self) -> list[Exception]:
+    def close(self) -> list[BaseException]:
         """Close every operator, also after an error; return the errors."""
-        errors: list[Exception] = []
+        errors: list[BaseException] = []
         for node in self._deepest_first:
             try:
                 node.close()
-            except Exception as error:
+            except BaseException as error:
                 errors.append(error)
         return errors

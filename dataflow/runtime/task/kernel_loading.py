@@ -14,11 +14,11 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from dataflow.kernel_cache.two_processes import Missing, compile_missing, missing_loops
+from dataflow.kernel_cache.compile_progress import CompileProgress
+from dataflow.kernel_cache.two_processes import compile_missing, missing_loops
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.specs import Read
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KernelLoader", "kernels_of"]
 
-_WORTH_A_LINE: Final = 0.75
-"""Seconds of compiling that are announced on standard error."""
-_NUMBERS: Final = {1: "one process", 2: "two processes"}
+_WORTH_A_LINE: Final = 5
+"""Missing loops whose compilation is announced on standard error: fewer take less than a second on a quiet machine."""
+_ADVICE: Final = " before the first row; `barrierflow warm` does it ahead of time"
 _PARTITION = ("dataflow.state.kernels.hashing", "dataflow.state.kernels.partition")
 
 
@@ -77,8 +77,8 @@ class KernelLoader:
         missing = [name for name in dict.fromkeys(modules) if not _imported(name)]
         self._modules = ["numba", *missing] if missing and "numba" not in sys.modules else missing
         self._loaded = 0  # written by the thread that imports
-        self._missing: Missing | None = None  # written by the thread that imports
-        self._compiled: list[str] = []  # only appended to, by two threads
+        self._progress = CompileProgress("barrierflow: ", _ADVICE, _WORTH_A_LINE)
+        self._compiling = False  # written by the thread that imports
         self._stopped = False  # written by the thread that calls stop()
         self._started = False
         self._thread: threading.Thread | None = None
@@ -88,8 +88,8 @@ class KernelLoader:
         """Return the kernels that are being imported, for the progress line; "" before and after."""
         if self.done or not self._started or self._loaded == len(self._modules):
             return ""
-        if (missing := self._missing) is not None:
-            return f"compiling: {missing.loops} loops ({len(self._compiled)} of {len(missing.modules)} modules done)"
+        if self._compiling:
+            return f"compiling: {self._progress}"
         name = self._modules[self._loaded].rpartition(".")[2]
         what = name if name == "numba" else f"{name.replace('_', ' ')} kernels"
         return f"compiling: {what} ({self._loaded + 1} of {len(self._modules)})"
@@ -119,24 +119,12 @@ class KernelLoader:
             self._thread.join(seconds)
         return self._thread is None or not self._thread.is_alive()
 
-    def _begin(self, missing: Missing, processes: int) -> None:
-        """Say once on standard error why the first row takes so long, unless it hardly does."""
-        self._missing = missing
-        if missing.seconds(processes) < _WORTH_A_LINE or sys.stderr is None:
-            return
-        with suppress(OSError, ValueError):  # nothing reads the stream, or it is closed
-            print(
-                f"barrierflow: compiling {missing.loops} loops in {_NUMBERS[processes]} before the first row, about "
-                f"{missing.seconds(processes):.0f} s; `barrierflow warm` does it ahead of time",
-                file=sys.stderr,
-                flush=True,
-            )
-
     def _import(self, then: Callable[[], None]) -> None:
         try:
-            missing = missing_loops(self._modules)
-            compile_missing(missing, begin=self._begin, compiled=self._compiled.append, stopped=lambda: self._stopped)
-            self._missing = None
+            missing, progress = missing_loops(self._modules), self._progress
+            self._compiling = bool(missing.modules)
+            compile_missing(missing, begin=progress.begin, compiled=progress.compiled, stopped=lambda: self._stopped)
+            self._compiling = False
             for name in self._modules:
                 if self._stopped:
                     break

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from dataflow.errors import BarrierflowWarning, CleanupFailedWarning, closing_raised
+from dataflow.errors import BarrierflowWarning, CleanupFailedWarning, closing_raised, is_cleanup_failure
 
 __all__ = ["Notices", "Packed"]
 
@@ -43,9 +43,13 @@ class Notices:
         log.warning("%s", text)
         self._record(category, 1, [text])
 
-    def cleanup_failed(self, where: str, error: BaseException) -> None:
-        """Record an error that closing ``where`` raised."""
-        self.add(CleanupFailedWarning, closing_raised(where, error))
+    def cleanup(self, errors: Sequence[tuple[str, BaseException]]) -> None:
+        """Record the errors of closing, each with what was closed. Raises: one that is no warning, such as Ctrl-C."""
+        for where, error in errors:
+            self.add(CleanupFailedWarning, closing_raised(where, error))
+        for _, error in errors:
+            if not is_cleanup_failure(error):
+                raise error
 
     @contextmanager
     def as_notes(self) -> Iterator[None]:

@@ -7,10 +7,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dataflow.contracts.declared_schema import DeclaredSchema
+from dataflow.contracts.emitted_rows import UNWATCHED
 from dataflow.contracts.row_errors import ERRORS
 from dataflow.contracts.source import END, Json, Source, SourceContext, Split, SplitReader
+from dataflow.contracts.spec import is_users
 from dataflow.contracts.tuning import Choice
-from dataflow.errors import CheckpointDamaged, CleanupFailedWarning, ContractViolation, closing_raised
+from dataflow.errors import (
+    CheckpointDamaged,
+    CleanupFailedWarning,
+    ContractViolation,
+    closing_raised,
+    is_cleanup_failure,
+)
 from dataflow.protocol.actions import AbortReason, Action, TakeSnapshot
 from dataflow.protocol.events import Data
 from dataflow.runtime.task.contract_checks import check_offset, check_polled, check_reader, check_rejected
@@ -58,6 +66,7 @@ class SourceInput(TaskInput):
         super().__init__()
         self._source = source
         self._context = context
+        self._emitted = context.emitted if is_users(source) else UNWATCHED
         self._peers = peers or Peers(context.parallelism)
         self._join = join or Apart()
         self._times: PollTimes = times or AtOnce()
@@ -238,7 +247,7 @@ class SourceInput(TaskInput):
             declared = self._declared[tag] = DeclaredSchema(schema, data, advice, either)
         return declared.conformed(batch)
 
-    def _blame(self, error: Exception, index: int) -> None:
+    def _blame(self, error: BaseException, index: int) -> None:
         """Add a note to ``error`` that names the source and the split whose reader raised it."""
         name, split = self._context.name, self.splits[index].split.id
         error.add_note(f"raised by source {name!r} ({type(self._source).__name__}), split {split!r}")
@@ -284,11 +293,13 @@ class SourceInput(TaskInput):
         self.reading += self._context.clock.now() - started
         self.last_read = reader.rows_pruned - pruned
         self.tally.pruned += self.last_read
+        self._emitted.check()
         check_polled(batch, lambda: self._where_in(index))
         if batch is END:
             self._end(index)
             return None
         if batch is not None:
+            self._emitted.add(batch)
             batch = self._conformed(index, batch)
             self.last_read += batch.num_rows
         if state.rows is not None:
@@ -306,14 +317,16 @@ class SourceInput(TaskInput):
             self._keep_offset(index, reader)
             error = self._closed(index, reader)
             if error is not None:  # warn now: the job may never end
+                if not is_cleanup_failure(error):
+                    raise error
                 where = f"source {self._context.name!r}, subtask {self._context.subtask}"
                 self._context.notify(CleanupFailedWarning, closing_raised(where, error))
 
-    def _closed(self, index: int, reader: SplitReader) -> Exception | None:
+    def _closed(self, index: int, reader: SplitReader) -> BaseException | None:
         """Close a reader and return the error it raised, if any. Its rows were read, so the job does not fail."""
         try:
             reader.close()
-        except Exception as error:
+        except BaseException as error:
             self._blame(error, index)
             return error
         return None
@@ -385,7 +398,7 @@ class SourceInput(TaskInput):
         quiet: Json = {split: self.quiet(split) for split in {**self._quiet_before, **self._quiet}}
         return {"splits": [state.to_json() for state in self.splits], "quiet": quiet}
 
-    def close(self) -> list[Exception]:
+    def close(self) -> list[BaseException]:
         """Close the open readers, and what they left open. Returns: the errors they raised."""
         errors = [self._closed(index, reader) for index, reader in self._readers.items()]
         self._readers.clear()
@@ -393,7 +406,7 @@ class SourceInput(TaskInput):
             _, left = self._context.left_open.popitem()
             try:
                 left.close()
-            except Exception as error:
+            except BaseException as error:
                 error.add_note(f"raised by source {self._context.name!r} ({type(self._source).__name__})")
                 errors.append(error)
         return [error for error in errors if error is not None]

@@ -476,7 +476,7 @@ class Task:
         unsettled = [n for task, n in self.ledger.unsettled if task == name]
         assert taken[0] in unsettled, f"{name}: {taken[0]} is recorded, but only {unsettled} are unsettled"
 
-    def close(self) -> list[Exception]:
+    def close(self) -> list[BaseException]:
         """Close readers and operators; return their errors. Not while another thread is in ``step``."""
         errors = self.chain.close() if self._opened else []
         return [*errors, *self.task_input.close()]

@@ -165,7 +165,7 @@ class TaskInput(ABC):
     def validate(self) -> None:
         """Assert the invariants that hold between two steps of the task."""
 
-    def close(self) -> list[Exception]:
+    def close(self) -> list[BaseException]:
         """Release resources. Returns: the errors of doing so."""
         return []
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dataflow.clock import Clock
+from dataflow.contracts.emitted_rows import UNWATCHED, Unwatched, unwatched
 from dataflow.contracts.execution import Execution, Spill
 from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.planning.graph import Node
@@ -21,6 +22,7 @@ from dataflow.runtime.task.contract_checks import build_operator, declared_outpu
 from dataflow.runtime.task.outputs import Output
 from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.source_input import SourceInput
+from dataflow.runtime.task.watched_node import WatchedNode
 from dataflow.state.hashing import key_group_range
 from dataflow.untrusted import damaged_by
 
@@ -34,7 +36,8 @@ class SubtaskSetup:
     ``splits`` is the input of a source task. ``red_log`` makes the log of the rows that a restore delivers again to an
     operator (see ``ChainNode``); None: there are no such rows, because the mode is exactly once.
     ``key_groups`` are the key groups of the rows that come here, if not those of the subtask. ``spill`` says where rows
-    of a batch are sorted.
+    of a batch are sorted. ``emitted`` makes what takes note of the rows that a user's operator emits, given its name
+    for messages.
     """
 
     plan: Plan
@@ -47,6 +50,7 @@ class SubtaskSetup:
     red_log: Callable[[], RedLog[str]] | None = None
     key_groups: range | None = None
     spill: Spill = field(default_factory=Spill)
+    emitted: Callable[[str], Unwatched] = unwatched
 
 
 def wire_chain(
@@ -88,7 +92,15 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
     plan, vertex, state = setup.plan, setup.vertex, setup.state
     parent = None if node is vertex.head else plan.graph.nodes[node.inputs[0].source].name
     red = None if parent is None or setup.red_log is None else setup.red_log()
-    chain_node = ChainNode(node.name, parent, setup.clock, red)
+    task, emitted = task_id(vertex.name, setup.subtask), UNWATCHED
+    if node.spec.emits_users_batches and not isinstance(node.spec, Write):
+        emitted = setup.emitted(f"operator {node.name!r}, subtask {task}")
+    chain_node: ChainNode
+    if emitted is UNWATCHED:
+        chain_node = ChainNode(node.name, parent, setup.clock, red)
+    else:
+        chain_node = watched = WatchedNode(node.name, parent, setup.clock, red)
+        watched.emitted = emitted
     if node is vertex.head and setup.splits is not None:
         chain_node.tally = setup.splits.tally
     chain_node.in_batch = plan.execution is Execution.BATCH
@@ -109,10 +121,11 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
         splits=setup.splits,
         repeats=setup.red_log is not None,
         spill=setup.spill,
+        emitted=emitted,
     )
-    chain_node.task = task_id(vertex.name, setup.subtask)
-    chain_node.declared = declared_outputs(node, chain_node.task)
-    chain_node.operator = _operator(node, context, chain_node.task)
+    chain_node.task = task
+    chain_node.declared = declared_outputs(node, task)
+    chain_node.operator = _operator(node, context, task)
     chain_node.restore_time(state.passed.get(node.name) if state is not None else None)
     return chain_node
 

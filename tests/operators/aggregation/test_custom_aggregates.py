@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import linecache
 import math
 from functools import cache
 from typing import Any
@@ -186,7 +187,14 @@ def join_value_of(state: Any) -> Any:
     return state[0]
 
 
-def test_functions_without_a_source_have_a_fingerprint_that_stays() -> None:
+@pytest.mark.parametrize("program", [None, "def step(state, value):\n    pass\n"])
+def test_functions_without_a_source_have_a_fingerprint_that_stays(
+    program: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if program is not None:  # as Python 3.13 does for the program of python -c
+        lines = program.splitlines(keepends=True)
+        monkeypatch.setitem(linecache.cache, "<string>", (len(program), None, lines, "<string>"))
+
     def made(text: str) -> str:
         functions: dict[str, Any] = {}
         exec(f"def step(state, value):\n    state[0] += {text}\n", functions)

@@ -18,12 +18,12 @@ from tests.seeds import seeds
 SCHEMA = pa.schema({"text": pa.string(), "n": pa.int64()})
 
 
-def filled(draw: Random, rows: SortedRows, count: int) -> list[tuple[int, int, int]]:
-    """Add so many rows in batches; return their keys and numbers."""
+def filled(draw: Random, rows: SortedRows, count: int, width: int = 2) -> list[tuple[int, ...]]:
+    """Add so many rows in batches, each with ``width`` keys; return their keys and numbers."""
     added, number = [], 0
     while number < count:
         size = min(draw.choice([0, 1, 7, 300]), count - number)
-        keys = [[draw.randrange(-3, 4) for _ in range(size)] for _ in range(2)]
+        keys = [[draw.randrange(-3, 4) for _ in range(size)] for _ in range(width)]
         numbers = list(range(number, number + size))
         added += list(zip(*keys, numbers, strict=True))
         batch = pa.record_batch([[f"text {n}" for n in numbers], numbers], schema=SCHEMA)
@@ -34,9 +34,9 @@ def filled(draw: Random, rows: SortedRows, count: int) -> list[tuple[int, int, i
 
 @pytest.mark.parametrize("seed", seeds(20, 500))
 def test_rows_come_in_order_of_their_keys(seed: int, tmp_path: Path) -> None:
-    draw = Random(seed)
-    rows = SortedRows(SCHEMA, 2, str(tmp_path), memory=draw.choice([1, 2_000, 20_000, 1 << 30]))
-    expected = sorted(filled(draw, rows, draw.choice([0, 1, 50, 3_000])))
+    draw, width = Random(seed), seed % 4
+    rows = SortedRows(SCHEMA, width, str(tmp_path), memory=draw.choice([1, 2_000, 20_000, 1 << 30]))
+    expected = sorted(filled(draw, rows, draw.choice([0, 1, 50, 3_000]), width))
     found = []
     for batch, keys in rows.take():
         assert batch.schema == SCHEMA

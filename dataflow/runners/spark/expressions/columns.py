@@ -70,15 +70,21 @@ def to_column(expr: Expr, schema: pa.Schema, where: str = "expression") -> Any:
     Traceback (most recent call last):
     dataflow.errors.UnknownColumn: ...
     """
+    typed = _typed(expr, schema, where)
     check_settings()
-    return column_of(expr, schema, where)
+    return _lower(typed, where)
 
 
 def column_of(expr: Expr, schema: pa.Schema, where: str) -> Any:
     """Return the column of ``to_column`` for a session whose settings were checked."""
+    return _lower(_typed(expr, schema, where), where)
+
+
+def _typed(expr: Expr, schema: pa.Schema, where: str) -> Typed:
+    """Return ``expr`` with its types, which Spark has. It needs no session."""
     typed = resolve(expr, schema, where)
     _refuse_foreign_types(typed, where)
-    return _lower(typed, where)
+    return typed
 
 
 def _refuse_foreign_types(typed: Typed, where: str) -> None:
