@@ -37,8 +37,9 @@ comparisons            exact between ints of any width; floats by IEEE: NaN is u
 ``fill_null``          the result has the column's type if the literal fits it, else a type that holds both
 ``when``               each row takes the first branch whose predicate is true (null is not), else ``otherwise``, else
                        null. Lazy: a branch that a row does not take cannot raise. The type is as for ``fill_null``
-``cast``               float to int truncates toward zero; int to float rounds to the nearest; a value out of range (NaN
-                       to int too) raises ``OverflowError``, text that does not parse ``ValueError``
+``cast``               float to int truncates toward zero; ints and decimals become the nearest float; a value out of
+                       range (NaN to int too) raises ``OverflowError``; text that does not parse, and a number that
+                       does not fit a decimal type, ``ValueError``
                        Text is read whole, no spaces around it: ``12``, ``-1.5e3``, ``true``, ``2024-02-29``, ISO times
 ``cast, not strict``   the same values, and null where ``cast`` would raise
 ``hash``               64 bits as int64, equal on every engine and release; -0.0 hashes as 0.0, int8 as int64, all NaNs

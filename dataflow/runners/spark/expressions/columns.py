@@ -21,7 +21,7 @@ from pyarrow import types
 
 from dataflow.errors import UnsupportedOnRunner
 from dataflow.expressions.calls import Call
-from dataflow.expressions.coercion import family, literal_type, value_type
+from dataflow.expressions.coercion import family, integer_digits, literal_type, value_type
 from dataflow.expressions.conditionals import Conditional
 from dataflow.expressions.nodes import (
     Alias,
@@ -177,12 +177,9 @@ def _binary(operator: BinaryOperator, typed: Typed, left: Operand, right: Operan
     return from_ticks(_PLAIN[operator](a, b), typed.dtype)
 
 
-_DIGITS: Final = {1: 3, 2: 5, 4: 10, 8: 19}
-
-
 def _exact(column: Any, dtype: pa.DataType) -> Any:
     """Return an int operand of a decimal operation as a decimal with the digits of its type."""
-    return column.cast(f"decimal({_DIGITS[dtype.byte_width]},0)") if types.is_integer(dtype) else column
+    return column.cast(f"decimal({integer_digits(dtype)},0)") if types.is_integer(dtype) else column
 
 
 _PLAIN: Final = {
