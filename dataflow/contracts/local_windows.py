@@ -49,10 +49,12 @@ class LocalTumbling(Window):
         """Raise GraphError unless the event time is a timestamp with this zone."""
         zone = schema.field(time.column).type.tz
         if zone != self.zone:
-            found = f"the zone {zone!r}" if zone else "no zone"
+            unit, found = schema.field(time.column).type.unit, f"the zone {zone!r}" if zone else "no zone"
+            instead = f".cast('timestamp[{unit}, tz={self.zone}]')" if zone else f".dt.localize({self.zone!r})"
+            local = "" if zone else ", if it has the times of that clock,"
             raise GraphError(
                 f"window: op.tumbling(zone={self.zone!r}) needs event times with that zone, and {time.column!r} has "
-                f"{found}; write .cast('timestamp[us, tz={self.zone}]') before with_watermark"
+                f"{found}; write col({time.column!r}){instead}{local} in a with_columns before with_watermark"
             )
 
     def assign(self, times: Microseconds, batch: pa.RecordBatch | None) -> Assigned:

@@ -87,6 +87,9 @@ Timestamps with a zone are read on its clock; the calendar is the Gregorian, als
 ``dt.truncate``        down to a multiple of a length of time since 1970-01-01 00:00 + ``offset``. With a zone: the
                        latest instant, not after the time, at which its clock shows the result; if the clock skips it,
                        the end of that gap
+``dt.localize``        the instants at which a zone's clock shows timestamps without a zone. One that it shows twice or
+                       never raises ``ValueError``, or is the earlier or later instant (before, or at the end of, the
+                       gap), or null
 ``dt.strftime``        text in a format of Python's codes, zeros in front, names in English; years before 1 and after
                        9999 raise ``OverflowError``
 =====================  =================================================================================================

@@ -136,7 +136,8 @@ def _choice(typed: Typed, schema: pa.Schema, where: str) -> Lowered:
 def _sees_entries(node: Expr) -> bool:
     """Return whether the operation never raises, so that it may run on every dictionary entry, used or not."""
     if isinstance(node, Call):
-        return node.function not in (Function.TRUNCATE, Function.STRFTIME, Function.ROUND)
+        raising = (Function.TRUNCATE, Function.LOCALIZE, Function.STRFTIME, Function.ROUND)
+        return node.function not in raising
     return isinstance(node, IsIn) or (isinstance(node, Binary) and node.operator in COMPARISONS)
 
 
@@ -255,6 +256,8 @@ def _advice(node: Expr, reason: str) -> str:
             f"some of this text cannot be read as {node.target}: filter such rows out before the cast, or parse them "
             "in map_batches"
         )
+    if isinstance(node, Call) and node.function is Function.LOCALIZE:
+        return "choose a time with ambiguous= and missing=, or filter such rows out first"
     return "cast to a wider type, or filter such rows out first"
 
 

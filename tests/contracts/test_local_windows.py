@@ -41,10 +41,17 @@ def test_windows_are_those_of_truncate_and_adjacent(minutes: int, zone: str) -> 
     assert window.assign(assigned.ends - 1, None).starts.tolist() == assigned.starts.tolist()
 
 
-def test_the_column_must_have_the_zone() -> None:
-    table = pa.table({"at": pa.array([1], pa.timestamp("s", "UTC"))})
+@pytest.mark.parametrize(
+    ("zone", "reason"),
+    [
+        ("UTC", r"has the zone 'UTC'; write col\('at'\).cast\('timestamp\[s, tz=Europe/Berlin\]'\) in a with_columns"),
+        (None, r"has no zone; write col\('at'\).dt.localize\('Europe/Berlin'\), if it has the times of that clock"),
+    ],
+)
+def test_the_column_must_have_the_zone(zone: str | None, reason: str) -> None:
+    table = pa.table({"at": pa.array([1], pa.timestamp("s", zone))})
     rows = flow.Pipeline().source(op.from_arrow(table)).with_watermark("at")
-    with pytest.raises(GraphError, match=r"'at' has the zone 'UTC'; write .cast"):
+    with pytest.raises(GraphError, match=reason):
         rows.window(op.tumbling("1d", zone="Europe/Berlin"))
 
 

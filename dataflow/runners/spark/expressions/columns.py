@@ -136,7 +136,7 @@ def _choice(node: Conditional, parts: list[Any], where: str) -> Any:
         reason = "Spark does not distinguish the constants 0.0 and -0.0"
         raise UnsupportedOnRunner(f"{where}: {node}", "spark", reason, "write 0.0, or make one of them from a column")
     if any(computes_for_python(operand) for operand in node.operands()[1:]):
-        reason = "hash and dt.truncate would also get computed values of rows that do not take the branch"
+        reason = "hash, dt.truncate and dt.localize would also get computed values of rows that do not take the branch"
         raise UnsupportedOnRunner(f"{where}: {node}", "spark", reason, "compute that value in a with_columns before it")
     f = functions()
     chosen = f
