@@ -84,9 +84,9 @@ Timestamps with a zone are read on its clock; the calendar is the Gregorian, als
 ``dt.ordinal_day``     1 to 366
 ``dt.date``            the day, as date32
 ``from_epoch``         ints that count a unit since 1970-01-01 00:00 UTC, as timestamps of that unit in UTC
-``dt.truncate``        down to a multiple of a length of time since 1970-01-01 00:00 + ``offset``. With a zone: the
-                       latest instant, not after the time, at which its clock shows the result; if the clock skips it,
-                       the end of that gap
+``dt.truncate``        down to a multiple of a length of time since 1970-01-01 00:00 + ``offset``. With a zone, by its
+                       clock: an edge that it skips is at the end of the gap; one that it shows twice counts the first
+                       time, or both times if the length is at most what the clock was set back by
 ``dt.localize``        the instants at which a zone's clock shows timestamps without a zone. One that it shows twice or
                        never raises ``ValueError``, or is the earlier or later instant (before, or at the end of, the
                        gap), or null

@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from dataflow.clock import Duration, microseconds
+from dataflow.clock import Duration, microseconds, signed_microseconds
 from dataflow.errors import GraphError
 from dataflow.expressions.calls import Call, Function
 from dataflow.expressions.localization import CHOICES
@@ -127,7 +127,8 @@ class TemporalMethods:
         """Return the instants at which the clock of ``zone`` shows the timestamps, which have no zone.
 
         Use it for local times, such as those of a log file: ``cast("timestamp[us, tz=Europe/Berlin]")`` would read them
-        as UTC. The result has the column's unit, and the zone; a null gives null.
+        as UTC. The result has the column's unit, and the zone; a null gives null. After 2037 there is no summer time,
+        as in all functions of times.
 
         Args:
             zone: a time zone such as ``"Europe/Berlin"``, ``"UTC"`` or ``"+05:30"``.
@@ -163,17 +164,19 @@ class TemporalMethods:
     def truncate(self, every: Duration, *, offset: Duration = timedelta(0)) -> Expr:
         """Return the start of the interval that contains each time, for timestamps and dates; the type stays.
 
-        Times before 1970 are rounded down, too. With a zone, both lengths are read on its clock: the result is the
-        latest instant, not after the time itself, at which that clock shows the interval's start; if the clock skips
-        it (summer time begins), the end of the gap.
+        Times before 1970 are rounded down, too. With a zone, both lengths are read on its clock, and intervals follow
+        each other without gap or overlap, as the windows of ``op.tumbling(zone=)`` do. A start that the clock skips
+        (summer time begins) is at the end of the gap. A start that the clock shows twice (summer time ends) counts
+        once, the first time, so a day with two midnights is one interval; but if ``every`` is no longer than the clock
+        is set back, it counts twice, so that both hours are intervals.
 
         Args:
             every: length of the intervals, at least a microsecond.
             offset: one interval starts this long after 1970-01-01 00:00; ``"7d"`` with ``offset="4d"`` starts on
-                Mondays.
+                Mondays. It is taken modulo ``every``, and may be negative.
 
         Raises: ConfigurationError for an invalid length; GraphError if ``every`` is 0; SchemaMismatch if the column's
-        unit is too coarse; OverflowError, during evaluation, below the earliest time of the type.
+        unit is too coarse; OverflowError, during evaluation, if an interval begins beyond the times of the type.
 
         >>> import pyarrow as pa
         >>> from dataflow.expressions import col
@@ -187,4 +190,6 @@ class TemporalMethods:
         length = microseconds(every, "truncate: every")
         if length == 0:
             raise GraphError(f"truncate: every must be at least a microsecond, got {every!r}")
-        return Call(Function.TRUNCATE, (self._time,), (length, microseconds(offset, "truncate: offset") % length))
+        return Call(
+            Function.TRUNCATE, (self._time,), (length, signed_microseconds(offset, "truncate: offset") % length)
+        )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, time
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from tests.expressions.cases import clock, ints, of, times
 
+HAVANA = ZoneInfo("America/Havana")
 BEFORE = datetime(1969, 12, 31, 23, 59, 59, 999_999)
 LEAP = datetime(2024, 2, 29, 12, 30, 45, 123_456)
 EARLY = datetime(1, 1, 1)
@@ -258,6 +260,21 @@ TIME = [
             "col('t').dt.truncate('2h')",
             {"t": times(*clock("2024-03-10 01:30", "2024-03-10 03:30", "2024-11-03 01:30*"), zone="America/New_York")},
             clock("2024-03-10 00:00", "2024-03-10 03:00", "2024-11-03 00:00"),
+        ),
+        (
+            "col('t').dt.truncate('1d')",
+            {
+                "t": times(
+                    *clock("2018-11-04 00:30", "2018-11-04 00:30*", "2018-11-05 00:00", zone=HAVANA),
+                    zone="America/Havana",
+                )
+            },
+            clock("2018-11-04 00:00", "2018-11-04 00:00", "2018-11-05 00:00", zone=HAVANA),
+        ),
+        (
+            "col('t').dt.truncate('1h', offset='-30min')",
+            {"t": times(*clock("2024-11-03 01:45", "2024-11-03 01:15*", "2024-11-03 01:30*"), zone="America/New_York")},
+            clock("2024-11-03 01:30", "2024-11-03 01:30", "2024-11-03 01:30*"),
         ),
     ),
 ]
