@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dataflow.clock import Duration, microseconds
+from dataflow.clock import Duration, microseconds, signed_microseconds
 from dataflow.contracts.local_windows import LocalTumbling
 from dataflow.contracts.windows import Assigned, EventTime, N, Sliced, Slices, Window
 from dataflow.errors import ConfigurationError, GraphError
@@ -247,17 +247,21 @@ def tumbling(every: Duration, *, offset: Duration = "0s", zone: str | None = Non
 
     Edges are whole multiples of ``every`` since 1970-01-01 (UTC, or local time if the column has no time zone), moved
     by ``offset``. With ``zone``, they are multiples on its clock, as for ``dt.truncate``: a day begins at local
-    midnight, and has 23 or 25 hours when the clock changes.
+    midnight, and has 23 or 25 hours when the clock changes. An edge that the clock skips is at the end of the gap. An
+    edge that it shows twice counts once, the first time, so a day with two midnights is one window; but if windows are
+    no longer than the clock is set back, it counts twice, so that both hours are windows.
 
     Args:
         every: the length of a window, above 0 and at most 100,000 days. Months have no fixed length, so they are
             refused; see `Window` for windows of months.
-        offset: how far the edges are moved, modulo ``every``.
+        offset: how far the edges are moved, modulo ``every``; may be negative, such as ``"-6h"``.
         zone: the time zone of the column of event time, such as ``"Europe/Berlin"``; None: edges in UTC.
 
     Raises: ConfigurationError for a length out of range, text that is no duration, or a zone that does not exist.
 
     >>> tumbling("1h", offset="15min").start(0) == 15 * 60 * 1_000_000
+    True
+    >>> tumbling("1d", offset="-6h") == tumbling("1d", offset="18h")
     True
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> at = pa.array(["2024-03-30T22:30:00", "2024-03-30T23:30:00"]).cast(pa.timestamp("s"))
@@ -268,7 +272,7 @@ def tumbling(every: Duration, *, offset: Duration = "0s", zone: str | None = Non
     ['30 00:00', '31 00:00']
     """
     size = window_length(every, "tumbling(every)")
-    shift = microseconds(offset, "tumbling(offset=)") % size
+    shift = signed_microseconds(offset, "tumbling(offset=)") % size
     return Tumbling(size, shift) if zone is None else LocalTumbling(size, shift, _zone(zone))
 
 
@@ -283,7 +287,7 @@ def hopping(period: Duration, *, every: Duration, offset: Duration = "0s") -> Ho
     Args:
         period: the length of a window, above 0 and at most 100,000 days.
         every: the distance between the starts of two windows, above 0 and at most ``period``; it need not divide it.
-        offset: how far the edges are moved, modulo ``every``.
+        offset: how far the edges are moved, modulo ``every``; may be negative, such as ``"-6h"``.
 
     Raises: ConfigurationError for a length out of range, or text that is no duration.
 
@@ -295,7 +299,7 @@ def hopping(period: Duration, *, every: Duration, offset: Duration = "0s") -> Ho
     [('55', 1), ('00', 2), ('05', 2), ('10', 1)]
     """
     length, step = _period_and_step(period, every, "hopping")
-    return Hopping(length, step, microseconds(offset, "hopping(offset=)") % step)
+    return Hopping(length, step, signed_microseconds(offset, "hopping(offset=)") % step)
 
 
 def cumulate(period: Duration, *, every: Duration, offset: Duration = "0s") -> Cumulate:
@@ -307,7 +311,7 @@ def cumulate(period: Duration, *, every: Duration, offset: Duration = "0s") -> C
     Args:
         period: the length of the longest window, above 0 and at most 100,000 days.
         every: the length of a step, above 0; it must divide ``period``.
-        offset: how far the edges are moved, modulo ``period``.
+        offset: how far the edges are moved, modulo ``period``; may be negative, such as ``"-6h"``.
 
     Raises: ConfigurationError for a length out of range or one that does not divide ``period``, or text that is no
         duration.
@@ -325,7 +329,7 @@ def cumulate(period: Duration, *, every: Duration, offset: Duration = "0s") -> C
             f"cumulate(every=) must divide the period, got a period of {period!r} and every={every!r}; "
             "op.hopping takes any two lengths"
         )
-    return Cumulate(length, step, microseconds(offset, "cumulate(offset=)") % length)
+    return Cumulate(length, step, signed_microseconds(offset, "cumulate(offset=)") % length)
 
 
 def same_window() -> SameWindow:
@@ -388,12 +392,11 @@ def session(gap: Duration) -> Session:
 
 def _zone(zone: str) -> str:
     """Return ``zone``. Raises: ConfigurationError if there is none of this name."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    from dataflow.expressions.type_names import zoned_type
 
     try:
-        pc.local_timestamp(pa.scalar(0, pa.timestamp("us", zone)))
-    except (pa.ArrowInvalid, TypeError) as error:
+        zoned_type("us", zone, "tumbling")
+    except (GraphError, TypeError) as error:
         raise ConfigurationError(
             f"tumbling(zone=) must be a time zone such as 'Europe/Berlin', got {zone!r}"
         ) from error

@@ -37,8 +37,9 @@ comparisons            exact between ints of any width; floats by IEEE: NaN is u
 ``fill_null``          the result has the column's type if the literal fits it, else a type that holds both
 ``when``               each row takes the first branch whose predicate is true (null is not), else ``otherwise``, else
                        null. Lazy: a branch that a row does not take cannot raise. The type is as for ``fill_null``
-``cast``               float to int truncates toward zero; int to float rounds to the nearest; a value out of range (NaN
-                       to int too) raises ``OverflowError``, text that does not parse ``ValueError``
+``cast``               float to int truncates toward zero; ints and decimals become the nearest float; a value out of
+                       range (NaN to int too) raises ``OverflowError``; text that does not parse, and a number that
+                       does not fit a decimal type, ``ValueError``
                        Text is read whole, no spaces around it: ``12``, ``-1.5e3``, ``true``, ``2024-02-29``, ISO times
 ``cast, not strict``   the same values, and null where ``cast`` would raise
 ``hash``               64 bits as int64, equal on every engine and release; -0.0 hashes as 0.0, int8 as int64, all NaNs
@@ -83,9 +84,12 @@ Timestamps with a zone are read on its clock; the calendar is the Gregorian, als
 ``dt.ordinal_day``     1 to 366
 ``dt.date``            the day, as date32
 ``from_epoch``         ints that count a unit since 1970-01-01 00:00 UTC, as timestamps of that unit in UTC
-``dt.truncate``        down to a multiple of a length of time since 1970-01-01 00:00 + ``offset``. With a zone: the
-                       latest instant, not after the time, at which its clock shows the result; if the clock skips it,
-                       the end of that gap
+``dt.truncate``        down to a multiple of a length of time since 1970-01-01 00:00 + ``offset``. With a zone, by its
+                       clock: an edge that it skips is at the end of the gap; one that it shows twice counts the first
+                       time, or both times if the length is at most what the clock was set back by
+``dt.localize``        the instants at which a zone's clock shows timestamps without a zone. One that it shows twice or
+                       never raises ``ValueError``, or is the earlier or later instant (before, or at the end of, the
+                       gap), or null
 ``dt.strftime``        text in a format of Python's codes, zeros in front, names in English; years before 1 and after
                        9999 raise ``OverflowError``
 =====================  =================================================================================================

@@ -53,6 +53,7 @@ class Function(Enum):
     ORDINAL_DAY = "dt.ordinal_day"
     DATE = "dt.date"
     TRUNCATE = "dt.truncate"  # [every, offset], both in microseconds
+    LOCALIZE = "dt.localize"  # [zone, ambiguous, missing]
     STRFTIME = "dt.strftime"  # [format]
     FROM_EPOCH = "from_epoch"  # [unit]
 

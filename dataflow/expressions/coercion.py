@@ -15,7 +15,7 @@ from dataflow.expressions.nodes import Column, Literal
 if TYPE_CHECKING:
     from dataflow.expressions.typing import Typed
 
-__all__ = ["common_type", "common_type_of", "family", "literal_type", "value_type"]
+__all__ = ["common_type", "common_type_of", "family", "integer_digits", "literal_type", "value_type"]
 
 
 def value_type(dtype: pa.DataType) -> pa.DataType:
@@ -50,6 +50,15 @@ _FAMILIES: Final[dict[str, Callable[[pa.DataType], bool]]] = {
     "time": types.is_time,
     "duration": types.is_duration,
 }
+
+
+def integer_digits(dtype: pa.DataType) -> int:
+    """Return the most decimal digits of a value of an integer type.
+
+    >>> integer_digits(pa.int32()), integer_digits(pa.uint64())
+    (10, 20)
+    """
+    return {1: 3, 2: 5, 4: 10, 8: 19 + types.is_uint64(dtype)}[dtype.byte_width]
 
 
 def common_type(left: Typed, right: Typed) -> pa.DataType | None:

@@ -20,6 +20,7 @@ from dataflow.expressions.branches import choose
 from dataflow.expressions.calls import Call, Function
 from dataflow.expressions.coercion import family, literal_type, value_type
 from dataflow.expressions.conditionals import Conditional
+from dataflow.expressions.decimals import decimal_to_float, integer_to_decimal
 from dataflow.expressions.kernels import kernel
 from dataflow.expressions.lenient import try_cast
 from dataflow.expressions.nodes import (
@@ -135,7 +136,8 @@ def _choice(typed: Typed, schema: pa.Schema, where: str) -> Lowered:
 def _sees_entries(node: Expr) -> bool:
     """Return whether the operation never raises, so that it may run on every dictionary entry, used or not."""
     if isinstance(node, Call):
-        return node.function not in (Function.TRUNCATE, Function.STRFTIME, Function.ROUND)
+        raising = (Function.TRUNCATE, Function.LOCALIZE, Function.STRFTIME, Function.ROUND)
+        return node.function not in raising
     return isinstance(node, IsIn) or (isinstance(node, Binary) and node.operator in COMPARISONS)
 
 
@@ -176,13 +178,15 @@ def constant(value: object, target: pa.DataType) -> Value:
 
 
 def _implicit(value: Value, target: pa.DataType) -> Value:
-    """Convert an operand to the type of its operation: ints round to the nearest float, all else is exact or raises."""
+    """Convert an operand to the type of its operation: to the nearest float; all else is exact, or raises."""
     if types.is_dictionary(value.type) and not types.is_dictionary(target):
         value = value.cast(value.type.value_type)
     if value.type.equals(target):
         return value
     if types.is_integer(value.type) and types.is_floating(target):
         return pc.cast(value, options=pc.CastOptions(target, allow_float_truncate=True))
+    if types.is_decimal(value.type) and types.is_floating(target):
+        return decimal_to_float(value, target)
     return value.cast(target)
 
 
@@ -190,6 +194,8 @@ def _cast(value: Value, target: pa.DataType) -> Value:
     source = value_type(value.type)
     if types.is_floating(source) and types.is_integer(target):
         return pc.trunc(_implicit(value, source)).cast(target)
+    if types.is_integer(source) and types.is_decimal(target):
+        return integer_to_decimal(_implicit(value, source), target)
     if types.is_integer(target) and family(source) in ("string", "binary"):
         _refuse_hexadecimal(value, target)
     return _implicit(value, target)
@@ -250,6 +256,8 @@ def _advice(node: Expr, reason: str) -> str:
             f"some of this text cannot be read as {node.target}: filter such rows out before the cast, or parse them "
             "in map_batches"
         )
+    if isinstance(node, Call) and node.function is Function.LOCALIZE:
+        return "choose a time with ambiguous= and missing=, or filter such rows out first"
     return "cast to a wider type, or filter such rows out first"
 
 

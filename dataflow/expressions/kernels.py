@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from dataflow.arrow_values import to_array, to_numbers, to_scalar
 from dataflow.expressions.calendar import day_of_year, year
 from dataflow.expressions.calls import Call, Function
+from dataflow.expressions.localization import localize
 from dataflow.expressions.nested_values import list_get, struct_field
 from dataflow.expressions.patterns import GROUP, Pattern
 from dataflow.expressions.rounding import round_half_away
@@ -115,6 +116,9 @@ def _kernel(call: Call) -> _Kernel:
         case _F.TRUNCATE:
             every, offset = (int(length) for length in call.parameters)
             return lambda value: truncate(value, every, offset)
+        case _F.LOCALIZE:
+            zone, ambiguous, missing = map(str, call.parameters)
+            return lambda value: localize(value, zone, ambiguous, missing)
         case _F.STRFTIME:
             parts = parse_format(text)
             return lambda value: format_times(value, parts)

@@ -115,6 +115,8 @@ def _temporal(call: Call, own: pa.DataType, families: set[str], where: str) -> _
         own = pa.timestamp("us")
     if types.is_timestamp(own) and own.tz is not None:
         _check_zone(call, own, where)
+    if call.function is _F.LOCALIZE:
+        return _localized(call, own, where)
     match call.function:
         case _F.DATE:
             return pa.date32(), (own,)
@@ -124,6 +126,18 @@ def _temporal(call: Call, own: pa.DataType, families: set[str], where: str) -> _
         case _F.STRFTIME:
             return pa.string(), (own,)
     return pa.int64(), (own,)
+
+
+def _localized(call: Call, own: pa.DataType, where: str) -> _Signature | None:
+    if not types.is_timestamp(own):
+        return None
+    zone = str(call.parameters[0])
+    if own.tz is not None:
+        raise SchemaMismatch(
+            f"{where}: {call}: expected timestamps without a zone, found {own}, which are instants already; to see "
+            f"them on the clock of {zone}, write .cast('timestamp[{own.unit}, tz={zone}]')"
+        )
+    return pa.timestamp(own.unit, zone), (own,)
 
 
 def _check_zone(call: Call, own: pa.DataType, where: str) -> None:

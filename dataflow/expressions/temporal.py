@@ -1,4 +1,4 @@
-"""``col(name).dt``: parts of timestamps, dates and times of day, and truncation.
+"""``col(name).dt``: parts of timestamps, dates and times of day, truncation, and local times as instants.
 
 Timestamps with a zone are read on that zone's own clock and calendar; those without, unchanged. The calendar is the
 Gregorian, extended back before 1582, and times before 1970 also count from the start of their day. Zones come from the
@@ -21,11 +21,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from dataflow.clock import Duration, microseconds
+from dataflow.clock import Duration, microseconds, signed_microseconds
 from dataflow.errors import GraphError
 from dataflow.expressions.calls import Call, Function
+from dataflow.expressions.localization import CHOICES
 from dataflow.expressions.nodes import Expr
 from dataflow.expressions.time_formats import parse_format
+from dataflow.expressions.type_names import zoned_type
 
 __all__ = ["TemporalMethods"]
 
@@ -121,20 +123,60 @@ class TemporalMethods:
         parse_format(format)
         return Call(Function.STRFTIME, (self._time,), (format,))
 
+    def localize(self, zone: str, ambiguous: str = "raise", missing: str = "raise") -> Expr:
+        """Return the instants at which the clock of ``zone`` shows the timestamps, which have no zone.
+
+        Use it for local times, such as those of a log file: ``cast("timestamp[us, tz=Europe/Berlin]")`` would read them
+        as UTC. The result has the column's unit, and the zone; a null gives null. After 2037 there is no summer time,
+        as in all functions of times.
+
+        Args:
+            zone: a time zone such as ``"Europe/Berlin"``, ``"UTC"`` or ``"+05:30"``.
+            ambiguous: what to do with a time that the clock shows twice, because it was set back: ``"raise"``; take the
+                ``"earlier"`` or the ``"later"`` instant; or ``"null"``.
+            missing: what to do with a time that the clock skips, because it was set forward: ``"raise"``; take the last
+                instant before the gap (``"earlier"``), one unit before its end, or its end (``"later"``); or
+                ``"null"``.
+
+        Raises: GraphError for an unknown zone or choice; TypeError if ``zone`` is no text; SchemaMismatch, when it is
+        used, for columns that have a zone already; during evaluation ValueError for times of which there are two or
+        none, and OverflowError for an instant beyond the times of the type.
+
+        >>> import datetime as dt, pyarrow as pa
+        >>> from dataflow.expressions import col
+        >>> at = [dt.datetime(2024, 7, 1, 12), dt.datetime(2024, 10, 27, 2, 30), dt.datetime(2024, 3, 31, 2, 30)]
+        >>> batch = pa.record_batch({"at": pa.array(at, pa.timestamp("s"))})
+        >>> berlin = col("at").dt.localize("Europe/Berlin", ambiguous="later", missing="later")
+        >>> [str(time) for time in berlin.evaluate(batch)]
+        ['2024-07-01 12:00:00+02:00', '2024-10-27 02:30:00+01:00', '2024-03-31 03:00:00+02:00']
+        >>> col("at").dt.localize("Europe/Berlin").evaluate(batch)
+        Traceback (most recent call last):
+        ValueError: expression: col('at').dt.localize('Europe/Berlin'): the clock of Europe/Berlin shows 2024-10-27 ...
+        """
+        if not isinstance(zone, str):
+            raise TypeError(f"localize: zone must be text such as 'Europe/Berlin', got {zone!r}")
+        for name, choice in (("ambiguous", ambiguous), ("missing", missing)):
+            if choice not in CHOICES:
+                raise GraphError(f"localize: {name} must be 'raise', 'earlier', 'later' or 'null', got {choice!r}")
+        zoned_type("us", zone, "localize")
+        return Call(Function.LOCALIZE, (self._time,), (zone, ambiguous, missing))
+
     def truncate(self, every: Duration, *, offset: Duration = timedelta(0)) -> Expr:
         """Return the start of the interval that contains each time, for timestamps and dates; the type stays.
 
-        Times before 1970 are rounded down, too. With a zone, both lengths are read on its clock: the result is the
-        latest instant, not after the time itself, at which that clock shows the interval's start; if the clock skips
-        it (summer time begins), the end of the gap.
+        Times before 1970 are rounded down, too. With a zone, both lengths are read on its clock, and intervals follow
+        each other without gap or overlap, as the windows of ``op.tumbling(zone=)`` do. A start that the clock skips
+        (summer time begins) is at the end of the gap. A start that the clock shows twice (summer time ends) counts
+        once, the first time, so a day with two midnights is one interval; but if ``every`` is no longer than the clock
+        is set back, it counts twice, so that both hours are intervals.
 
         Args:
             every: length of the intervals, at least a microsecond.
             offset: one interval starts this long after 1970-01-01 00:00; ``"7d"`` with ``offset="4d"`` starts on
-                Mondays.
+                Mondays. It is taken modulo ``every``, and may be negative.
 
         Raises: ConfigurationError for an invalid length; GraphError if ``every`` is 0; SchemaMismatch if the column's
-        unit is too coarse; OverflowError, during evaluation, below the earliest time of the type.
+        unit is too coarse; OverflowError, during evaluation, if an interval begins beyond the times of the type.
 
         >>> import pyarrow as pa
         >>> from dataflow.expressions import col
@@ -148,4 +190,6 @@ class TemporalMethods:
         length = microseconds(every, "truncate: every")
         if length == 0:
             raise GraphError(f"truncate: every must be at least a microsecond, got {every!r}")
-        return Call(Function.TRUNCATE, (self._time,), (length, microseconds(offset, "truncate: offset") % length))
+        return Call(
+            Function.TRUNCATE, (self._time,), (length, signed_microseconds(offset, "truncate: offset") % length)
+        )

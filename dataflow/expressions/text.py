@@ -103,6 +103,10 @@ def _call(call: Call) -> str:
         case Function.TRUNCATE:
             every, offset = (repr(exact_duration_text(length)) for length in map(int, call.parameters))
             parameters = [every, *([f"offset={offset}"] if call.parameters[1] else [])]
+        case Function.LOCALIZE:
+            zone, *choices = parameters
+            named = zip(("ambiguous", "missing"), choices, strict=True)
+            parameters = [zone, *(f"{name}={choice}" for name, choice in named if choice != "'raise'")]
     if literally:
         parameters.append("literal=True")
     return f"{_within(call.arguments[0], _ATOM)}.{word}({', '.join(parameters)})"

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from dataflow.arrow_values import to_array
 from dataflow.errors import GraphError
 
-__all__ = ["named_type"]
+__all__ = ["named_type", "zoned_type"]
 
 _ZONED: Final = re.compile(r"timestamp\[(s|ms|us|ns), ?tz=([^\]]+)\]")
 _DECIMAL: Final = re.compile(r"decimal(128|256)\((\d{1,2}), ?(-?\d{1,2})\)")
@@ -58,7 +58,7 @@ def named_type(name: str, where: str) -> pa.DataType:
         full = f"{_FULL[short[1]]}{8 * int(short[2])}"
         raise GraphError(f"{where}: {name!r} counts bytes in numpy and bits elsewhere; write {full!r} for numpy's")
     if zoned := _ZONED.fullmatch(name):
-        return _zoned(zoned[1], zoned[2], where)
+        return zoned_type(zoned[1], zoned[2], where)
     try:
         if decimal := _DECIMAL.fullmatch(name):
             return (pa.decimal128 if decimal[1] == "128" else pa.decimal256)(int(decimal[2]), int(decimal[3]))
@@ -68,10 +68,14 @@ def named_type(name: str, where: str) -> pa.DataType:
         raise GraphError(f"{where}: there is no type {name!r}; write {instead}") from None
 
 
-def _zoned(unit: str, zone: str, where: str) -> pa.DataType:
+def zoned_type(unit: str, zone: str, where: str) -> pa.DataType:
+    """Return the type of timestamps on the clock of ``zone``.
+
+    Raises: GraphError, whose text begins with ``where``, if there is no such zone.
+    """
     dtype = pa.timestamp(unit, zone)
     try:
-        pc.local_timestamp(to_array([0], dtype))
+        pc.assume_timezone(to_array([0], pa.timestamp(unit)), zone)  # local_timestamp takes "", which is no zone
     except pa.ArrowInvalid as error:
         raise GraphError(f"{where}: {dtype}: no such time zone: {error}; write one such as Europe/Berlin") from None
     return dtype

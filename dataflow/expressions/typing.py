@@ -237,6 +237,8 @@ def _castable(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _hint(expr: Expr, operands: Sequence[Typed]) -> str:
+    if {family(operand.dtype) for operand in operands} >= {"timestamp", "timestamp with zone"}:
+        return "; times with a zone are instants, and those without one are by some clock: .dt.localize(zone) them"
     match expr:
         case Binary(BinaryOperator.ADD) if all([family(operand.dtype) == "string" for operand in operands]):
             return f"; join text with flow.concat_str([{', '.join(str(operand.node) for operand in operands)}])"
@@ -264,5 +266,5 @@ _TAKES: Final = {
     "concat_str": '; it takes text: .cast("string") other types',
     "str": '; it takes text: .cast("string") other types',
     "dt": "; years to days are parts of timestamps and dates, hours and smaller of timestamps and times of day; "
-    "strftime takes timestamps and dates",
+    "strftime takes timestamps and dates, and localize timestamps",
 }

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow import col
 from dataflow.contracts.local_windows import LocalTumbling
 from dataflow.errors import ConfigurationError, GraphError
 from dataflow.expressions.truncation import truncate
@@ -41,11 +45,36 @@ def test_windows_are_those_of_truncate_and_adjacent(minutes: int, zone: str) -> 
     assert window.assign(assigned.ends - 1, None).starts.tolist() == assigned.starts.tolist()
 
 
-def test_the_column_must_have_the_zone() -> None:
-    table = pa.table({"at": pa.array([1], pa.timestamp("s", "UTC"))})
+@pytest.mark.parametrize(
+    ("zone", "reason"),
+    [
+        ("UTC", r"has the zone 'UTC'; write col\('at'\).cast\('timestamp\[s, tz=Europe/Berlin\]'\) in a with_columns"),
+        (None, r"has no zone; write col\('at'\).dt.localize\('Europe/Berlin'\), if it has the times of that clock"),
+    ],
+)
+def test_the_column_must_have_the_zone(zone: str | None, reason: str) -> None:
+    table = pa.table({"at": pa.array([1], pa.timestamp("s", zone))})
     rows = flow.Pipeline().source(op.from_arrow(table)).with_watermark("at")
-    with pytest.raises(GraphError, match=r"'at' has the zone 'UTC'; write .cast"):
+    with pytest.raises(GraphError, match=reason):
         rows.window(op.tumbling("1d", zone="Europe/Berlin"))
+
+
+def test_local_times_are_counted_by_local_days() -> None:
+    """The Azores set the clock back at one in the morning of the 29th, to midnight: 25 hours from the first one."""
+    shown = pa.array(["2023-10-28T23:30", "2023-10-29T00:30", "2023-10-29T00:45", "2023-10-29T23:30"])
+    rows = flow.Pipeline().source(op.from_arrow(pa.table({"at": shown.cast(pa.timestamp("s"))})))
+    instants = rows.with_columns(at=col("at").dt.localize("Atlantic/Azores", ambiguous="later")).with_watermark("at")
+    days = instants.window(op.tumbling("1d", zone="Atlantic/Azores")).agg(n=op.count()).collect().to_pylist()
+    hours = [(day["window_end"].timestamp() - day["window_start"].timestamp()) / 3_600 for day in days]
+    assert (hours, [day["n"] for day in days]) == ([24, 25], [1, 3])
+
+
+def test_a_negative_offset_counts_from_the_end_of_a_window() -> None:
+    for zone in (None, "Asia/Tokyo"):
+        assert op.tumbling("1d", offset="-6h", zone=zone) == op.tumbling("1d", offset="18h", zone=zone)
+    assert op.hopping("1d", every="5h", offset=timedelta(hours=-11)) == op.hopping("1d", every="5h", offset="4h")
+    assert op.cumulate("1d", every="1h", offset=" -25h") == op.cumulate("1d", every="1h", offset="23h")
+    assert col("t").dt.truncate("1h", offset="-15min").equals(col("t").dt.truncate("1h", offset="45min"))
 
 
 @pytest.mark.parametrize("length", ["1mo", "2 months", "1y", "1 quarter"])
@@ -54,6 +83,7 @@ def test_months_are_refused_with_a_way_out(length: str) -> None:
         op.tumbling(length, zone="Europe/Berlin")
 
 
-def test_a_zone_that_does_not_exist_is_refused() -> None:
+@pytest.mark.parametrize("zone", ["Europe/Nowhere", "", 5])
+def test_a_zone_that_does_not_exist_is_refused(zone: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"zone=\) must be a time zone"):
-        op.tumbling("1d", zone="Europe/Nowhere")
+        op.tumbling("1d", zone=zone)

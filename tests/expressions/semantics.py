@@ -184,6 +184,14 @@ ARITHMETIC = [
         ("col('s').cast('date32')", {"s": texts("2024-02-29")}, [date(2024, 2, 29)]),
         ("col('a').cast('string')", {"a": ints(-12, None)}, ["-12", None]),
         ("col('b').cast('int64')", {"b": ("bool", [True, False])}, [1, 0]),
+        ("col('a').cast('float32') + 0.0", {"a": ints(2**31 - 1, None)}, [2.0**31, None]),
+        ("col('a').cast(pa.decimal128(4, 2))", {"a": ints(12, -99, None)}, [Decimal("12.00"), Decimal("-99.00"), None]),
+        ("col('a').cast(pa.decimal128(4, 2))", {"a": ints(100)}, ValueError),
+        (
+            "col('a').cast('float64')",
+            {"a": (pa.decimal128(9, 2), [Decimal("1234567.89"), Decimal("-0.03"), None])},
+            [1234567.89, -0.03, None],
+        ),
         ("col('d').cast('timestamp[us]')", {"d": ("date32", [date(1969, 12, 31)])}, [datetime(1969, 12, 31)]),
     ),
     *of(
@@ -203,6 +211,11 @@ ARITHMETIC = [
             [1, None, None, None, MIN],
         ),
         ("col('a').cast('uint64', strict=False)", {"a": ints(-1, 1)}, [None, 1]),
+        (
+            "col('a').cast(pa.decimal128(4, 2), strict=False)",
+            {"a": ints(99, 100, None)},
+            [Decimal("99.00"), None, None],
+        ),
         ("col('a').cast('int64', strict=False)", {"a": ("uint64", [2**63, 5])}, [None, 5]),
     ),
     *of(

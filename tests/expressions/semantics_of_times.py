@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, time
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from tests.expressions.cases import clock, ints, of, times
 
+HAVANA = ZoneInfo("America/Havana")
 BEFORE = datetime(1969, 12, 31, 23, 59, 59, 999_999)
 LEAP = datetime(2024, 2, 29, 12, 30, 45, 123_456)
 EARLY = datetime(1, 1, 1)
@@ -148,6 +150,75 @@ TIME = [
         ),
     ),
     *of(
+        "dt.localize",
+        (
+            "col('t').dt.localize('America/New_York')",
+            {"t": times(datetime(2024, 7, 1, 12), None, datetime(1960, 1, 1))},
+            [*clock("2024-07-01 12:00"), None, *clock("1960-01-01 00:00")],
+        ),
+        (
+            "col('t').dt.localize('America/New_York', ambiguous='earlier', missing='earlier')",
+            {"t": times(datetime(2024, 11, 3, 1, 30), datetime(2024, 3, 10, 2, 30))},
+            [*clock("2024-11-03 01:30"), datetime(2024, 3, 10, 6, 59, 59, 999_999, tzinfo=UTC)],
+        ),
+        (
+            "col('t').dt.localize('America/New_York', ambiguous='later', missing='earlier')",
+            {"t": times(datetime(2024, 11, 3, 1, 30), datetime(2024, 3, 10, 2, 30), unit="s")},
+            [*clock("2024-11-03 01:30*"), datetime(2024, 3, 10, 6, 59, 59, tzinfo=UTC)],
+        ),
+        (
+            "col('t').dt.localize('America/New_York', 'null', 'later')",
+            {"t": times(datetime(2024, 11, 3, 1, 30), datetime(2024, 3, 10, 2, 30))},
+            [None, *clock("2024-03-10 03:00")],
+        ),
+        (
+            "col('t').dt.localize('America/New_York', missing='null')",
+            {"t": times(datetime(2024, 11, 3, 2), datetime(2024, 3, 10, 2, 30))},
+            [*clock("2024-11-03 02:00"), None],
+        ),
+        (
+            "col('t').dt.localize('America/New_York', ambiguous='null')",
+            {"t": times(datetime(2024, 11, 3, 1, 30), datetime(2024, 3, 10, 3), unit="ms")},
+            [None, *clock("2024-03-10 03:00")],
+        ),
+        (
+            "col('t').dt.localize('Africa/Monrovia', missing='later')",  # 44 minutes and 30 seconds were left out
+            {"t": times(datetime(1972, 1, 7, 0, 44, 29), datetime(1972, 1, 7, 0, 44, 30), datetime(1960, 1, 1))},
+            [
+                datetime(1972, 1, 7, 0, 44, 30, tzinfo=UTC),
+                datetime(1972, 1, 7, 0, 44, 30, tzinfo=UTC),
+                datetime(1960, 1, 1, 0, 44, 30, tzinfo=UTC),
+            ],
+        ),
+        (
+            "col('t').dt.localize('UTC')",
+            {"t": times(BEFORE, None)},
+            [BEFORE.replace(tzinfo=UTC), None],
+        ),
+        (
+            "when(col('t') < datetime.datetime(2024, 5, 1)).then(col('t').dt.localize('America/New_York'))",
+            {"t": times(datetime(2024, 4, 1), datetime(2024, 11, 3, 1, 30))},
+            [*clock("2024-04-01 00:00"), None],
+        ),
+        (
+            "col('t').dt.localize('America/New_York').dt.hour()",
+            {"t": times(datetime(2024, 7, 1, 12), None)},
+            [12, None],
+        ),
+        ("col('t').dt.localize('America/New_York')", {"t": times(datetime(2024, 11, 3, 1, 30))}, ValueError),
+        ("col('t').dt.localize('America/New_York', 'later')", {"t": times(datetime(2024, 3, 10, 2, 30))}, ValueError),
+        (
+            "col('t').dt.localize('America/New_York', 'raise', 'null')",
+            {"t": times(datetime(2024, 11, 3, 1, 30))},
+            ValueError,
+        ),
+        (
+            "col('t').dt.localize('America/New_York', 'null', 'raise')",
+            {"t": times(datetime(2024, 3, 10, 2, 30))},
+            ValueError,
+        ),
+    ),
+    *of(
         "dt.truncate",
         (
             "col('t').dt.truncate('1h')",
@@ -189,6 +260,21 @@ TIME = [
             "col('t').dt.truncate('2h')",
             {"t": times(*clock("2024-03-10 01:30", "2024-03-10 03:30", "2024-11-03 01:30*"), zone="America/New_York")},
             clock("2024-03-10 00:00", "2024-03-10 03:00", "2024-11-03 00:00"),
+        ),
+        (
+            "col('t').dt.truncate('1d')",
+            {
+                "t": times(
+                    *clock("2018-11-04 00:30", "2018-11-04 00:30*", "2018-11-05 00:00", zone=HAVANA),
+                    zone="America/Havana",
+                )
+            },
+            clock("2018-11-04 00:00", "2018-11-04 00:00", "2018-11-05 00:00", zone=HAVANA),
+        ),
+        (
+            "col('t').dt.truncate('1h', offset='-30min')",
+            {"t": times(*clock("2024-11-03 01:45", "2024-11-03 01:15*", "2024-11-03 01:30*"), zone="America/New_York")},
+            clock("2024-11-03 01:30", "2024-11-03 01:30", "2024-11-03 01:30*"),
         ),
     ),
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -171,6 +173,23 @@ def test_uint64_stays_unsigned_among_its_own() -> None:
     for expr in (col("a") + 1, col("a") + col("b"), -col("a")):
         with pytest.raises(OverflowError):
             expr.evaluate(batch)
+
+
+def test_decimals_become_the_nearest_floats() -> None:
+    random = Random(7)
+    types = [
+        pa.decimal128(9, 2),
+        pa.decimal128(20, 4),
+        pa.decimal128(38, 30),
+        pa.decimal256(70, 3),
+        pa.decimal64(15, 7),
+    ]
+    for dtype in types:
+        for digits in (6, min(15, dtype.precision), dtype.precision):
+            values = [Decimal(random.randrange(-(10**digits), 10**digits)).scaleb(-dtype.scale) for _ in range(60)]
+            column = pa.array([None, *values], pa.decimal256(76, dtype.scale)).cast(dtype)
+            batch = pa.record_batch({"x": column.slice(1)})
+            assert col("x").cast("float64").evaluate(batch).to_pylist() == [float(value) for value in values]
 
 
 @given(a=st.floats(allow_nan=False, allow_infinity=False).filter(lambda value: abs(value) < 2**62))

@@ -136,6 +136,40 @@ def test_a_session_whose_integers_wrap_is_refused(spark: Any) -> None:
         spark.conf.set("spark.sql.ansi.enabled", "true")
 
 
+def test_a_narrowing_cast_counts_although_spark_joins_casts(spark: Any) -> None:
+    numbers = [2**31 - 1, -(2**24) - 1, 2**53 + 1, 2**62 + 2**38 + 1, -(2**63), 123_456_789, 7, None]
+    small = [None if number is None else number % 2**31 for number in numbers]
+    table = pa.table(
+        {
+            "i": pa.array(numbers, pa.int64()),
+            "w": pa.array(small, pa.int32()),
+            "u": pa.array(small, pa.uint32()),
+            "f": pa.array([None if number is None else number / 3 for number in numbers]),
+            "m": pa.array(
+                [None if number is None else Decimal(number) / 10**4 for number in small], pa.decimal128(20, 4)
+            ),
+            "t": pa.array(small, pa.timestamp("us")),
+        }
+    )
+    floats = [col(name).cast("float32") for name in "iwuf"]
+    floats += [(col("w") + 1).cast("float32"), col("i").hash().cast("float32")]
+    wide = [use for x in floats for use in (x.cast("float64"), x + 0.0, x * 0.5, x == 2.0**31, x < 2.0**31, x.round(1))]
+    narrow = {
+        "i": ["int8", "int32", "decimal128(9, 2)"],
+        "m": ["int8", "decimal128(9, 2)"],
+        "t": ["timestamp[s]", "date32"],
+    }
+    for name, targets in narrow.items():
+        casts = [col(name).cast(target, strict=False) for target in targets]
+        back = table.schema.field(name).type
+        wide += [cast.cast(back) for cast in casts if not pa.types.is_decimal(back) or cast is not casts[0]]
+    expected = [expr.evaluate(table.to_batches()[0]) for expr in wide]
+    assert expected[6].to_pylist()[0] == 2.0**31
+    found = on_spark(spark, table, wide)
+    for expr, one, other in zip(wide, found, expected, strict=True):
+        assert plain(one) == plain(other), expr
+
+
 WITHOUT = """
 import sys
 sys.modules["pyspark"] = None

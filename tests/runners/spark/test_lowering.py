@@ -331,6 +331,24 @@ def test_sums_of_int64_are_exact_in_any_order(spark: Any, tmp_path: Path) -> Non
     assert sums == {key: sum(filter(None, each)) if each != [None] else None for key, each in values.items()}
 
 
+def test_floats_of_32_bits_have_no_more_digits_in_sums(spark: Any, tmp_path: Path) -> None:
+    numbers = [2**31 - 1, 2**24 + 1, -(2**31) + 1, 5]
+    table = pa.table(
+        {"k": [0, 1, 2, 3], "w": pa.array(numbers, pa.int32()), "i": [number * 2**31 for number in numbers]}
+    )
+    pq.write_table(table, tmp_path / "x.parquet")
+    with flow.Pipeline("narrow") as p:
+        rows = p.source(op.read_parquet(tmp_path / "x.parquet")).with_columns(
+            w=col("w").cast("float32"), i=col("i").cast("float32")
+        )
+        kinds = ("sum", "mean", "min", "max")
+        results = {f"{name} {kind}": getattr(col(name), kind)() for name in "wi" for kind in kinds}
+        rows.key_by("k").agg(**results, emit="final", name="sums").sink(op.collect(), name="out")
+        rows.filter(col("w") == 2.0**31).select("k").sink(op.collect(), name="rounded")
+    assert "sums" in native(p)
+    agree(spark, p)
+
+
 def overflowing(folder: Path) -> flow.Pipeline:
     pq.write_table(pa.table({"x": [2**63 - 1, 1]}), folder / "x.parquet")
     with flow.Pipeline("overflow") as p:

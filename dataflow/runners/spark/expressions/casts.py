@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from dataflow.errors import UnsupportedOnRunner
-from dataflow.expressions.coercion import family, value_type
+from dataflow.expressions.coercion import family, integer_digits, value_type
 from dataflow.runners.spark.expressions.microseconds import PER_UNIT, day_in_zone, from_ticks, to_ticks
 from dataflow.runners.spark.expressions.run_time_errors import Otherwise, fail
 from dataflow.runners.spark.expressions.shared_columns import Operand
@@ -49,7 +49,11 @@ def cast(operand: Operand, source: pa.DataType, target: pa.DataType, what: str, 
     if types.is_null(source):
         return column.cast(sparks)
     match (_kind(source), _kind(target)):
-        case ("int" | "bool", "float") | ("float", "float") | ("bool", "int") | ("int", "decimal"):
+        case ("int", "float") if types.is_float32(target):
+            return _rounded(column.cast(sparks))
+        case ("int" | "bool", "float") | ("float", "float") | ("bool", "int"):
+            return column.cast(sparks)
+        case ("int", "decimal") if integer_digits(source) <= target.precision - target.scale:
             return column.cast(sparks)
         case ("int" | "bool", "string") | ("string", "binary"):
             return column.cast(sparks)
@@ -64,6 +68,14 @@ def cast(operand: Operand, source: pa.DataType, target: pa.DataType, what: str, 
             return column.cast(sparks)
     check = _Check(source, target, sparks, what, otherwise)
     return operand.bind(check.cast)
+
+
+def _rounded(floats: Any) -> Any:
+    """Return 32-bit floats that stay rounded: Spark would join their cast with a later one to 64 bits.
+
+    Nothing is NaN here, so the values are unchanged, and the optimizer does not look through the function.
+    """
+    return functions().nanvl(floats, functions().lit(0.0).cast("float"))
 
 
 def _kind(dtype: pa.DataType) -> str:
@@ -92,6 +104,9 @@ class _Check:
         match (_kind(self.source), _kind(self.target)):
             case ("int", "int"):
                 return self._checked(column, column.between(*_limits(self.target)), column.cast(self.sparks))
+            case ("int", "decimal"):
+                narrowed = column.try_cast(self.sparks)
+                return self._checked(column, narrowed.isNotNull(), narrowed, ValueError)
             case ("float", "int"):
                 return self._float_to_int(column)
             case ("decimal", _):

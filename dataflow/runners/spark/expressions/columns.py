@@ -21,7 +21,7 @@ from pyarrow import types
 
 from dataflow.errors import UnsupportedOnRunner
 from dataflow.expressions.calls import Call
-from dataflow.expressions.coercion import family, literal_type, value_type
+from dataflow.expressions.coercion import family, integer_digits, literal_type, value_type
 from dataflow.expressions.conditionals import Conditional
 from dataflow.expressions.nodes import (
     Alias,
@@ -142,7 +142,7 @@ def _choice(node: Conditional, parts: list[Any], where: str) -> Any:
         reason = "Spark does not distinguish the constants 0.0 and -0.0"
         raise UnsupportedOnRunner(f"{where}: {node}", "spark", reason, "write 0.0, or make one of them from a column")
     if any(computes_for_python(operand) for operand in node.operands()[1:]):
-        reason = "hash and dt.truncate would also get computed values of rows that do not take the branch"
+        reason = "hash, dt.truncate and dt.localize would also get computed values of rows that do not take the branch"
         raise UnsupportedOnRunner(f"{where}: {node}", "spark", reason, "compute that value in a with_columns before it")
     f = functions()
     chosen = f
@@ -183,12 +183,9 @@ def _binary(operator: BinaryOperator, typed: Typed, left: Operand, right: Operan
     return from_ticks(_PLAIN[operator](a, b), typed.dtype)
 
 
-_DIGITS: Final = {1: 3, 2: 5, 4: 10, 8: 19}
-
-
 def _exact(column: Any, dtype: pa.DataType) -> Any:
     """Return an int operand of a decimal operation as a decimal with the digits of its type."""
-    return column.cast(f"decimal({_DIGITS[dtype.byte_width]},0)") if types.is_integer(dtype) else column
+    return column.cast(f"decimal({integer_digits(dtype)},0)") if types.is_integer(dtype) else column
 
 
 _PLAIN: Final = {

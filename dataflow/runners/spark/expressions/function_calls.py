@@ -1,7 +1,8 @@
 """Calls of ``dataflow.expressions.Function`` on Spark: native functions if they return the same, else local kernels.
 
 A local kernel runs in Python workers that exchange Arrow batches with Spark, so ``dataflow`` must be installed there.
-Two functions need one: ``hash``, whose arithmetic wraps, and ``dt.truncate`` in a time zone.
+Three functions need one: ``hash``, whose arithmetic wraps, and ``dt.truncate`` and ``dt.localize`` in a time zone,
+because Spark has another database of time zones.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataflow.expressions.kernels import kernel
 from dataflow.expressions.patterns import Pattern
 from dataflow.runners.spark.expressions.microseconds import PER_UNIT, from_ticks, to_ticks
 from dataflow.runners.spark.expressions.numbers import round_half_away
+from dataflow.runners.spark.expressions.run_time_errors import fail
 from dataflow.runners.spark.expressions.shared_columns import Operand, bind
 from dataflow.runners.spark.expressions.spark_types import carrier, spark_type
 from dataflow.runners.spark.expressions.time_parts import format_times, part
@@ -43,6 +45,8 @@ def call(node: Call, arguments: list[Operand], compute: tuple[pa.DataType, ...],
     if node.function is _F.TRUNCATE:
         every, offset = (int(length) for length in node.parameters)
         return first.bind(lambda time: _truncated(time, own, every, offset))
+    if node.function is _F.LOCALIZE:
+        return _localized(node, first.column, own, result, what)
     if node.function is _F.ROUND:
         return round_half_away(first, int(node.parameters[0]), own, result, what)
     if node.function is _F.STRFTIME:
@@ -133,6 +137,41 @@ def _floored(ticks: Any, every: int, offset: int) -> Any:
     f = functions()
     length, start = (f.lit(number).cast("bigint") for number in (every, offset))
     return ticks - f.pmod(f.pmod(ticks, length) - start, length)
+
+
+def _localized(node: Call, column: Any, own: pa.DataType, result: pa.DataType, what: str) -> Any:
+    """Return the instants of ``dt.localize``. Its kernel gives null instead of raising, and then Spark raises.
+
+    So a row that does not take a branch of ``when`` cannot raise, although Spark also calls the kernel for it.
+    """
+    zone, *choices = map(str, node.parameters)
+    if zone == "UTC":
+        return from_ticks(to_ticks(column, own), result)
+    f = functions()
+
+    def instants(*choices: str) -> Any:
+        return _locally(Call(node.function, node.arguments, (zone, *choices)), column, own, result, what)
+
+    chosen = instants(*(choice.replace("raise", "null") for choice in choices))
+    match choices:
+        case ["raise", "null"]:
+            case, checked = "twice", instants("null", "later")
+        case ["null", "raise"]:
+            case, checked = "never", instants("earlier", "null")
+        case ["raise", "raise"]:
+            case, checked = "twice or never", chosen
+        case ["raise", _]:
+            case, checked = "twice", chosen
+        case [_, "raise"]:
+            case, checked = "never", chosen
+        case _:
+            return chosen
+    refused = fail(
+        ValueError,
+        f"{what}: the clock of {zone} shows one of these times {case}; choose a time with ambiguous= and missing=, or "
+        "filter such rows out first",
+    )
+    return f.when(column.isNull() | checked.isNotNull(), chosen).otherwise(refused)
 
 
 def _locally(node: Call, column: Any, own: pa.DataType, result: pa.DataType, what: str) -> Any:

@@ -68,4 +68,4 @@ def computes_for_python(node: Expr) -> bool:
 
 
 def _is_python(node: Expr) -> bool:
-    return isinstance(node, Call) and node.function in (Function.HASH, Function.TRUNCATE)
+    return isinstance(node, Call) and node.function in (Function.HASH, Function.TRUNCATE, Function.LOCALIZE)
