@@ -81,8 +81,9 @@ class JoinMethods(StreamBase):
             within: two durations such as ``("-4s", "10s")``, which may be negative; both ends count.
             lateness: with ``window`` or ``within``: how far a row, or its last window, may be behind the watermark and
                 still count. The watermark of the result is held back as long.
-            ttl: how long a row meets others, after its event time if both sides have event time, else by the clock.
-                What was shown stays. Only without ``window`` and ``within``.
+            ttl: rows meet if their times are less than this apart, whichever comes first: their event times if both
+                sides have event time, else when they came, by the clock. What was shown stays. Only without ``window``
+                and ``within``.
             emit: of outer joins without ``window`` and ``within``: ``"changes"``: a row without a counterpart comes out
                 at once, and is taken back (``change`` -1) when the first one comes; ``"final"``: it comes out at the
                 end of the input. Default: final for bounded input, else changes.
@@ -92,7 +93,8 @@ class JoinMethods(StreamBase):
         Returns: a stream of the keys, with their names on the left side; ``window_start`` and ``window_end`` if there
             are windows; the other left columns; the other right columns. With ``window`` its event time is the last
             moment of the window. With ``within`` it is the left one; rows of ``"right"`` and ``"full"`` joins have
-            none. Rows that came too late are in ``.side("late")`` and ``.side("late_right")``.
+            none. Rows that came too late are in ``.side("late")`` and ``.side("late_right")``; with ``ttl`` and event
+            time, a row before the watermark is there as well, and meets those rows that are still kept.
 
             Signed changes are joined without ``window``, ``within`` and ``ttl``; then the result has signed changes.
 
@@ -255,7 +257,7 @@ class _Arguments:
             raise GraphError(f"join: {given[0]}= and {given[1]}= exclude each other; leave one of them out")
         timed = bool(given) and given[0] != "ttl"
         if microseconds(self.lateness, "join(lateness=)") and not timed:
-            raise GraphError("join(lateness=) needs window= or within=, because no row is late without them")
+            raise GraphError("join(lateness=) needs window= or within=, because only these wait for late rows")
         if self.emit is not None and (timed or self.how == "inner"):
             why = "an inner join" if not timed else f"a join with {given[0]}="
             raise GraphError(
@@ -291,7 +293,7 @@ class _Arguments:
         spec = kind(columns, self.how, times, emit, because, signed, kept)
         if spec.is_signed:
             schema = schema.append(pa.field(CHANGE, pa.int8()))
-        return _Planned(spec, schema, None, {})
+        return _Planned(spec, schema, None, self._late() if timed else {})
 
     def _emit(self) -> tuple[Emit, str]:
         """Return what an outer join emits, and why if the user did not say it."""
@@ -308,7 +310,7 @@ class _Arguments:
     def _interval(self, keys: JoinKeys, suffix: str, within: tuple[Duration, Duration]) -> _Planned:
         if not isinstance(within, tuple | list) or len(within) != 2:
             raise ConfigurationError(f"join(within=) takes two durations, such as ('-4s', '10s'), got {within!r}")
-        low, high = (signed_microseconds(length, "join(within=)") for length in within)
+        low, high = (1000 * signed_microseconds(length, "join(within=)") for length in within)
         if low > high:
             raise ConfigurationError(
                 f"join(within=): the first duration is above the second, so no rows would meet, got {within!r}; it is "
