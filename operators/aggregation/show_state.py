@@ -27,7 +27,6 @@ from operators.aggregation.partials import OPEN, RECORD, WINDOW, folded_columns,
 from operators.aggregation.records import Records
 from operators.aggregation.restoring import first_format
 from operators.aggregation.window_numbers import START
-from operators.aggregation.window_times import edges
 
 __all__ = ["rows_of_partials", "shown_state"]
 
@@ -114,7 +113,7 @@ def _edges_of(spec: Grouped, taken: pa.Schema, made: pa.Schema, keys: Sequence[p
         return [keys[-1]] if spec.windowed else []
     own, kind = numbering_of(spec, taken), made.field("window_start").type
     starts = to_numbers(keys[-2]) if own.key_fields else None
-    return [edges(times, kind) for times in own.edges(to_numbers(keys[-1]), starts)]
+    return [own.unit.edges(times, kind) for times in own.edges(to_numbers(keys[-1]), starts)]
 
 
 def _rows(
