@@ -257,7 +257,7 @@ def test_signed_changes_net_to_the_join_of_their_nets(seed: int) -> None:
 
 def all_kinds() -> flow.Pipeline:
     """A pipeline with a join of each kind."""
-    case = Case(7, ("40us",), ("us", "ns"))
+    case = Case(10, ("40us",), ("us", "ns"))
     case.rows, case.cuts = (random_rows(case.draw, "us", 60), random_rows(case.draw, "ns", 60)), [1, 2]
     with flow.Pipeline("joins") as p:
         left, right = case.streams(p)
