@@ -14,14 +14,17 @@ A distance of two times is in nanoseconds: "less than 1 us" is "at most 999 ns".
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
+from dataflow.contracts.windows import EventTime
 from dataflow.state.arrays import words
-from operators.aggregation.window_times import Numbers, edges, row_times
+from dataflow.state.ttl import Ttl
+from operators.aggregation.window_times import Numbers, edges, row_times, time_column
 
 __all__ = ["TimeUnit", "shifted"]
 
@@ -46,6 +49,11 @@ class TimeUnit(Enum):
         """Return the unit in which times of a timestamp column are kept."""
         return cls.NANOSECOND if dtype.unit == "ns" else cls.MICROSECOND
 
+    @classmethod
+    def of_time(cls, schema: pa.Schema, time: EventTime | None) -> TimeUnit:
+        """Return the unit of the event time of rows; microseconds without one, because the clock has these."""
+        return cls.MICROSECOND if time is None else cls.of(schema.field(time.column).type)
+
     @property
     def per_microsecond(self) -> int:
         """How many of this unit a microsecond has."""
@@ -61,9 +69,26 @@ class TimeUnit(Enum):
             raise OverflowError(f"{_GREATEST} {self.value} is no event time, because no number of 64 bits is after it")
         return times
 
+    def times_of(self, batch: pa.RecordBatch, time: EventTime, where: str) -> Numbers:
+        """Return the event times of rows, which are of this unit; ``where`` names the operator.
+
+        Raises: ValueError for a null event time; OverflowError for one that is out of range.
+        """
+        column = time_column(batch, time.column, where)
+        try:
+            return self.times(column, time.back)
+        except OverflowError as error:
+            raise OverflowError(
+                f"{where}: event times in {time.column!r} are out of range: {error}; filter such rows out"
+            ) from error
+
     def microseconds(self, times: Numbers) -> Numbers:
         """Return times of this unit in microseconds, rounded down."""
         return times if self is TimeUnit.MICROSECOND else times // 1000
+
+    def in_microseconds(self, time: int) -> int:
+        """Return one time of this unit in microseconds, rounded down."""
+        return time // self.per_microsecond
 
     def first(self, time: int) -> int:
         """Return the first time of this unit at or after ``time`` microseconds, within 64 bits.
@@ -104,6 +129,10 @@ class TimeUnit(Enum):
         if time in (_LEAST, _GREATEST):
             return time
         return int(self.first_at(np.array([time], np.int64), unit, distance)[0])
+
+    def ttl(self, ttl: Ttl | None) -> Ttl | None:
+        """Return ``ttl``, which is in microseconds, in this unit."""
+        return None if ttl is None else replace(ttl, length=ttl.length * self.per_microsecond)
 
     def edges(self, times: Numbers, dtype: pa.DataType) -> pa.Array:
         """Return times of this unit as a column of ``dtype``, which is of nanoseconds if these times are.

@@ -23,11 +23,11 @@ from dataflow.planning.join_specs import AsofJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
-from operators.aggregation.restoring import restoring
+from operators.aggregation.restoring import check_units, restoring
 from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers
 from operators.joins.late import InputTimes
-from operators.joins.restoring import SIDES, check_join, check_units, watermark_of
+from operators.joins.restoring import SIDES, check_join, watermark_of
 from operators.joins.result import CHUNK, Mask, ResultRows, emitted, has_null, taken, without_null
 from operators.joins.time_order import KERNELS, by_time
 from operators.joins.waiting_rows import WaitingRows
@@ -128,7 +128,7 @@ class AsofJoinOperator(Operator):
     def _restore(self, restored: Snapshot) -> None:
         context, logs = self._context, restored.logs
         check_join(context, self._spec, restored)
-        check_units(context, self._units, restored)
+        check_units(context.name, restored, *self._units)
         self._watermark = watermark_of(context, restored)
         groups = context.key_groups, context.max_key_groups
         with restoring(context.name):

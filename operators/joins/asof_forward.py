@@ -20,10 +20,11 @@ from dataflow.contracts.source import Json
 from dataflow.planning.join_specs import AsofJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.index import Slots
+from operators.aggregation.restoring import check_units
 from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers
 from operators.joins.late import InputTimes
-from operators.joins.restoring import SIDES, check_join, check_units, restore_rows, watermark_of
+from operators.joins.restoring import SIDES, check_join, restore_rows, watermark_of
 from operators.joins.result import CHUNK, ResultRows, has_null, taken
 from operators.joins.timed_rows import TimedRows
 
@@ -85,7 +86,7 @@ class ForwardAsofJoinOperator(Operator):
         first = self._left.state.first_time()
         if first is None:
             return watermark
-        return min(watermark, int(self._units[0].microseconds(np.array([first]))[0]))
+        return min(watermark, self._units[0].in_microseconds(first))
 
     def _forward(self, before: int, below: int, out: Out) -> Iterator[None]:
         left, right = self._left.state, self._right.state
@@ -144,6 +145,6 @@ class ForwardAsofJoinOperator(Operator):
 
     def _restore(self, restored: Snapshot) -> None:
         check_join(self._context, self._spec, restored)
-        check_units(self._context, self._units, restored)
+        check_units(self._context.name, restored, *self._units)
         self._watermark = watermark_of(self._context, restored)
         restore_rows(self._context, restored, self._by_name)

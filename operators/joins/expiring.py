@@ -21,10 +21,11 @@ from dataflow.contracts.source import Json
 from dataflow.planning.join_specs import ExpiringJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.untrusted import parsed
+from operators.aggregation.restoring import check_units
 from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers
 from operators.joins.late import InputTimes
-from operators.joins.restoring import SIDES, check_join, check_units, restore_rows
+from operators.joins.restoring import SIDES, check_join, restore_rows
 from operators.joins.result import ResultRows, emitted, expanded, has_null, pieces, taken
 from operators.joins.timed_rows import TimedRows
 
@@ -164,7 +165,7 @@ class ExpiringJoinOperator(Operator):
 
     def _restore(self, restored: Snapshot) -> None:
         check_join(self._context, self._spec, restored)
-        check_units(self._context, self._units, restored)
+        check_units(self._context.name, restored, *self._units)
         self._now = parsed(int, restored.values["now"], f"{self._context.name}: the time of its state")
         restore_rows(self._context, restored, self._by_name)
 

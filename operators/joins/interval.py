@@ -22,10 +22,11 @@ from dataflow.contracts.source import Json
 from dataflow.planning.join_specs import IntervalJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.index import Slots
+from operators.aggregation.restoring import check_units
 from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers
 from operators.joins.late import InputTimes
-from operators.joins.restoring import SIDES, check_join, check_units, restore_rows, watermark_of
+from operators.joins.restoring import SIDES, check_join, restore_rows, watermark_of
 from operators.joins.result import CHUNK, Mask, ResultRows, emitted, expanded, has_null, pieces, taken
 from operators.joins.timed_rows import TimedRows
 
@@ -177,6 +178,6 @@ class IntervalJoinOperator(Operator):
 
     def _restore(self, restored: Snapshot) -> None:
         check_join(self._context, self._spec, restored)
-        check_units(self._context, self._units, restored)
+        check_units(self._context.name, restored, *self._units)
         self._watermark = watermark_of(self._context, restored)
         restore_rows(self._context, restored, self._by_name)

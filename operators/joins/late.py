@@ -9,7 +9,7 @@ from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.row_errors import LATE, LATE_RIGHT
 from dataflow.contracts.windows import EventTime
 from operators.aggregation.time_units import TimeUnit
-from operators.aggregation.window_times import Numbers, time_column
+from operators.aggregation.window_times import Numbers
 from operators.joins.result import Mask
 
 __all__ = ["TAGS", "InputTimes"]
@@ -25,22 +25,15 @@ class InputTimes:
         self._port = port
         self._time = time
         self._context = context
-        self.unit = TimeUnit.of(context.input_schemas[port].field(time.column).type)
+        self.unit = TimeUnit.of_time(context.input_schemas[port], time)
 
     def of(self, batch: pa.RecordBatch) -> Numbers:
         """Return the event time of each row, and count the rows, of which some may be late.
 
         Raises: ValueError for a null event time; OverflowError for one that is out of range.
         """
-        where, column = self._context.name, self._time.column
         self._context.tally.lateness.checked += batch.num_rows
-        times = time_column(batch, column, where)
-        try:
-            return self.unit.times(times, self._time.back)
-        except OverflowError as error:
-            raise OverflowError(
-                f"{where}: event times in {column!r} are out of range: {error}; filter such rows out"
-            ) from error
+        return self.unit.times_of(batch, self._time, self._context.name)
 
     def without_late(
         self, batch: pa.RecordBatch, times: Numbers, closed: int, out: Out

@@ -12,7 +12,6 @@ from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.planning.join_specs import Join
 from dataflow.untrusted import Time, parsed
 from operators.aggregation.restoring import restoring
-from operators.aggregation.time_units import TimeUnit
 
 __all__ = ["SIDES", "check_join", "restore_rows", "watermark_of"]
 
@@ -33,20 +32,6 @@ def check_join(context: OperatorContext, spec: Join, restored: Snapshot) -> None
     if found != own:
         raise CheckpointMismatch(
             f"{context.name}: the checkpoint holds a join {found}, the pipeline has {own}; {OTHER_PIPELINE}"
-        )
-
-
-def check_units(context: OperatorContext, units: Sequence[TimeUnit], restored: Snapshot) -> None:
-    """Raise CheckpointMismatch if the checkpoint holds times of other units; without the entry, they are microseconds.
-
-    Releases that kept all times in microseconds made no entry.
-    """
-    stored, own = restored.values.get("units", ["us", "us"]), [unit.value for unit in units]
-    if stored != own:
-        raise CheckpointMismatch(
-            f"{context.name}: the checkpoint holds event times of its two inputs in the units {stored}, the pipeline "
-            f"has {own}: a column of event time has another type now, or an earlier release rounded its nanoseconds; "
-            f"{OTHER_PIPELINE}"
         )
 
 

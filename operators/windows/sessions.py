@@ -42,7 +42,7 @@ from dataflow.state.index import Slots
 from dataflow.untrusted import Time, parsed
 from operators.aggregation.partials import folded_columns, key_columns, state_keys
 from operators.aggregation.records import SumOverflow
-from operators.aggregation.restoring import restoring
+from operators.aggregation.restoring import check_units, restoring, units_of
 from operators.aggregation.sums import overflow_of
 from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers, time_column
@@ -84,7 +84,7 @@ class SessionAggregateOperator(Operator):
         self._time = time
         self._window = window
         self._gap = window.gap
-        self._unit = TimeUnit.of(schema.field(time.column).type)
+        self._unit = TimeUnit.of_time(schema, time)
         self._lateness = lateness
         self._aggregations = list(aggregations)
         self._emit = emit
@@ -112,7 +112,7 @@ class SessionAggregateOperator(Operator):
 
     @classmethod
     def show(cls, spec: Any, snapshot: Snapshot, inputs: Sequence[pa.Schema], output: pa.Schema) -> Snapshot:
-        values = {name: value for name, value in snapshot.values.items() if name not in ("aggregations", "unit")}
+        values = {name: value for name, value in snapshot.values.items() if name not in ("aggregations", "units")}
         return Snapshot(values, {"rows": cls._rows_of(spec, snapshot, inputs[0], output)})
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
@@ -144,7 +144,7 @@ class SessionAggregateOperator(Operator):
 
     def snapshot(self) -> Snapshot:
         described = self._described()
-        values: dict[str, Json] = {"watermark": self._watermark, "aggregations": described, "unit": self._unit.value}
+        values: dict[str, Json] = {"watermark": self._watermark, "aggregations": described, "units": [self._unit.value]}
         return Snapshot(values, logs={"state": self._cells.state})
 
     # --- rows
@@ -161,7 +161,7 @@ class SessionAggregateOperator(Operator):
         try:
             times = np.ascontiguousarray(self._unit.times(column, self._time.back))
             low, last, unit = int(times.min()), int(times.max()), self._unit
-            last_due = int(unit.microseconds(times[:1] * 0 + last)[0]) + self._gap + self._wait + self._keep + 1
+            last_due = unit.in_microseconds(last) + self._gap + self._wait + self._keep + 1
             end = last + self._gap * unit.per_microsecond
             if low <= -MAX_WATERMARK or max(end, last_due) >= MAX_WATERMARK:
                 raise OverflowError(
@@ -301,12 +301,7 @@ class SessionAggregateOperator(Operator):
                 f"{self._context.name}: the checkpoint holds {values['aggregations']}, the pipeline "
                 f"{self._described()}; {OTHER_PIPELINE}"
             )
-        if values.get("unit", "us") != self._unit.value:
-            raise CheckpointMismatch(
-                f"{self._context.name}: the checkpoint holds event times in {values.get('unit', 'us')!r}, the pipeline "
-                f"has {self._unit.value!r}: {self._time.column!r} has another type now, or an earlier release rounded "
-                f"its nanoseconds; {OTHER_PIPELINE}"
-            )
+        check_units(self._context.name, restored, self._unit)
         self._watermark = parsed(Time | None, values["watermark"], f"{self._context.name}: the watermark")
         logs: Any = restored.logs
         groups = self._context.key_groups, self._context.max_key_groups
@@ -328,7 +323,7 @@ class SessionAggregateOperator(Operator):
             return made.empty_table()
         keys = pa.schema(list(parts[0]["keys"].schema)[: max(1, len(spec.keys))])
         rows = folded_columns(taken, (), spec.aggregations)
-        unit: TimeUnit = TimeUnit(snapshot.values.get("unit", "us"))
+        (unit,) = units_of(snapshot, 1)
         gap = spec.window.gap * unit.per_microsecond
         cells = cls._new_cells(keys, gap, spec.aggregations, rows, "state", spec.time.column)
         cells.restore(parts, range(1), 1)

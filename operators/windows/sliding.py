@@ -87,7 +87,7 @@ class SlidingAggregateOperator(Operator):
         self._time = time
         self._described: list[Json] = [f"sliding({period}us)", *(a.fingerprint() for a in aggregations)]
         self._held_back = lateness
-        self._unit = TimeUnit.of(schema.field(time.column).type)
+        self._unit = TimeUnit.of_time(schema, time)
         self._period, self._lateness = period * self._unit.per_microsecond, lateness * self._unit.per_microsecond
         self._signed = signed
         results = len(aggregations) + signed

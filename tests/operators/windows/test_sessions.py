@@ -257,7 +257,7 @@ def test_a_session_whose_end_nanoseconds_cannot_hold_is_an_error() -> None:
 def test_state_with_times_of_another_unit_is_refused() -> None:
     w = Sessioned(10, unit="ns")
     w.feed(("a", 1, 5))
-    with pytest.raises(CheckpointMismatch, match=r"holds event times in 'ns', the pipeline has 'us'"):
+    with pytest.raises(CheckpointMismatch, match=r"in the units \['ns'\], the pipeline has \['us'\]"):
         Sessioned(10, restored=w.checkpoint())
 
 
