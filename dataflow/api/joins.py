@@ -14,7 +14,7 @@ from dataflow.contracts.window_kinds import Cumulate, Hopping, Tumbling
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.errors import ConfigurationError, GraphError
 from dataflow.planning.aggregate_specs import Emit
-from dataflow.planning.checks import check_options, choose_emit, edge_type
+from dataflow.planning.checks import check_options, check_zones, choose_emit, edge_type
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.join_columns import join_columns, join_keys
 from dataflow.planning.join_specs import (
@@ -81,8 +81,9 @@ class JoinMethods(StreamBase):
             within: two durations such as ``("-4s", "10s")``, which may be negative; both ends count.
             lateness: with ``window`` or ``within``: how far a row, or its last window, may be behind the watermark and
                 still count. The watermark of the result is held back as long.
-            ttl: how long a row meets others, after its event time if both sides have event time, else by the clock.
-                What was shown stays. Only without ``window`` and ``within``.
+            ttl: rows meet if their times are less than this apart, whichever comes first: their event times if both
+                sides have event time, else when they came, by the clock. What was shown stays. Only without ``window``
+                and ``within``.
             emit: of outer joins without ``window`` and ``within``: ``"changes"``: a row without a counterpart comes out
                 at once, and is taken back (``change`` -1) when the first one comes; ``"final"``: it comes out at the
                 end of the input. Default: final for bounded input, else changes.
@@ -92,14 +93,16 @@ class JoinMethods(StreamBase):
         Returns: a stream of the keys, with their names on the left side; ``window_start`` and ``window_end`` if there
             are windows; the other left columns; the other right columns. With ``window`` its event time is the last
             moment of the window. With ``within`` it is the left one; rows of ``"right"`` and ``"full"`` joins have
-            none. Rows that came too late are in ``.side("late")`` and ``.side("late_right")``.
+            none. Rows that came too late are in ``.side("late")`` and ``.side("late_right")``; with ``ttl`` and event
+            time, a row before the watermark is there as well, and meets those rows that are still kept.
 
             Signed changes are joined without ``window``, ``within`` and ``ttl``; then the result has signed changes.
 
         Raises:
             GraphError: wrong combinations of arguments; two columns of one name; a stream of updates, of another
                 pipeline, or without the event time that is needed.
-            SchemaMismatch: keys of different types, or of types that cannot be keys.
+            SchemaMismatch: keys of different types, or of types that cannot be keys; with ``window``, ``within`` or
+                ``ttl``, event times of which only one has a time zone.
             UnknownColumn: a side has no such column.
             ConfigurationError: ``how``, ``emit`` or a duration is wrong.
 
@@ -189,6 +192,7 @@ class JoinMethods(StreamBase):
             raise ConfigurationError(f"join_asof(how=) must be 'inner' or 'left', got {how!r}")
         for word, side in (("left", self), ("right", right)):
             _check_timed("join_asof", word, side)
+        times = _times("join_asof", (self, right))
         limits = [] if tolerance is None else [microseconds(tolerance, "join_asof(tolerance=)")]
         if strategy == "forward" and not limits:
             raise GraphError(
@@ -203,7 +207,6 @@ class JoinMethods(StreamBase):
         columns, schema = join_columns(
             self._columns, right._columns, keys, "join_asof", suffix=suffix, optional=(False, how == "left")
         )
-        times = _times((self, right))
         limit, nearest = min(limits, default=None), None if tolerance is None else limits[0]
         spec: Join = AsofJoin(columns, how, times, limit, nearest)
         if strategy == "forward":
@@ -254,7 +257,7 @@ class _Arguments:
             raise GraphError(f"join: {given[0]}= and {given[1]}= exclude each other; leave one of them out")
         timed = bool(given) and given[0] != "ttl"
         if microseconds(self.lateness, "join(lateness=)") and not timed:
-            raise GraphError("join(lateness=) needs window= or within=, because no row is late without them")
+            raise GraphError("join(lateness=) needs window= or within=, because only these wait for late rows")
         if self.emit is not None and (timed or self.how == "inner"):
             why = "an inner join" if not timed else f"a join with {given[0]}="
             raise GraphError(
@@ -284,12 +287,13 @@ class _Arguments:
         ttl = None if self.ttl is None else microseconds(self.ttl, "join(ttl=)")
         if ttl == 0:
             raise ConfigurationError("join(ttl=) must be above zero; leave it out to keep all rows")
-        times = (left._time, right._time) if ttl is not None and left._time and right._time else (None, None)
+        timed = ttl is not None and left._time is not None and right._time is not None
+        times = _times("join(ttl=)", self.sides) if timed else (None, None)
         kind, kept = (UnboundedJoin, None) if ttl is None else (ExpiringJoin, Ttl(ttl))
         spec = kind(columns, self.how, times, emit, because, signed, kept)
         if spec.is_signed:
             schema = schema.append(pa.field(CHANGE, pa.int8()))
-        return _Planned(spec, schema, None, {})
+        return _Planned(spec, schema, None, self._late() if timed else {})
 
     def _emit(self) -> tuple[Emit, str]:
         """Return what an outer join emits, and why if the user did not say it."""
@@ -306,14 +310,14 @@ class _Arguments:
     def _interval(self, keys: JoinKeys, suffix: str, within: tuple[Duration, Duration]) -> _Planned:
         if not isinstance(within, tuple | list) or len(within) != 2:
             raise ConfigurationError(f"join(within=) takes two durations, such as ('-4s', '10s'), got {within!r}")
-        low, high = (signed_microseconds(length, "join(within=)") for length in within)
+        low, high = (1000 * signed_microseconds(length, "join(within=)") for length in within)
         if low > high:
             raise ConfigurationError(
                 f"join(within=): the first duration is above the second, so no rows would meet, got {within!r}; it is "
                 "the least and the greatest value of right time - left time"
             )
         columns, schema = self._columns(keys, suffix)
-        times = _times(self.sides)
+        times = _times("join(within=)", self.sides)
         spec = IntervalJoin(columns, self.how, times, low, high, microseconds(self.lateness, "join(lateness=)"))
         time = None if self.optional[0] else _left_time(spec.columns, times[0])
         return _Planned(spec, schema, time, self._late())
@@ -326,7 +330,7 @@ class _Arguments:
                 f"join(window=) takes op.tumbling, op.hopping and op.cumulate, got {window!r}; rows that are near each "
                 "other in time are joined by within=(lo, hi)"
             )
-        times = _times(self.sides)
+        times = _times("join(window=)", self.sides)
         units = [
             edge_type(side.schema.field(time.column).type, window) for side, time in zip(self.sides, times, strict=True)
         ]
@@ -354,10 +358,13 @@ def _left_time(columns: JoinColumns, time: EventTime) -> EventTime:
     return EventTime(names[time.column], time.exclusive)
 
 
-def _times(sides: tuple[StreamBase, StreamBase]) -> tuple[EventTime, EventTime]:
+def _times(where: str, sides: tuple[StreamBase, StreamBase]) -> tuple[EventTime, EventTime]:
+    """Return the event times of both sides, which have some. Raises: SchemaMismatch if only one has a time zone."""
     left, right = (side._time for side in sides)
     assert left is not None, "the left side has event time"
     assert right is not None, "the right side has event time"
+    columns = [side.schema.field(time.column) for side, time in zip(sides, (left, right), strict=True)]
+    check_zones(where, ("the left side", columns[0]), ("the right side", columns[1]))
     return left, right
 
 

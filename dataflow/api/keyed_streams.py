@@ -120,7 +120,7 @@ class KeyedStream(Stream):
             )
         _check_class(window)
         window.check(self.schema, self._time)
-        return SameWindow(inclusive=not self._time.exclusive) if isinstance(window, SameWindow) else window
+        return window.of(self.schema, self._time) if isinstance(window, SameWindow) else window
 
     def agg(
         self,

@@ -25,7 +25,7 @@ from dataflow.contracts.windows import Window
 from dataflow.errors import GraphError, SchemaMismatch
 from dataflow.expressions import Aggregation, Expr, Latest
 from dataflow.planning.aggregate_specs import Emit
-from dataflow.planning.checks import columns_of, key_names
+from dataflow.planning.checks import check_zones, columns_of, key_names
 from dataflow.planning.graph import Edge, Partitioning
 from dataflow.planning.specs import Union, Write
 from dataflow.registry import resolve
@@ -154,6 +154,9 @@ class Stream(SplitMethods, UniqueMethods, FunctionMethods, OperatorMethods, Join
         """
         self._same_pipeline(others, "union")
         for other in others:
+            for one, another in zip(self._columns, other._columns, strict=False):
+                if one.name == another.name:
+                    check_zones("union", (repr(self.name), one), (repr(other.name), another))
             if not other._columns.equals(self._columns):
                 raise SchemaMismatch(
                     f"union: {self.name!r} has [{columns_of(self._columns)}] and {other.name!r} has "

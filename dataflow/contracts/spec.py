@@ -77,6 +77,7 @@ class Spec:
         bounded_by: the settings that limit the state, for a warning if the input has no end and none of them is given;
             "" if the state is limited.
         late_outputs: the side outputs of rows that leave as they came in, with the number of the input.
+        uses_late_rows: whether the late rows still count for what they meet, so that the result lacks only a part.
         kernels: the names of modules with kernels that must be loaded before the operator is built.
         declared_in: the call in which the schemas of its outputs are declared, for messages.
         row_wise_advice: how to declare that the operator is ``row_wise``, for messages.
@@ -105,6 +106,7 @@ class Spec:
     is_helper: bool = False
     bounded_by: str = ""
     late_outputs: Mapping[str, int] = MappingProxyType({})
+    uses_late_rows: bool = False
     kernels: Sequence[str] = ()
     declared_in: str = "then(...)"
     row_wise_advice: str = "set row_wise = True in its Spec"

@@ -160,7 +160,7 @@ class Cumulate(Sliced):
 class SameWindow(Window):
     """The windows that the rows came out of: their own ``window_start`` and ``window_end``.
 
-    ``inclusive``: the end is part of the window, as that of a session.
+    ``inclusive``: the end is part of the window, as that of a session. ``exact``: the edges are in nanoseconds.
 
     >>> str(SameWindow()), SameWindow().complete(10), SameWindow(inclusive=True).complete(10)
     ('same_window()', 10, 9)
@@ -170,9 +170,19 @@ class SameWindow(Window):
     columns: ClassVar[tuple[str, ...]] = ("window_start", "window_end")
 
     inclusive: bool = False
+    exact: bool = False
 
     def __str__(self) -> str:
-        return "same_window(inclusive)" if self.inclusive else "same_window()"
+        words = [word for word, holds in (("inclusive", self.inclusive), ("ns", self.exact)) if holds]
+        return f"same_window({', '.join(words)})"
+
+    @property
+    def edge_unit(self) -> str:
+        return "ns" if self.exact else "us"
+
+    def of(self, schema: pa.Schema, time: EventTime) -> SameWindow:
+        """Return the windows of rows of ``schema`` that came out of a window with event time ``time``."""
+        return SameWindow(inclusive=not time.exclusive, exact=schema.field("window_end").type.unit == "ns")
 
     def complete(self, watermark: int) -> int:
         return watermark - 1 if self.inclusive else watermark
@@ -197,7 +207,9 @@ class SameWindow(Window):
 
         self._check_nulls(batch)
         starts, ends = (
-            np.asarray(batch.column(name).cast(pa.timestamp("us", batch.column(name).type.tz)).view(pa.int64()))
+            np.asarray(
+                batch.column(name).cast(pa.timestamp(self.edge_unit, batch.column(name).type.tz)).view(pa.int64())
+            )
             for name in self.columns
         )
         return Assigned(starts, ends)

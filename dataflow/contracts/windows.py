@@ -156,6 +156,16 @@ class Window(ABC):
         """
         return (1,)
 
+    @property
+    def edge_unit(self) -> str:
+        """The unit of the edges that ``assign`` returns, and that ``complete`` takes and returns: "us", or "ns".
+
+        >>> import operators as op
+        >>> op.tumbling("10s").edge_unit
+        'us'
+        """
+        return "us"
+
     def check(self, schema: pa.Schema, time: EventTime) -> None:
         """Raise GraphError if these windows cannot be made of rows with these columns; by default, do nothing.
 

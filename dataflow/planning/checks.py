@@ -27,6 +27,7 @@ __all__ = [
     "choose_emit",
     "as_expression",
     "check_condition",
+    "check_zones",
     "key_names",
     "check_key_types",
     "check_names_differ",
@@ -348,6 +349,30 @@ def edge_type(time: pa.DataType, window: Window) -> pa.DataType:
 
 
 _UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
+
+
+def check_zones(where: str, *columns: tuple[str, pa.Field]) -> None:
+    """Raise SchemaMismatch if some of these timestamp columns have a time zone and others have none.
+
+    Times with a zone are not comparable with times without, as in `Expr`.
+
+    Args:
+        where: the method, for the message.
+        columns: the columns whose times meet, each after the words for its input.
+    """
+    import pyarrow as pa
+
+    times = [(words, field) for words, field in columns if pa.types.is_timestamp(field.type)]
+    zoned = [each for each in times if each[1].type.tz is not None]
+    naive = [each for each in times if each[1].type.tz is None]
+    if zoned and naive:
+        (words, field), (others, other) = naive[0], zoned[0]
+        raise SchemaMismatch(
+            f"{where}: {field.name!r} of {words} is {field.type}, and {other.name!r} of {others} is {other.type}: a "
+            "time without a time zone cannot be compared with one that has a zone; cast it where it comes from, before "
+            f'with_watermark, as in with_columns({{{field.name!r}: col({field.name!r}).cast("timestamp'
+            f'[{field.type.unit}, tz=UTC]")}}) if it is in UTC'
+        )
 
 
 def timestamp_advice(column: str, kind: pa.DataType) -> str:

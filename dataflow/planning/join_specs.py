@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -25,6 +25,8 @@ __all__ = ["AsofJoin", "ExpiringJoin", "ForwardAsofJoin", "How", "IntervalJoin",
 __all__ += ["refuse_updates"]
 
 How = Literal["inner", "left", "right", "full"]
+
+_LATE = MappingProxyType({LATE: 0, LATE_RIGHT: 1})
 
 
 def refuse_updates(meanings: Sequence[Meaning | None], word: str) -> None:
@@ -120,7 +122,7 @@ class UnboundedJoin(Join):
         at_once = self.emit is Emit.CHANGES
         return left and at_once, right and at_once
 
-    def in_batch(self) -> UnboundedJoin:
+    def in_batch(self) -> Join:
         return UnboundedJoin(self.columns, self.how, (None, None), Emit.FINAL, "", self.signed_inputs, None)
 
     def detail(self) -> dict[str, Json]:
@@ -142,13 +144,35 @@ class UnboundedJoin(Join):
 
 @dataclass(frozen=True, slots=True)
 class ExpiringJoin(UnboundedJoin):
-    """Joins each row with the rows of its key that come less than ``ttl`` after it."""
+    """Joins each row with the rows of its key whose times are less than ``ttl`` apart from its own.
+
+    ``times``: the event times of both sides, or None for both: the time of a row is then when it came, by the clock.
+    """
+
+    uses_late_rows = True
+
+    @property
+    def reach(self) -> int:
+        """The greatest distance of two rows that meet, in nanoseconds."""
+        assert self.ttl is not None, "rows expire"
+        return 1000 * self.ttl.length - 1
+
+    @property
+    def late_outputs(self) -> Mapping[str, int]:  # type: ignore[override]
+        return {} if self.times[0] is None else _LATE
+
+    def in_batch(self) -> Join:
+        """Return a join by time, or without event time of all rows: a batch has no time by the clock."""
+        left, right = self.times
+        if left is None or right is None:
+            return UnboundedJoin.in_batch(self)
+        return IntervalJoin(self.columns, self.how, (left, right), -self.reach, self.reach, 0)
 
 
 class TimedJoin(Join):
     """A join of rows by event time, which both sides have."""
 
-    late_outputs = MappingProxyType({LATE: 0, LATE_RIGHT: 1})
+    late_outputs = _LATE
 
     times: tuple[EventTime, EventTime]
 
@@ -158,7 +182,7 @@ class TimedJoin(Join):
 
 @dataclass(frozen=True, slots=True)
 class IntervalJoin(TimedJoin):
-    """Joins rows with ``low <= right time - left time <= high``, all in microseconds."""
+    """Joins rows with ``low <= right time - left time <= high``, in nanoseconds; ``lateness`` is in microseconds."""
 
     columns: JoinColumns
     how: How
@@ -170,7 +194,7 @@ class IntervalJoin(TimedJoin):
     def detail(self) -> dict[str, Json]:
         return {
             **TimedJoin.detail(self),
-            "within": [self.low, self.high],
+            "within": [-(-self.low // 1000), self.high // 1000],
             "lateness": self.lateness,
         }
 
@@ -193,13 +217,27 @@ class WindowJoin(TimedJoin):
         }
 
 
-@dataclass(frozen=True, slots=True)
-class AsofJoin(TimedJoin):
-    """Joins each left row with the latest right row at or before it.
+class NearestJoin(TimedJoin):
+    """A join of each left row with the nearest right row, on one side of it.
 
-    ``limit`` (microseconds): the greatest distance of the two; None: any. A ``ttl`` is a limit as well; ``tolerance``
-    is the limit without it.
+    ``limit`` (microseconds): the greatest distance of the two; None: any. A ``ttl`` is a limit as well, of one
+    microsecond less; ``tolerance`` is the limit without it.
     """
+
+    limit: int | None
+    tolerance: int | None
+
+    @property
+    def reach(self) -> int | None:
+        """The greatest distance of the two in nanoseconds; below the ``ttl``, if that is the limit. None: any."""
+        if self.limit is None:
+            return None
+        return 1000 * self.limit + (0 if self.limit == self.tolerance else 999)
+
+
+@dataclass(frozen=True, slots=True)
+class AsofJoin(NearestJoin):
+    """Joins each left row with the latest right row at or before it."""
 
     columns: JoinColumns
     how: How
@@ -219,7 +257,7 @@ class AsofJoin(TimedJoin):
 
 
 @dataclass(frozen=True, slots=True)
-class ForwardAsofJoin(TimedJoin):
+class ForwardAsofJoin(NearestJoin):
     """Joins each left row with the earliest right row at or after it, at most ``limit`` microseconds after it."""
 
     columns: JoinColumns

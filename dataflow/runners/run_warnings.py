@@ -97,10 +97,12 @@ def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[Barrie
         how = lateness_text(o.lateness)
         readers = " and ".join(f".side({tag!r})" for tag in unread)
         instead = f"; read them with {readers}, or wait longer with delay= or lateness=" if unread else ""
+        in_part = o.operator in nodes and nodes[o.operator].spec.uses_late_rows
+        lacks = "may lack pairs with them" if in_part else "lacks them"
         collected.append(
             LateRowsWarning(
                 f"{o.late:,} {'row' if o.late == 1 else 'rows'}{share and f' ({share})'} came too late for "
-                f"{o.operator!r}, whose result lacks them{how and f': {how}'}{instead}"
+                f"{o.operator!r}, whose result {lacks}{how and f': {how}'}{instead}"
             )
         )
     return collected

@@ -38,11 +38,11 @@ from dataflow.untrusted import parsed
 from operators.aggregation.lives import Lives
 from operators.aggregation.partials import RECORD, is_partial, key_columns, state_keys
 from operators.aggregation.records import Records, SumOverflow
-from operators.aggregation.restoring import first_format, restoring
+from operators.aggregation.restoring import check_units, first_format, restoring
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.shown import ShownRows
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.window_times import row_times, time_column
+from operators.aggregation.time_units import TimeUnit
 
 __all__ = ["AggregateOperator"]
 
@@ -104,6 +104,7 @@ class AggregateOperator(Operator):
         self._keys = list(keys)
         self._key_schema = state_keys(key_schema(context.output_schema, keys))
         self._has_emitted = False
+        self._unit = TimeUnit.of_time(schema, self._time)
         self._lives = Lives()
         self._start()
         self._check_output()
@@ -113,7 +114,7 @@ class AggregateOperator(Operator):
     def _start(self) -> None:
         """Begin with empty state."""
         self._records = Records(self._aggregations, self._context.input_schemas[0], self._context.name, self._weight)
-        self._state = KeyedState(self._key_schema, self._records, ttl=self._ttl)
+        self._state = KeyedState(self._key_schema, self._records, ttl=self._unit.ttl(self._ttl))
         is_shown = self._emit is Emit.CHANGES
         self._shown = ShownRows(self._records, self._present, self._naming_key) if is_shown else None
 
@@ -182,16 +183,16 @@ class AggregateOperator(Operator):
 
     def advance(self, watermark: int, out: Out) -> None:
         if self._time is not None:
-            self._now = watermark
+            self._now = self._unit.first(watermark)
             if watermark < MAX_WATERMARK:  # at the end of the input the state is of no use
-                self._state.expire(watermark, _SWEPT_AT_ONCE)
+                self._state.expire(self._now, _SWEPT_AT_ONCE)
 
     def _times(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Return the time at which each row writes its key: its event time, or else the clock's, for all of them."""
         if self._time is None:
             self._now = max(self._now, int(self._context.clock.wall() * 1_000_000))
             return np.full(1, self._now, np.int64)
-        return row_times(time_column(batch, self._time.column, self._context.name), self._time.back)
+        return self._unit.times_of(batch, self._time, self._context.name)
 
     def timer(self, due: int, out: Out) -> Iterator[None] | None:
         self._timer_set = False
@@ -211,7 +212,7 @@ class AggregateOperator(Operator):
     def snapshot(self) -> Snapshot:
         values: dict[str, Json] = {"aggregations": self._described()}
         if self._ttl is not None:
-            values["now"] = self._now
+            values |= {"now": self._now, "units": [self._unit.value]}
         if self._has_emitted:
             values["emitted"] = True
         shown = {} if self._shown is None or self._every is None else {SHOWN: self._shown_table(self._shown)}
@@ -243,6 +244,8 @@ class AggregateOperator(Operator):
                 f"{self._context.name}: the checkpoint holds the aggregates {aggregations}, "
                 f"the pipeline {self._described()}; {OTHER_PIPELINE}"
             )
+        if self._ttl is not None:
+            check_units(self._context.name, restored, self._unit)
         parts: Any = restored.logs.get("state", ())
         if "keys" in restored.tables:
             parts = [first_format(restored.tables["keys"], restored.tables["records"], self._context.name)]

@@ -25,9 +25,8 @@ from dataflow.state.keyed_state import KeyedState
 from dataflow.untrusted import parsed
 from operators.aggregation.partials import OPEN, RECORD, WINDOW, folded_columns, merge_column, numbering_of
 from operators.aggregation.records import Records
-from operators.aggregation.restoring import first_format
+from operators.aggregation.restoring import first_format, units_of
 from operators.aggregation.window_numbers import START
-from operators.aggregation.window_times import edges
 
 __all__ = ["rows_of_partials", "shown_state"]
 
@@ -55,7 +54,7 @@ class _Rows(Mapping[str, pa.Table]):
 
 def shown_state(spec: Grouped, state: Snapshot, taken: pa.Schema, made: pa.Schema) -> Snapshot:
     """Return the state with one table, ``rows``: the keys and values as the aggregate emits them."""
-    values = {name: value for name, value in state.values.items() if name != "aggregations"}
+    values = {name: value for name, value in state.values.items() if name not in ("aggregations", "units")}
     hidden = [*([CHANGE] if spec.emit is Emit.CHANGES else []), *([PANE, PANE_INDEX] if has_pane_columns(spec) else [])]
     made = pa.schema([field for field in made if field.name not in hidden])
     return Snapshot(values, _Rows(lambda: _rows_of_state(spec, taken, made, state)))
@@ -74,7 +73,8 @@ def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snap
         parts = [first_format(keys, stored, "state")]
     if not parts:
         return made.empty_table()
-    records, ttl = _records(spec, taken), spec.ttl if isinstance(spec, Aggregate) else None
+    (unit,) = units_of(state, 1)
+    records, ttl = _records(spec, taken), unit.ttl(spec.ttl) if isinstance(spec, Aggregate) else None
     count = max(1, len(spec.keys))
     if isinstance(spec, WindowAggregate):
         count += len(numbering_of(spec, taken).key_fields)
@@ -114,7 +114,7 @@ def _edges_of(spec: Grouped, taken: pa.Schema, made: pa.Schema, keys: Sequence[p
         return [keys[-1]] if spec.windowed else []
     own, kind = numbering_of(spec, taken), made.field("window_start").type
     starts = to_numbers(keys[-2]) if own.key_fields else None
-    return [edges(times, kind) for times in own.edges(to_numbers(keys[-1]), starts)]
+    return [own.unit.edges(times, kind) for times in own.edges(to_numbers(keys[-1]), starts)]
 
 
 def _rows(

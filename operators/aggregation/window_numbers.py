@@ -4,8 +4,8 @@ The state of a window aggregate is a record for each key and number (``operators
 number it:
 
 - ``BySlice``: the number is that of a slice, and each row has one. Windows are ranges of slices.
-- ``ByWindow``: each row is folded into each of its windows. The number is the end of the window, in microseconds, and
-  the start is one more column of the key.
+- ``ByWindow``: each row is folded into each of its windows. The number is the end of the window, in the unit of its
+  edges, and the start is one more column of the key.
 
 Invariant: numbers grow with time, so a watermark completes all numbers up to one.
 """
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from dataflow.contracts.windows import Assigned, EventTime, Sliced, Window, greatest_complete
 from dataflow.errors import CheckpointDamaged, ContractViolation
 from dataflow.protocol.watermarks import MAX_WATERMARK
+from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers, row_times, slice_numbers
 
 __all__ = ["START", "BySlice", "ByWindow", "Numbered", "Numbering", "numbering"]
@@ -51,6 +52,8 @@ class Numbering(ABC):
     def __init__(self, window: Window, time: EventTime) -> None:
         self.window = window
         self.time = time
+        self.unit = TimeUnit(window.edge_unit)
+        """The unit of the edges of windows."""
 
     key_fields: tuple[pa.Field, ...] = ()
     """The columns that are part of the key of the state, besides the user's."""
@@ -72,7 +75,7 @@ class Numbering(ABC):
 
     @abstractmethod
     def last_ends(self, numbers: Numbers) -> Numbers:
-        """Return the end of the last window of each number."""
+        """Return the end of the last window of each number, in microseconds, rounded down."""
 
     @abstractmethod
     def edges(self, numbers: Numbers, starts: Numbers | None) -> tuple[Numbers, Numbers]:
@@ -118,7 +121,7 @@ class BySlice(Numbering):
 
 
 class ByWindow(Numbering):
-    """Numbers that are ends of windows, in microseconds."""
+    """Numbers that are ends of windows, in the unit of their edges."""
 
     key_fields = (pa.field(START, pa.int64()),)
 
@@ -152,7 +155,7 @@ class ByWindow(Numbering):
             )
         if starts.min() < -MAX_WATERMARK or ends.max() >= MAX_WATERMARK:
             raise OverflowError(
-                f"windows from {starts.min()} to {ends.max()} us are out of range for microseconds of 64 bits"
+                f"windows from {starts.min()} to {ends.max()} {self.unit.value} are out of range for 64 bits"
             )
         return Numbered(ends, int(ends.min()), int(ends.max()), starts, rows)
 
@@ -169,13 +172,13 @@ class ByWindow(Numbering):
     def over(self, watermark: int) -> int:
         if watermark == MAX_WATERMARK:  # the input has ended
             return watermark
-        return greatest_complete(self.window, watermark)
+        return greatest_complete(self.window, self.unit.first(watermark))
 
     def begun(self, watermark: int) -> int:
         return self.over(watermark)
 
     def last_ends(self, numbers: Numbers) -> Numbers:
-        return numbers
+        return self.unit.microseconds(numbers)
 
     def edges(self, numbers: Numbers, starts: Numbers | None) -> tuple[Numbers, Numbers]:
         assert starts is not None, "the start of a window is part of its key"

@@ -11,12 +11,16 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array
 from dataflow.clock import Clock
 from dataflow.contracts.operator import OperatorContext, Snapshot
+from dataflow.contracts.source import Json
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.state.dictionaries import decoded
+from dataflow.untrusted import parsed
 from operators.aggregation.partials import ALL
-from operators.aggregation.window_times import Numbers, row_times, time_column
+from operators.aggregation.restoring import check_units
+from operators.aggregation.time_units import TimeUnit
+from operators.aggregation.window_times import Numbers
 
 __all__ = ["CHUNK", "KeyColumns", "Mask", "RowColumns", "RowTimes", "check_described"]
 
@@ -88,9 +92,11 @@ class RowTimes:
 
     Attributes:
         now: the watermark, or without event time the latest time of the clock.
+        unit: the unit of these times.
     """
 
-    def __init__(self, time: EventTime | None, clock: Clock, where: str) -> None:
+    def __init__(self, time: EventTime | None, clock: Clock, where: str, unit: TimeUnit) -> None:
+        self.unit = unit
         self._time = time
         self._clock = clock
         self._where = where
@@ -99,18 +105,27 @@ class RowTimes:
     def of(self, batch: pa.RecordBatch) -> Numbers:
         """Return the time at which each row writes its key; one for all rows if it is the clock's.
 
-        Raises: ValueError for a null event time.
+        Raises: ValueError for a null event time; OverflowError for one that is out of range.
         """
         if self._time is None:
             self.now = max(self.now, int(self._clock.wall() * 1_000_000))
             return np.full(1, self.now, np.int64)
-        return row_times(time_column(batch, self._time.column, self._where), self._time.back)
+        return self.unit.times_of(batch, self._time, self._where)
 
     def advance(self, watermark: int) -> bool:
         """Take note of a watermark; return whether keys expire by it."""
         if self._time is not None:
-            self.now = watermark
+            self.now = self.unit.first(watermark)
         return self._time is not None
+
+    def snapshot(self) -> dict[str, Json]:
+        """Return the values that a checkpoint stores."""
+        return {"now": self.now, "units": [self.unit.value]}
+
+    def restore(self, restored: Snapshot) -> None:
+        """Restore the time. Raises: CheckpointMismatch for times of another unit."""
+        check_units(self._where, restored, self.unit)
+        self.now = parsed(int, restored.values["now"], f"{self._where}: the time of its state")
 
 
 def _typed(column: pa.Array, type_: pa.DataType) -> pa.Array:

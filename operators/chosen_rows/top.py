@@ -24,9 +24,9 @@ from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState
-from dataflow.untrusted import parsed
 from operators.aggregation.lives import Lives
 from operators.aggregation.restoring import restoring
+from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers
 from operators.chosen_rows.last_rows import Distinct, LastRows
 from operators.chosen_rows.ranking import KERNELS, order_words, rank_rows
@@ -54,7 +54,8 @@ class TopOperator(Operator):
         self._columns = RowColumns(schema, context.output_schema, spec.keys, spec.made, spec.order.by)
         self._nested = NestedColumns(self._columns.schema)
         self._by = [(name, down) for name, down in spec.order.pairs if name not in spec.keys]
-        self._times = RowTimes(spec.time, context.clock, context.name)
+        unit = TimeUnit.of_time(schema, None if spec.ttl is None else spec.time)
+        self._times = RowTimes(spec.time, context.clock, context.name, unit)
         self._lives = Lives()
         self._begin()
         if context.restored is not None and context.restored.logs:
@@ -62,7 +63,8 @@ class TopOperator(Operator):
 
     def _begin(self) -> None:
         """Begin with empty state."""
-        self._state = KeyedState(self._keys.schema, pa.schema([]), rows=self._nested.kept, ttl=self._spec.ttl)
+        ttl = self._times.unit.ttl(self._spec.ttl)
+        self._state = KeyedState(self._keys.schema, pa.schema([]), rows=self._nested.kept, ttl=ttl)
         self._last, self._distinct = LastRows(), Distinct()
         self._arrived = 0
 
@@ -235,7 +237,7 @@ class TopOperator(Operator):
 
     def advance(self, watermark: int, out: Out) -> None:
         if self._spec.ttl is not None and self._times.advance(watermark) and watermark < MAX_WATERMARK:
-            self._state.expire(watermark, SWEPT_AT_ONCE)
+            self._state.expire(self._times.now, SWEPT_AT_ONCE)
 
     def finish(self, out: Out) -> Iterator[None] | None:
         return self._emit_all(out) if self._spec.emit is Emit.FINAL else None
@@ -255,13 +257,13 @@ class TopOperator(Operator):
     # --- state
 
     def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {"settings": self._spec.detail(), "now": self._times.now}
+        values: dict[str, Json] = {"settings": self._spec.detail(), **self._times.snapshot()}
         return Snapshot(values, logs={"state": self._state})
 
     def _restore(self, restored: Snapshot) -> None:
         context, logs = self._context, dict[str, Any](restored.logs)
         check_described(context, self._spec, restored)
-        self._times.now = parsed(int, restored.values["now"], f"{context.name}: the time of its state")
+        self._times.restore(restored)
         with restoring(context.name):
             self._state.restore(logs.get("state", ()), context.key_groups, context.max_key_groups)
             numbers = self._state.all_rows

@@ -14,8 +14,8 @@ from dataflow.contracts.source import Json
 from dataflow.planning.chosen_row_specs import Unique
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.keyed_state import KeyedState
-from dataflow.untrusted import parsed
 from operators.aggregation.restoring import restoring
+from operators.aggregation.time_units import TimeUnit
 from operators.chosen_rows.rows import KeyColumns, RowTimes, check_described
 
 __all__ = ["SWEPT", "SWEPT_A_ROW", "SWEPT_AT_ONCE", "UniqueOperator"]
@@ -34,8 +34,9 @@ class UniqueOperator(Operator):
         self._context = context
         self._spec = spec
         self._keys = KeyColumns(context.input_schemas[0], spec.keys)
-        self._times = RowTimes(spec.time, context.clock, context.name)
-        self._state = KeyedState(self._keys.schema, pa.schema([]), ttl=spec.ttl)
+        unit = TimeUnit.of_time(context.input_schemas[0], None if spec.ttl is None else spec.time)
+        self._times = RowTimes(spec.time, context.clock, context.name, unit)
+        self._state = KeyedState(self._keys.schema, pa.schema([]), ttl=unit.ttl(spec.ttl))
         if context.restored is not None and context.restored.logs:
             self._restore(context.restored)
 
@@ -60,15 +61,15 @@ class UniqueOperator(Operator):
 
     def advance(self, watermark: int, out: Out) -> None:
         if self._spec.ttl is not None and self._times.advance(watermark) and watermark < MAX_WATERMARK:
-            self._state.expire(watermark, SWEPT_AT_ONCE)
+            self._state.expire(self._times.now, SWEPT_AT_ONCE)
 
     def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {"settings": self._spec.detail(), "now": self._times.now}
+        values: dict[str, Json] = {"settings": self._spec.detail(), **self._times.snapshot()}
         return Snapshot(values, logs={"state": self._state})
 
     def _restore(self, restored: Snapshot) -> None:
         context, logs = self._context, dict[str, Any](restored.logs)
         check_described(context, self._spec, restored)
-        self._times.now = parsed(int, restored.values["now"], f"{context.name}: the time of its state")
+        self._times.restore(restored)
         with restoring(context.name):
             self._state.restore(logs.get("state", ()), context.key_groups, context.max_key_groups)

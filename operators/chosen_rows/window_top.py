@@ -23,7 +23,7 @@ from dataflow.state.keyed import KeyIndex, index_kernels
 from dataflow.untrusted import Time, parsed
 from operators.aggregation.restoring import restoring
 from operators.aggregation.window_numbers import START, BySlice, ByWindow, Numbering
-from operators.aggregation.window_times import Numbers, edges
+from operators.aggregation.window_times import Numbers
 from operators.chosen_rows.ranking import KERNELS, Ranked, order_words, rank_rows
 from operators.chosen_rows.rows import CHUNK, KeyColumns, RowColumns, check_described
 from operators.joins.row_log import RowLog, by_number
@@ -160,7 +160,7 @@ class WindowTopOperator(Operator):
             times = (starts, np.full(count, end, np.int64))
             made: Mapping[str, pa.Array] = {
                 "rank": to_array(ranked.ranks[begin : begin + CHUNK]),
-                **{name: edges(time, kind) for name, time in zip(EDGES, times, strict=True)},
+                **{name: self._numbering.unit.edges(time, kind) for name, time in zip(EDGES, times, strict=True)},
             }
             out.emit(self._columns.output(part.columns[: len(self._keys.schema)], part.select(names), **made))
             yield

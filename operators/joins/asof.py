@@ -5,7 +5,8 @@ it waits, and so does a right row until the watermark is above its time. Then th
 the one before it.
 
 Of right rows of one time, the last one to arrive counts. Rows before the watermark are late, on both sides. A right row
-that is more than ``limit`` before a left row is not joined with it.
+that is more than ``reach`` before a left row is not joined with it. Each side has its own unit of time
+(``operators.aggregation.time_units``).
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from dataflow.planning.join_specs import AsofJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
-from operators.aggregation.restoring import restoring
+from operators.aggregation.restoring import check_units, restoring
+from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers
-from operators.joins.late import times_of, without_late
+from operators.joins.late import InputTimes
 from operators.joins.restoring import SIDES, check_join, watermark_of
-from operators.joins.result import CHUNK, Mask, ResultRows, emitted, has_null, shifted, taken, without_null
+from operators.joins.result import CHUNK, Mask, ResultRows, emitted, has_null, taken, without_null
 from operators.joins.time_order import KERNELS, by_time
 from operators.joins.waiting_rows import WaitingRows
 from operators.nested_columns import NestedColumns
@@ -52,7 +54,9 @@ class AsofJoinOperator(Operator):
         self._result = result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
         keys = result.keys
         self._waiting = tuple(WaitingRows(pa.schema([*keys, *rows]), len(keys)) for rows in result.rows)
-        self._passed = PassedRows(keys, result.rows[1], spec.limit)
+        self._times = tuple(InputTimes(port, time, context) for port, time in enumerate(spec.times))
+        self._units = tuple(times.unit for times in self._times)
+        self._passed = PassedRows(keys, result.rows[1], spec.reach, self._units)
         self._watermark: int | None = None
         if context.restored is not None and context.restored.logs:
             self._restore(context.restored)
@@ -64,9 +68,9 @@ class AsofJoinOperator(Operator):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if not batch.num_rows:
             return
-        times = times_of(batch, self._spec.times[port], self._context)
+        times = self._times[port].of(batch)
         closed = _LEAST if self._watermark is None else self._watermark
-        batch, times = without_late(port, batch, times, closed, self._context, out)
+        batch, times = self._times[port].without_late(batch, times, closed, out)
         keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
         if (port == 1 or self._spec.how == "inner") and (null := has_null(keys)) is not None:  # null equals nothing
             (keys, rows), times = taken(keys, rows, np.flatnonzero(~null)), times[~null]
@@ -78,7 +82,8 @@ class AsofJoinOperator(Operator):
         """Emit the left rows before the watermark, and let the right rows before it replace older ones."""
         self._watermark = watermark
         below = _GREATEST if watermark == MAX_WATERMARK else watermark
-        left, right = (waiting.take(below) for waiting in self._waiting)
+        sides = zip(self._waiting, self._units, strict=True)
+        left, right = (waiting.take(unit.first(below)) for waiting, unit in sides)
         if not left and not right:
             self._passed.expire(below)
             return None
@@ -116,17 +121,20 @@ class AsofJoinOperator(Operator):
     # --- state
 
     def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {"join": self._spec.described(), "watermark": self._watermark}
+        units = [unit.value for unit in self._units]
+        values: dict[str, Json] = {"join": self._spec.described(), "watermark": self._watermark, "units": units}
         return Snapshot(values, logs={**dict(zip(SIDES, self._waiting, strict=True)), _PASSED: self._passed.state})
 
     def _restore(self, restored: Snapshot) -> None:
         context, logs = self._context, restored.logs
         check_join(context, self._spec, restored)
+        check_units(context.name, restored, *self._units)
         self._watermark = watermark_of(context, restored)
         groups = context.key_groups, context.max_key_groups
         with restoring(context.name):
-            for name, waiting in zip(SIDES, self._waiting, strict=True):
-                waiting.restore(logs.get(name, ()), self._watermark, *groups)  # type: ignore[arg-type]  # parts
+            for name, waiting, unit in zip(SIDES, self._waiting, self._units, strict=True):
+                passed = None if self._watermark is None else unit.first(self._watermark)
+                waiting.restore(logs.get(name, ()), passed, *groups)  # type: ignore[arg-type]  # parts
             self._passed.restore(logs.get(_PASSED, ()), *groups)  # type: ignore[arg-type]
 
 
@@ -135,7 +143,14 @@ class PassedRows:
 
     A step is ``begin`` with right rows that have just been passed, ``meet`` for left rows, and ``finish``.
 
-    >>> rows = PassedRows(pa.schema({"k": pa.int64()}), pa.schema({"x": pa.string()}), limit=None)
+    Args:
+        keys: the key columns.
+        rows: the other columns of right rows.
+        reach: the greatest distance of a left row after a right row that it meets, in nanoseconds; None: any.
+        units: the units of the times of left and of right rows.
+
+    >>> units = TimeUnit.MICROSECOND, TimeUnit.MICROSECOND
+    >>> rows = PassedRows(pa.schema({"k": pa.int64()}), pa.schema({"x": pa.string()}), None, units)
     >>> for name in "ab":
     ...     rows.begin([pa.array([7])], pa.record_batch({"x": [name]}), np.array([10 if name == "a" else 20]))
     ...     [(at.tolist(), right["x"].to_pylist()) for at, right in rows.meet([pa.array([7, 7])], np.array([25, 12]))]
@@ -144,13 +159,14 @@ class PassedRows:
     [([0], ['b']), ([1], ['a'])]
     """
 
-    def __init__(self, keys: pa.Schema, rows: pa.Schema, limit: int | None) -> None:
+    def __init__(self, keys: pa.Schema, rows: pa.Schema, reach: int | None, units: Sequence[TimeUnit]) -> None:
         self._columns = NestedColumns(rows)
-        self._limit = limit
+        self._reach = reach
+        self._left, self._right = units
         self.state = KeyedState(
             keys,
             pa.schema([pa.field(_TIME, pa.int64()), *self._columns.kept]),
-            ttl=None if limit is None or limit + 1 >= _GREATEST else Ttl(limit + 1),
+            ttl=None if reach is None else Ttl(reach // 1000 + 1),
         )
         self._places: Slots = np.empty(0, np.int32)  # the place of a slot's key among the new rows, or -1
         self._keys: Slots = np.empty(0, np.int32)  # of the new rows
@@ -165,7 +181,8 @@ class PassedRows:
 
     def begin(self, keys: Sequence[pa.Array], rows: pa.RecordBatch, times: Numbers) -> None:
         """Add right rows, in ascending order of their times, which are at or after those of all rows before."""
-        slots, fresh = self.state.insert(keys, _LEAST, times)
+        until = TimeUnit.MICROSECOND.first_at(times, self._right)  # rounded up, because a row may not go too early
+        slots, fresh = self.state.insert(keys, _LEAST, until)
         self._keys, first, places = np.unique(slots, return_index=True, return_inverse=True)
         self._is_new = fresh[first]
         order = np.argsort(places, kind="stable")
@@ -179,14 +196,14 @@ class PassedRows:
 
     def meet(self, keys: Sequence[pa.Array], times: Numbers) -> Iterator[tuple[Numbers, pa.RecordBatch]]:
         """Yield which of some left rows meet a right row, with these right rows."""
-        from operators.kernels.time_order import last_at_or_before
+        from operators.kernels.time_order import last_before
 
         slots = without_null(self.state.find(keys, _LEAST), keys)
         places = np.full(len(slots), -1, np.int32)
         known = (slots >= 0) & (slots < len(self._places))
         places[known] = self._places[slots[known]]
         met = np.empty(len(slots), np.int64)
-        last_at_or_before(places, times, self._offsets, self._times, met)
+        last_before(places, self._right.first_at(times, self._left, 1), self._offsets, self._times, met)
         at = np.flatnonzero(met >= 0)
         at = at[self._is_near(self._times[met[at]], times[at])]
         if len(at):
@@ -203,10 +220,10 @@ class PassedRows:
                 yield at, self._columns.decode(_split(found, 1)[1])
 
     def _is_near(self, theirs: Numbers, times: Numbers) -> Mask:
-        """Return which right rows, at ``theirs``, are at most the limit before the left rows, at ``times``."""
-        if self._limit is None:
+        """Return which right rows, at ``theirs``, are within reach of the left rows, at ``times``."""
+        if self._reach is None:
             return np.ones(len(times), np.bool_)
-        near: Mask = theirs >= shifted(times, -self._limit)
+        near: Mask = theirs >= self._right.first_at(times, self._left, -self._reach)
         return near
 
     def finish(self) -> None:
@@ -224,7 +241,7 @@ class PassedRows:
 
     def expire(self, below: int) -> None:
         """Drop some of the rows that no left row at or after ``below`` meets."""
-        if self._limit is not None:
+        if self._reach is not None:
             self.state.expire(below, _SWEPT)
 
     def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:

@@ -1,9 +1,10 @@
-"""A join of each left row with the earliest right row of its key, at or after its time, at most ``limit`` after it.
+"""A join of each left row with the earliest right row of its key, at or after its time, at most ``reach`` after it.
 
-A left row comes out when the watermark is above that right row's time, or above the end of the limit. The watermark
+A left row comes out when the watermark is above that right row's time, or above the end of its reach. The watermark
 passed on is held back by the left rows that wait.
 
-Of right rows of one time, the last one to arrive counts. Rows before the watermark are late, on both sides.
+Of right rows of one time, the last one to arrive counts. Rows before the watermark are late, on both sides. Each side
+has its own unit of time (``operators.aggregation.time_units``).
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from dataflow.contracts.source import Json
 from dataflow.planning.join_specs import AsofJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.index import Slots
+from operators.aggregation.restoring import check_units
+from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers
-from operators.joins.late import times_of, without_late
+from operators.joins.late import InputTimes
 from operators.joins.restoring import SIDES, check_join, restore_rows, watermark_of
-from operators.joins.result import CHUNK, ResultRows, has_null, shifted, taken
+from operators.joins.result import CHUNK, ResultRows, has_null, taken
 from operators.joins.timed_rows import TimedRows
 
 __all__ = ["ForwardAsofJoinOperator"]
@@ -39,6 +42,10 @@ class ForwardAsofJoinOperator(Operator):
     def __init__(self, context: OperatorContext, spec: AsofJoin) -> None:
         self._context = context
         self._spec = spec
+        assert spec.reach is not None, "a forward join has a limit"
+        self._reach = spec.reach
+        self._times = tuple(InputTimes(port, time, context) for port, time in enumerate(spec.times))
+        self._units = tuple(times.unit for times in self._times)
         self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
         self._left, self._right = (TimedRows(self._result.keys, rows) for rows in self._result.rows)
         self._watermark: int | None = None
@@ -56,9 +63,9 @@ class ForwardAsofJoinOperator(Operator):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if not batch.num_rows:
             return
-        times = times_of(batch, self._spec.times[port], self._context)
+        times = self._times[port].of(batch)
         closed = _LEAST if self._watermark is None else self._watermark
-        batch, times = without_late(port, batch, times, closed, self._context, out)
+        batch, times = self._times[port].without_late(batch, times, closed, out)
         keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
         if port == 1 and (null := has_null(keys)) is not None:  # null equals nothing
             (keys, rows), times = taken(keys, rows, np.flatnonzero(~null)), times[~null]
@@ -77,45 +84,47 @@ class ForwardAsofJoinOperator(Operator):
     def held(self, watermark: int) -> int:
         """Return the watermark below which no left row waits."""
         first = self._left.state.first_time()
-        return watermark if first is None else min(watermark, first)
+        if first is None:
+            return watermark
+        return min(watermark, self._units[0].in_microseconds(first))
 
     def _forward(self, before: int, below: int, out: Out) -> Iterator[None]:
-        limit = self._spec.limit
-        assert limit is not None, "a forward join has a limit"
         left, right = self._left.state, self._right.state
-        expired = _GREATEST if below == _GREATEST else max(_LEAST, below - limit)
+        left_unit, right_unit = self._units
+        expired = left_unit.first_one_at(below, TimeUnit.MICROSECOND, -self._reach)
         yield from self._emit_forward(left.rows_of_times(_LEAST, expired), out)
         left.drop_before(expired)
-        passed = right.slots_of_rows(right.rows_of_times(before, below))
-        last = right.last_rows(passed, np.full(len(passed), below))
+        closed = right_unit.first(below)
+        passed = right.slots_of_rows(right.rows_of_times(right_unit.first(before), closed))
+        last = right.last_rows(passed, np.full(len(passed), closed))
         there = self._left.find(right.keys(passed))
-        upto = shifted(self._right.times(last), 1)
+        upto = left_unit.first_at(self._right.times(last), right_unit, 1)
         yield from self._emit_forward(left.rows_between(there, _LEAST, upto)[1], out)
         left.drop_first(there, left.count_between(there, _LEAST, upto))
         first = left.first_time()
-        right.drop_before(below if first is None else min(below, first))
+        right.drop_before(closed if first is None else min(closed, right_unit.first_one_at(first, left_unit)))
 
     def _emit_forward(self, waiting: Slots, out: Out) -> Iterator[None]:
         """Emit left rows with the first right row at or after them, the last one of its time to arrive."""
-        right = self._right.state
+        right, (left_unit, right_unit) = self._right.state, self._units
         for begin in range(0, len(waiting), CHUNK):
             numbers = waiting[begin : begin + CHUNK]
             keys, times = self._left.keys(numbers), self._left.times(numbers)
             slots = self._right.find(keys)
-            found = right.first_rows(slots, times)
+            found = right.first_rows(slots, right_unit.first_at(times, left_unit))
             there = found >= 0
-            same = shifted(self._right.times(found[there]), 1)
+            same = right_unit.first_at(self._right.times(found[there]), right_unit, 1)
             found[there] = right.last_rows(slots[there], same)
             yield from self._emit(keys, times, numbers, found, out)
 
     # --- rows
 
     def _emit(self, keys: list[pa.Array], times: Numbers, numbers: Slots, found: Slots, out: Out) -> Iterator[None]:
-        """Emit left rows with the right rows ``found``, -1 for none, unless these are beyond the limit."""
+        """Emit left rows with the right rows ``found``, -1 for none, unless these are beyond the reach."""
         meets = found >= 0
-        if self._spec.limit is not None:
-            theirs = self._right.times(found[meets])
-            meets[meets] = np.abs(theirs - times[meets]) <= self._spec.limit
+        left_unit, right_unit = self._units
+        ends = right_unit.first_at(times[meets], left_unit, self._reach + 1)
+        meets[meets] = self._right.times(found[meets]) < ends
         if self._spec.how == "inner":
             chosen = to_array(np.flatnonzero(meets))
             keys, numbers, found = [column.take(chosen) for column in keys], numbers[meets], found[meets]
@@ -130,10 +139,12 @@ class ForwardAsofJoinOperator(Operator):
     # --- state
 
     def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {"join": self._spec.described(), "watermark": self._watermark}
+        units = [unit.value for unit in self._units]
+        values: dict[str, Json] = {"join": self._spec.described(), "watermark": self._watermark, "units": units}
         return Snapshot(values, logs={name: side.state for name, side in self._by_name.items()})
 
     def _restore(self, restored: Snapshot) -> None:
         check_join(self._context, self._spec, restored)
+        check_units(self._context.name, restored, *self._units)
         self._watermark = watermark_of(self._context, restored)
         restore_rows(self._context, restored, self._by_name)

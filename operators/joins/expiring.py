@@ -1,7 +1,8 @@
-"""A join without windows whose rows have a time to live: a row meets the rows that come less than ``ttl`` after it.
+"""A join without windows whose rows have a time to live: rows meet if their times are less than ``ttl`` apart.
 
-It is now, for a row, at the greater of its event time and the watermark; without event time, at the time of the clock.
-A row meets those rows r of the other side with now < r's time + ``ttl``.
+It does not matter which row comes first. With event time, a row is kept until the watermark is its time plus ``ttl``:
+then no row that is not late can meet it any more. A late row, below the watermark, meets the rows that are still kept.
+Without event time, the time of a row is when it came, by the clock.
 
 With ``emit`` "changes" a row of an outer side that meets no row comes out at once, and is taken back when it first
 meets one. Nothing is taken back when a time is over. So rows that were shown without a counterpart are kept apart, in
@@ -20,15 +21,17 @@ from dataflow.contracts.source import Json
 from dataflow.planning.join_specs import ExpiringJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.untrusted import parsed
+from operators.aggregation.restoring import check_units
+from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers
-from operators.joins.late import event_times
+from operators.joins.late import InputTimes
 from operators.joins.restoring import SIDES, check_join, restore_rows
-from operators.joins.result import ResultRows, emitted, expanded, has_null, moved, pieces, shifted, taken
+from operators.joins.result import ResultRows, emitted, expanded, has_null, pieces, taken
 from operators.joins.timed_rows import TimedRows
 
 __all__ = ["ExpiringJoinOperator"]
 
-_LEAST, _GREATEST = -(2**63), 2**63 - 1
+_LEAST = -(2**63)
 
 
 class ExpiringJoinOperator(Operator):
@@ -38,11 +41,12 @@ class ExpiringJoinOperator(Operator):
     """
 
     def __init__(self, context: OperatorContext, spec: ExpiringJoin) -> None:
-        assert spec.ttl is not None, "rows expire"
         self._context = context
         self._spec = spec
-        self._ttl = spec.ttl.length
+        self._reach = spec.reach
         self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
+        self._times = tuple(InputTimes(port, time, context) for port, time in enumerate(spec.times) if time is not None)
+        self._units = tuple(times.unit for times in self._times) or (TimeUnit.MICROSECOND, TimeUnit.MICROSECOND)
         self._met = tuple(TimedRows(self._result.keys, rows) for rows in self._result.rows)
         self._alone = tuple(TimedRows(self._result.keys, rows) for rows in self._result.rows)
         self._now = _LEAST  # the watermark, or without event time the latest time of the clock
@@ -59,46 +63,50 @@ class ExpiringJoinOperator(Operator):
         return self._join(port, batch, out)
 
     def _join(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
-        times = self._times(port, batch)
-        now = np.maximum(times, self._now)
+        times = self._times_of(port, batch, out)
         keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
         null = has_null(keys)
         if null is not None:  # a null key meets nothing
             if self._spec.outer[port]:
                 yield from self._emit_alone(port, keys, rows, np.flatnonzero(null), out)
-            keys, rows = taken(keys, rows, np.flatnonzero(~null))
-            times, now = times[~null], now[~null]
+            (keys, rows), times = taken(keys, rows, np.flatnonzero(~null)), times[~null]
         if not len(times):
             return
+        low, high = self._range(port, times)
         if self._spec.shows[1 - port]:
-            yield from self._take_back(1 - port, keys, now, out)
+            yield from self._take_back(1 - port, keys, low, high, out)
         other = self._met[1 - port]
-        slots, low = other.find(keys), shifted(now, 1 - self._ttl)
-        met = other.state.count_between(slots, low, _GREATEST)
+        slots = other.find(keys)
+        met = other.state.count_between(slots, low, high)
         found = np.flatnonzero(met)
         for start, stop in pieces(met[found]):
             some = found[start:stop]
-            offsets, numbers = other.state.rows_between(slots[some], low[some], _GREATEST)
+            offsets, numbers = other.state.rows_between(slots[some], low[some], high[some])
             at = some[expanded(offsets)]
             changes = np.ones(len(at), np.int64) if self._spec.is_signed else None
             yield from emitted(self._result.all_pairs(port, keys, rows, at, numbers, other.read, changes), out)
         if self._spec.shows[port]:
-            alone = np.flatnonzero(met == 0)
-            yield from self._emit_alone(port, keys, rows, alone, out)
-            _add(self._alone[port], keys, rows, times, alone)
-            _add(self._met[port], keys, rows, times, found)
-        else:
-            self._met[port].add(keys, rows, times)
-        if self._spec.times[port] is None:
+            yield from self._emit_alone(port, keys, rows, np.flatnonzero(met == 0), out)
+        lives = times >= self._first_kept(port)
+        alone = (met == 0) & self._spec.shows[port]
+        _add(self._alone[port], keys, rows, times, np.flatnonzero(lives & alone))
+        _add(self._met[port], keys, rows, times, np.flatnonzero(lives & ~alone))
+        if not self._times:
             self._drop()
 
-    def _times(self, port: int, batch: pa.RecordBatch) -> Numbers:
-        """Return the time of each row."""
-        time = self._spec.times[port]
-        if time is not None:
-            return event_times(batch, time, self._context.name)
+    def _times_of(self, port: int, batch: pa.RecordBatch, out: Out) -> Numbers:
+        """Return the time of each row; emit and count those that are late, which still meet the rows that are kept."""
+        if self._times:
+            times = self._times[port].of(batch)
+            self._times[port].note_late(batch, times, self._now, out)
+            return times
         self._now = max(self._now, int(self._context.clock.wall() * 1_000_000))
         return np.full(batch.num_rows, self._now, np.int64)
+
+    def _range(self, port: int, times: Numbers) -> tuple[Numbers, Numbers]:
+        """Return the first time of the other side that meets each row of side ``port``, and the time after the last."""
+        own, other = self._units[port], self._units[1 - port]
+        return other.first_at(times, own, -self._reach), other.first_at(times, own, self._reach + 1)
 
     def _emit_alone(
         self, port: int, keys: list[pa.Array], rows: pa.RecordBatch, at: Numbers, out: Out, change: int = 1
@@ -106,38 +114,41 @@ class ExpiringJoinOperator(Operator):
         changes = np.full(len(at), change) if self._spec.is_signed else None
         return emitted(self._result.all_alone(port, keys, rows, at, changes), out)
 
-    def _take_back(self, port: int, keys: list[pa.Array], now: Numbers, out: Out) -> Iterator[None]:
-        """Take back the rows of side ``port`` without a counterpart that meet rows with these keys at ``now``."""
+    def _take_back(self, port: int, keys: list[pa.Array], low: Numbers, high: Numbers, out: Out) -> Iterator[None]:
+        """Take back the rows of side ``port`` without a counterpart that meet rows with these keys.
+
+        ``low`` and ``high`` are the first time that meets each of these rows, and the time after the last.
+        """
         alone = self._alone[port]
         slots = alone.find(keys)
         found = np.flatnonzero(slots >= 0)
-        touched, inverse = np.unique(slots[found], return_inverse=True)
-        earliest = np.full(len(touched), _GREATEST)
-        np.minimum.at(earliest, inverse, now[found])
-        low = shifted(earliest, 1 - self._ttl)
-        meets = alone.state.count_between(touched, low, _GREATEST) > 0
-        touched, low = touched[meets], low[meets]
-        for start, stop in pieces(alone.most(touched)):
-            some = touched[start:stop]
-            offsets, numbers = alone.rows(some)
-            own, times, rows = alone.keys(numbers), alone.times(numbers), alone.read(numbers)
-            is_met = times >= low[start:stop][expanded(offsets)]
-            yield from self._emit_alone(port, own, rows, np.flatnonzero(is_met), out, -1)
-            alone.state.drop_before(_GREATEST, some)
-            _add(alone, own, rows, times, np.flatnonzero(~is_met))
-            _add(self._met[port], own, rows, times, np.flatnonzero(is_met))
+        slots, low, high = slots[found], low[found], high[found]
+        met = [
+            np.unique(alone.state.rows_between(slots[start:stop], low[start:stop], high[start:stop])[1])
+            for start, stop in pieces(alone.state.count_between(slots, low, high))
+        ]
+        numbers = np.unique(np.concatenate(met)) if met else np.empty(0, np.int32)
+        if not len(numbers):
+            return
+        own, times, rows = alone.keys(numbers), alone.times(numbers), alone.read(numbers)
+        alone.state.drop_rows(numbers)
+        self._met[port].add(own, rows, times)
+        yield from self._emit_alone(port, own, rows, np.arange(len(numbers)), out, -1)
 
     def advance(self, watermark: int, out: Out) -> None:
         """Drop the rows that meet nothing any more."""
-        if self._spec.times[0] is not None and watermark < MAX_WATERMARK:
+        if self._times and watermark < MAX_WATERMARK:
             self._now = watermark
             self._drop()
 
+    def _first_kept(self, port: int) -> int:
+        """Return the time from which on rows of side ``port`` are kept, in their unit."""
+        return self._units[port].first_one_at(self._now, TimeUnit.MICROSECOND, -self._reach)
+
     def _drop(self) -> None:
-        first = moved(self._now, 1 - self._ttl)
-        if first > _LEAST:
-            for side in (*self._met, *self._alone):
-                side.state.drop_before(first)
+        for sides in (self._met, self._alone):
+            for port, side in enumerate(sides):
+                side.state.drop_before(self._first_kept(port))
 
     # --- state
 
@@ -148,11 +159,13 @@ class ExpiringJoinOperator(Operator):
         return dict(zip(SIDES, self._met, strict=True)) | alone
 
     def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {"join": self._spec.described(), "now": self._now}
+        units = [unit.value for unit in self._units]
+        values: dict[str, Json] = {"join": self._spec.described(), "now": self._now, "units": units}
         return Snapshot(values, logs={name: side.state for name, side in self._by_name.items()})
 
     def _restore(self, restored: Snapshot) -> None:
         check_join(self._context, self._spec, restored)
+        check_units(self._context.name, restored, *self._units)
         self._now = parsed(int, restored.values["now"], f"{self._context.name}: the time of its state")
         restore_rows(self._context, restored, self._by_name)
 

@@ -2,7 +2,8 @@
 
 A pair comes out when the later one of its rows comes. ``closed`` is the watermark less the lateness: rows before it are
 late. A left row l is *complete*, because no right row that meets it can come any more, if l + high < closed; a right
-row r if r - low < closed. Rows of outer sides without a counterpart come out when they are complete.
+row r if r - low < closed. Rows of outer sides without a counterpart come out when they are complete. Each side has its
+own unit of time (``operators.aggregation.time_units``).
 
 Whether a row has a counterpart is not stored: it is looked up when the row is complete. Therefore an outer side makes
 the other one keep its rows for longer, until all rows that they may meet were looked up.
@@ -21,10 +22,12 @@ from dataflow.contracts.source import Json
 from dataflow.planning.join_specs import IntervalJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.index import Slots
+from operators.aggregation.restoring import check_units
+from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers
-from operators.joins.late import times_of, without_late
+from operators.joins.late import InputTimes
 from operators.joins.restoring import SIDES, check_join, restore_rows, watermark_of
-from operators.joins.result import CHUNK, Mask, ResultRows, emitted, expanded, has_null, moved, pieces, shifted, taken
+from operators.joins.result import CHUNK, Mask, ResultRows, emitted, expanded, has_null, pieces, taken
 from operators.joins.timed_rows import TimedRows
 
 __all__ = ["IntervalJoinOperator"]
@@ -43,6 +46,8 @@ class IntervalJoinOperator(Operator):
         self._spec = spec
         self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
         self._sides = tuple(TimedRows(self._result.keys, rows) for rows in self._result.rows)
+        self._times = tuple(InputTimes(port, time, context) for port, time in enumerate(spec.times))
+        self._units = tuple(times.unit for times in self._times)
         self._watermark: int | None = None
         if context.restored is not None and context.restored.logs:
             self._restore(context.restored)
@@ -65,23 +70,26 @@ class IntervalJoinOperator(Operator):
         return MAX_WATERMARK if self._watermark == MAX_WATERMARK else self._watermark - self._spec.lateness
 
     def _complete(self, port: int) -> int:
-        """Return the time before which rows of side ``port`` are complete."""
-        return moved(self._closed, -self._spec.high if port == 0 else self._spec.low)
+        """Return the time before which rows of side ``port`` are complete, in their unit."""
+        return self._first_meeting(port, self._closed, TimeUnit.MICROSECOND)
 
     def _kept(self, port: int) -> int:
-        """Return the time from which on rows of side ``port`` are kept."""
+        """Return the time from which on rows of side ``port`` are kept, in their unit."""
         own, other = self._complete(port), self._complete(1 - port)
         if not self._spec.outer[1 - port]:
             return own
-        return min(own, moved(other, -self._spec.high if port == 0 else self._spec.low))
+        return min(own, self._first_meeting(port, other, self._units[1 - port]))
+
+    def _first_meeting(self, port: int, time: int, unit: TimeUnit) -> int:
+        """Return the first time of a row of side ``port`` that meets a row of the other side at ``time`` or later."""
+        distance = -self._spec.high if port == 0 else self._spec.low
+        return self._units[port].first_one_at(time, unit, distance)
 
     def _range(self, port: int, times: Numbers) -> tuple[Numbers, Numbers]:
-        """Return the first time of the other side's rows that meet rows of side ``port``, and the time after the last.
-
-        Times are within 100,000 days of what a column can hold, so sums of them are cut off at the ends of int64.
-        """
+        """Return the first time of the other side that meets each row of side ``port``, and the time after the last."""
         low, high = (self._spec.low, self._spec.high) if port == 0 else (-self._spec.high, -self._spec.low)
-        return shifted(times, low), shifted(times, high + 1)
+        own, other = self._units[port], self._units[1 - port]
+        return other.first_at(times, own, low), other.first_at(times, own, high + 1)
 
     # --- rows
 
@@ -91,8 +99,8 @@ class IntervalJoinOperator(Operator):
         return self._join(port, batch, out)
 
     def _join(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
-        times = times_of(batch, self._spec.times[port], self._context)
-        batch, times = without_late(port, batch, times, self._closed, self._context, out)
+        times = self._times[port].of(batch)
+        batch, times = self._times[port].without_late(batch, times, self._closed, out)
         if not batch.num_rows:
             return
         keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
@@ -159,15 +167,17 @@ class IntervalJoinOperator(Operator):
 
     def held(self, watermark: int) -> int:
         """Return the watermark below which no result comes any more: the event time of a result is the left one."""
-        return watermark - max(self._spec.high, 0) - self._spec.lateness
+        return watermark - max(-(-self._spec.high // 1000), 0) - self._spec.lateness
 
     # --- state
 
     def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {"join": self._spec.described(), "watermark": self._watermark}
+        units = [unit.value for unit in self._units]
+        values: dict[str, Json] = {"join": self._spec.described(), "watermark": self._watermark, "units": units}
         return Snapshot(values, logs={name: side.state for name, side in self._by_name.items()})
 
     def _restore(self, restored: Snapshot) -> None:
         check_join(self._context, self._spec, restored)
+        check_units(self._context.name, restored, *self._units)
         self._watermark = watermark_of(self._context, restored)
         restore_rows(self._context, restored, self._by_name)

@@ -1,4 +1,4 @@
-"""The event times of a join's rows, and its late rows: those before a time."""
+"""The event times of the rows of a join's input, and its late rows: those before a time."""
 
 from __future__ import annotations
 
@@ -8,46 +8,48 @@ from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.row_errors import LATE, LATE_RIGHT
 from dataflow.contracts.windows import EventTime
-from operators.aggregation.window_times import Numbers, row_times, time_column
+from operators.aggregation.time_units import TimeUnit
+from operators.aggregation.window_times import Numbers
+from operators.joins.result import Mask
 
-__all__ = ["TAGS", "event_times", "times_of", "without_late"]
+__all__ = ["TAGS", "InputTimes"]
 
 TAGS = LATE, LATE_RIGHT
 """The side outputs of late rows, by input."""
 
 
-def times_of(batch: pa.RecordBatch, time: EventTime, context: OperatorContext) -> Numbers:
-    """Return the event time of each row in microseconds, and count the rows, of which some may be late.
+class InputTimes:
+    """The event times of input ``port`` of a join, in the ``unit`` of their column."""
 
-    Raises: as ``event_times``.
-    """
-    context.tally.lateness.checked += batch.num_rows
-    return event_times(batch, time, context.name)
+    def __init__(self, port: int, time: EventTime, context: OperatorContext) -> None:
+        self._port = port
+        self._time = time
+        self._context = context
+        self.unit = TimeUnit.of_time(context.input_schemas[port], time)
 
+    def of(self, batch: pa.RecordBatch) -> Numbers:
+        """Return the event time of each row, and count the rows, of which some may be late.
 
-def event_times(batch: pa.RecordBatch, time: EventTime, where: str) -> Numbers:
-    """Return the event time of each row in microseconds.
+        Raises: ValueError for a null event time; OverflowError for one that is out of range.
+        """
+        self._context.tally.lateness.checked += batch.num_rows
+        return self.unit.times_of(batch, self._time, self._context.name)
 
-    Raises: ValueError for a null event time; OverflowError for one that does not fit.
-    """
-    times = time_column(batch, time.column, where)
-    try:
-        return row_times(times, time.back)
-    except OverflowError as error:
-        raise OverflowError(
-            f"{where}: event times in {time.column!r} are out of range: {error}; filter such rows out"
-        ) from error
+    def without_late(
+        self, batch: pa.RecordBatch, times: Numbers, closed: int, out: Out
+    ) -> tuple[pa.RecordBatch, Numbers]:
+        """Remove rows before ``closed`` (microseconds); count them and emit them as late rows."""
+        late = self.note_late(batch, times, closed, out)
+        return (batch, times) if late is None else (batch.filter(to_array(~late)), times[~late])
 
-
-def without_late(
-    port: int, batch: pa.RecordBatch, times: Numbers, closed: int, context: OperatorContext, out: Out
-) -> tuple[pa.RecordBatch, Numbers]:
-    """Remove rows before ``closed``; count them and emit them as the late rows of input ``port``."""
-    late = times < closed
-    if not late.any():
-        return batch, times
-    context.tally.late += int(late.sum())
-    context.tally.late_right += int(late.sum()) if port == 1 else 0
-    context.tally.lateness.add(closed - times[late])
-    out.emit(batch.filter(to_array(late)), TAGS[port])
-    return batch.filter(to_array(~late)), times[~late]
+    def note_late(self, batch: pa.RecordBatch, times: Numbers, closed: int, out: Out) -> Mask | None:
+        """Return which rows are before ``closed`` (microseconds); count them and emit them as late rows. None: none."""
+        late: Mask = times < self.unit.first(closed)
+        if not late.any():
+            return None
+        tally, rows = self._context.tally, int(late.sum())
+        tally.late += rows
+        tally.late_right += rows if self._port == 1 else 0
+        tally.lateness.add(closed - self.unit.microseconds(times[late]))
+        out.emit(batch.filter(to_array(late)), TAGS[self._port])
+        return late

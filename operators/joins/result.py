@@ -17,8 +17,8 @@ from dataflow.state.dictionaries import decoded, decoded_schema
 from dataflow.state.index import Slots
 from operators.aggregation.window_times import Numbers
 
-__all__ = ["CHUNK", "Mask", "ResultRows", "emitted", "expanded", "has_null", "moved", "pieces", "shifted"]
-__all__ += ["adjacent_pairs", "taken", "typed", "without_null"]
+__all__ = ["CHUNK", "Mask", "ResultRows", "emitted", "expanded", "has_null", "moved", "pieces", "taken"]
+__all__ += ["adjacent_pairs", "typed", "without_null"]
 
 CHUNK = 65_536
 """The most rows of a batch of the result."""
@@ -229,16 +229,6 @@ def moved(time: int, by: int) -> int:
     if time in (-(2**63), 2**63 - 1):
         return time
     return max(-(2**63), min(2**63 - 1, time + by))
-
-
-def shifted(times: Numbers, by: int) -> Numbers:
-    """Return ``times`` + ``by``, cut off at the ends of int64."""
-    sums = times + np.int64(by)
-    if by > 0:
-        sums[sums < times] = 2**63 - 1
-    elif by < 0:
-        sums[sums > times] = -(2**63)
-    return sums
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

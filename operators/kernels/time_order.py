@@ -1,4 +1,4 @@
-"""Kernels for rows in the order of their times: a radix sort, and the last row of a key at or before a time."""
+"""Kernels for rows in the order of their times: a radix sort, and the last row of a key before a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numba import types
 from dataflow.kernel_cache.decorator import kernel
 from dataflow.state.kernels.words import RI32, RI64, WI32, WI64
 
-__all__ = ["BITS", "last_at_or_before", "order_by_digit"]
+__all__ = ["BITS", "last_before", "order_by_digit"]
 
 BITS = 11
 """Bits of a digit."""
@@ -34,8 +34,8 @@ def order_by_digit(times: Any, low: Any, shift: Any, rows: Any, counts: Any, ord
 
 
 @kernel(types.void(RI32, RI64, RI64, RI64, WI64))
-def last_at_or_before(keys: Any, times: Any, offsets: Any, others: Any, places: Any) -> None:
-    """Write the place of the last of ``others`` of each key that is at or before the time, or -1.
+def last_before(keys: Any, times: Any, offsets: Any, others: Any, places: Any) -> None:
+    """Write the place of the last of ``others`` of each key that is before the time, or -1.
 
     The times of key k are ``others[offsets[k]:offsets[k + 1]]``, in ascending order; key -1 has none.
     """
@@ -47,7 +47,7 @@ def last_at_or_before(keys: Any, times: Any, offsets: Any, others: Any, places: 
         low, high = offsets[key], offsets[key + 1]
         while low < high:
             middle = (low + high) >> 1
-            if others[middle] <= times[i]:
+            if others[middle] < times[i]:
                 low = middle + 1
             else:
                 high = middle

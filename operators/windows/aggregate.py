@@ -50,7 +50,6 @@ from operators.aggregation.restoring import first_format, restoring
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.sums import overflow_of
 from operators.aggregation.window_numbers import Numbered, numbering
-from operators.aggregation.window_times import edges
 from operators.windows.emission import MergedResults, Part, Results
 from operators.windows.entries import entry_rows, number_rows
 from operators.windows.late_rows import without_late
@@ -207,7 +206,7 @@ class WindowAggregateOperator(Operator):
         schema = self._context.output_schema
         kind = schema.field("window_start").type
         for part in parts:
-            bounds = [edges(part.starts, kind), edges(part.ends, kind)]
+            bounds = [self._numbering.unit.edges(times, kind) for times in (part.starts, part.ends)]
             columns = [*part.keys[: len(self._keys)], *bounds, *part.values]
             if self._signed:
                 weights = np.ones(len(part.ends), np.int8) if part.weights is None else part.weights

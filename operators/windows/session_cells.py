@@ -39,9 +39,9 @@ from operators.windows.session_dues import SessionDues
 __all__ = ["CELL", "TIME", "Cells", "MergedCells", "Overflow"]
 
 CELL = "barrierflow:cell"
-"""The key column of cells: event time divided by the gap."""
+"""The key column of cells: event time divided by the gap, both in the unit of the event time."""
 TIME = "barrierflow:time"
-"""The column of event times in microseconds."""
+"""The column of event times, in their unit."""
 
 _TIMES = (col(TIME).min().alias("first time"), col(TIME).max().alias("last time"))
 _GREATEST = 2**63 - 1

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from operators.aggregation.shown import differ
-from operators.aggregation.window_times import Numbers, edges
+from operators.aggregation.time_units import TimeUnit
+from operators.aggregation.window_times import Numbers
 from operators.windows.session_cells import Cells, Overflow
 from operators.windows.session_chains import Sessions
 
@@ -18,11 +19,14 @@ __all__ = ["session_columns", "signed_columns"]
 
 
 def session_columns(
-    cells: Cells, sessions: Sessions, keys: int, kind: pa.DataType, overflow: Overflow
+    cells: Cells, sessions: Sessions, keys: int, unit: TimeUnit, kind: pa.DataType, overflow: Overflow
 ) -> list[pa.Array]:
-    """Return the columns of a row for each session: the first ``keys`` key columns, the edges, the aggregates."""
+    """Return the columns of a row for each session: the first ``keys`` key columns, the edges, the aggregates.
+
+    ``unit`` is that of the times of cells, ``kind`` the type of the edges.
+    """
     starts, ends = cells.edges(sessions)
-    bounds = [edges(starts, kind), edges(ends, kind)]
+    bounds = [unit.edges(starts, kind), unit.edges(ends, kind)]
     return [*cells.keys(sessions)[:keys], *bounds, *cells.read(sessions, overflow)]
 
 

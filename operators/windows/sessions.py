@@ -13,6 +13,7 @@ before it merges with anything. So rows may merge with a session until W is abov
 
 State: cells (``session_cells``), marked as shown if their session came out, and the watermark. A cell that is due
 either ends its session, or is joined to the next cell; so the work at a watermark follows the cells that are due.
+Times of cells are in the unit of the event time (``operators.aggregation.time_units``), due times in microseconds.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ from dataflow.state.index import Slots
 from dataflow.untrusted import Time, parsed
 from operators.aggregation.partials import folded_columns, key_columns, state_keys
 from operators.aggregation.records import SumOverflow
-from operators.aggregation.restoring import restoring
+from operators.aggregation.restoring import check_units, restoring, units_of
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.window_times import Numbers, row_times, time_column
+from operators.aggregation.time_units import TimeUnit
+from operators.aggregation.window_times import Numbers, time_column
 from operators.windows.row_cells import make_cells
 from operators.windows.session_cells import Cells
 from operators.windows.session_chains import Sessions
@@ -82,6 +84,7 @@ class SessionAggregateOperator(Operator):
         self._time = time
         self._window = window
         self._gap = window.gap
+        self._unit = TimeUnit.of_time(schema, time)
         self._lateness = lateness
         self._aggregations = list(aggregations)
         self._emit = emit
@@ -91,9 +94,8 @@ class SessionAggregateOperator(Operator):
         self._keep = rest - self._wait
         self._rows = folded_columns(schema, (), aggregations)
         self._user_keys = state_keys(key_schema(context.output_schema, keys))
-        self._cells = self._new_cells(
-            self._user_keys, self._gap, self._aggregations, self._rows, context.name, time.column
-        )
+        gap = self._gap * self._unit.per_microsecond
+        self._cells = self._new_cells(self._user_keys, gap, self._aggregations, self._rows, context.name, time.column)
         #: Of final results without lateness, the last cells of sessions that came out together, and the greatest of
         #: their last times. They are removed together, so they cost no due time each.
         self._past: deque[tuple[int, Slots]] = deque()
@@ -110,7 +112,7 @@ class SessionAggregateOperator(Operator):
 
     @classmethod
     def show(cls, spec: Any, snapshot: Snapshot, inputs: Sequence[pa.Schema], output: pa.Schema) -> Snapshot:
-        values = {name: value for name, value in snapshot.values.items() if name != "aggregations"}
+        values = {name: value for name, value in snapshot.values.items() if name not in ("aggregations", "units")}
         return Snapshot(values, {"rows": cls._rows_of(spec, snapshot, inputs[0], output)})
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
@@ -141,7 +143,8 @@ class SessionAggregateOperator(Operator):
         return watermark - self._wait
 
     def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {"watermark": self._watermark, "aggregations": self._described()}
+        described = self._described()
+        values: dict[str, Json] = {"watermark": self._watermark, "aggregations": described, "units": [self._unit.value]}
         return Snapshot(values, logs={"state": self._cells.state})
 
     # --- rows
@@ -156,10 +159,14 @@ class SessionAggregateOperator(Operator):
         """Return the event times of the rows. Raises: ValueError for nulls, OverflowError for times out of range."""
         column = time_column(batch, self._time.column, self._context.name)
         try:
-            times = np.ascontiguousarray(row_times(column, self._time.back))
-            low, high = int(times.min()), int(times.max()) + self._gap + self._wait + self._keep + 1
-            if low <= -MAX_WATERMARK or high >= MAX_WATERMARK:
-                raise OverflowError(f"sessions from {low} to {high} us are out of range for microseconds of 64 bits")
+            times = np.ascontiguousarray(self._unit.times(column, self._time.back))
+            low, last, unit = int(times.min()), int(times.max()), self._unit
+            last_due = unit.in_microseconds(last) + self._gap + self._wait + self._keep + 1
+            end = last + self._gap * unit.per_microsecond
+            if low <= -MAX_WATERMARK or max(end, last_due) >= MAX_WATERMARK:
+                raise OverflowError(
+                    f"sessions from {low} to {end} {unit.value} are out of range for {unit.value} of 64 bits"
+                )
         except OverflowError as error:
             raise OverflowError(
                 f"{self._context.name}: event times in {self._time.column!r} are out of range for the edges of "
@@ -173,20 +180,24 @@ class SessionAggregateOperator(Operator):
         tally.lateness.checked += len(times)
         if self._watermark is None:
             return batch, times
-        least = self._watermark - self._lateness - self._gap
+        closed = self._watermark - self._lateness - self._gap
+        least = self._unit.first(closed)
         if int(times.min()) >= least:
             return batch, times
         late = times < least
         tally.late += int(late.sum())
-        tally.lateness.add(least - times[late])
+        tally.lateness.add(closed - self._unit.microseconds(times[late]))
         out.emit(batch.filter(to_array(late)), LATE)
         return batch.filter(to_array(~late)), times[~late]
 
     def _met(self, slots: Slots, times: Numbers) -> Slots:
         """Return the cells of sessions that came out and that rows meet, each once."""
-        if self._watermark is None or int(times.min()) >= self._watermark:  # sessions that came out end before it
+        if self._watermark is None:
             return slots[:0]
-        early = times < self._watermark
+        now = self._unit.first(self._watermark)
+        if int(times.min()) >= now:  # sessions that came out end before it
+            return slots[:0]
+        early = times < now
         return self._cells.met(slots[early], times[early])
 
     def _change(self, rows: pa.RecordBatch, times: Numbers, slots: Slots, out: Out) -> None:
@@ -215,11 +226,12 @@ class SessionAggregateOperator(Operator):
 
     def _is_complete(self, lasts: Numbers, watermark: int) -> Mask:
         """Return whether sessions with these last times come out at a watermark."""
-        return lasts < watermark - self._gap - self._wait
+        complete: Mask = lasts < self._unit.first(watermark - self._gap - self._wait)
+        return complete
 
     def _set_dues(self, slots: Slots) -> None:
         """Set when cells are to be looked at: when they would come out, or else when no row can merge with them."""
-        dues = self._cells.lasts(slots) + (self._gap + self._wait + 1)
+        dues = self._unit.microseconds(self._cells.lasts(slots)) + (self._gap + self._wait + 1)
         if self._keep and self._watermark is not None:
             dues[dues <= self._watermark] += self._keep
         self._cells.dues.set(slots, dues)
@@ -258,7 +270,7 @@ class SessionAggregateOperator(Operator):
 
     def _forget_past(self, watermark: int) -> None:
         """Remove the cells of past sessions that no row can meet any more."""
-        cells, closed = self._cells, watermark - self._gap - self._wait - self._keep
+        cells, closed = self._cells, self._unit.first(watermark - self._gap - self._wait - self._keep)
         while self._past and self._past[0][0] < closed:
             slots = cells.existing(self._past.popleft()[1])
             slots = slots[cells.shown(slots)]  # by now, a slot may be of another cell
@@ -267,7 +279,7 @@ class SessionAggregateOperator(Operator):
     def _columns(self, sessions: Sessions, weight: int | None = None) -> list[pa.Array]:
         """Return the columns of a row for each session; with ``weight`` also that of signed changes."""
         kind = self._context.output_schema.field("window_start").type
-        columns = session_columns(self._cells, sessions, len(self._keys), kind, self._overflow)
+        columns = session_columns(self._cells, sessions, len(self._keys), self._unit, kind, self._overflow)
         return columns if weight is None else [*columns, to_array(np.full(len(sessions), weight, np.int8))]
 
     def _emit_rows(self, columns: Sequence[pa.Array], out: Out) -> None:
@@ -289,6 +301,7 @@ class SessionAggregateOperator(Operator):
                 f"{self._context.name}: the checkpoint holds {values['aggregations']}, the pipeline "
                 f"{self._described()}; {OTHER_PIPELINE}"
             )
+        check_units(self._context.name, restored, self._unit)
         self._watermark = parsed(Time | None, values["watermark"], f"{self._context.name}: the watermark")
         logs: Any = restored.logs
         groups = self._context.key_groups, self._context.max_key_groups
@@ -310,14 +323,16 @@ class SessionAggregateOperator(Operator):
             return made.empty_table()
         keys = pa.schema(list(parts[0]["keys"].schema)[: max(1, len(spec.keys))])
         rows = folded_columns(taken, (), spec.aggregations)
-        cells = cls._new_cells(keys, spec.window.gap, spec.aggregations, rows, "state", spec.time.column)
+        (unit,) = units_of(snapshot, 1)
+        gap = spec.window.gap * unit.per_microsecond
+        cells = cls._new_cells(keys, gap, spec.aggregations, rows, "state", spec.time.column)
         cells.restore(parts, range(1), 1)
 
         def overflow(error: SumOverflow, key: list[pa.Array]) -> OverflowError:
             return overflow_of("state", error, key[: len(keys)], keys)
 
         sessions = cells.all_sessions(shown=spec.emit is not Emit.FINAL)
-        columns = session_columns(cells, sessions, len(spec.keys), made.field("window_start").type, overflow)
+        columns = session_columns(cells, sessions, len(spec.keys), unit, made.field("window_start").type, overflow)
         return pa.Table.from_arrays(columns, schema=made)
 
     @staticmethod

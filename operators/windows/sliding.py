@@ -27,7 +27,7 @@ from dataflow.contracts.windows import EventTime
 from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.expressions import Aggregation
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.state.arrays import plain, words
+from dataflow.state.arrays import plain
 from dataflow.state.dictionaries import decoded, key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
@@ -38,7 +38,8 @@ from operators.aggregation.partials import key_columns, state_keys
 from operators.aggregation.records import SumOverflow
 from operators.aggregation.restoring import restoring
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.window_times import row_times, time_column
+from operators.aggregation.time_units import TimeUnit
+from operators.aggregation.window_times import time_column
 from operators.windows.late_results import LateResults
 from operators.windows.row_aggregates import RowAggregates
 from operators.windows.running import Running
@@ -86,8 +87,8 @@ class SlidingAggregateOperator(Operator):
         self._time = time
         self._described: list[Json] = [f"sliding({period}us)", *(a.fingerprint() for a in aggregations)]
         self._held_back = lateness
-        self._scale = 1000 if schema.field(time.column).type.unit == "ns" else 1
-        self._period, self._lateness = period * self._scale, lateness * self._scale
+        self._unit = TimeUnit.of_time(schema, time)
+        self._period, self._lateness = period * self._unit.per_microsecond, lateness * self._unit.per_microsecond
         self._signed = signed
         results = len(aggregations) + signed
         self._output = context.output_schema
@@ -152,18 +153,16 @@ class SlidingAggregateOperator(Operator):
 
     def _now(self) -> int:
         """Return the watermark in the unit of the rows' times; before the first one, the earliest time."""
-        if self._watermark is None:
-            return _LEAST
-        return min(max(self._watermark * self._scale, _LEAST), _LARGEST)
+        return _LEAST if self._watermark is None else self._unit.first(self._watermark)
 
     def _times(self, batch: pa.RecordBatch) -> Numbers:
         column = time_column(batch, self._time.column, self._context.name)
         where = f"{self._context.name}: event times in {self._time.column!r} are out of range for windows of sliding"
         try:
-            times = words(column) - self._time.back if self._scale > 1 else row_times(column, self._time.back)
+            times = self._unit.times(column, self._time.back)
         except OverflowError as error:
             raise OverflowError(f"{where}: {error}; filter such rows out") from error
-        if times.min() <= _LEAST + self._period or times.max() == _LARGEST:
+        if times.min() <= _LEAST + self._period:
             raise OverflowError(f"{where}: a window does not fit into 64 bits; filter such rows out")
         return times
 
@@ -175,7 +174,7 @@ class SlidingAggregateOperator(Operator):
             return batch, times
         tally = self._context.tally
         tally.late += int(late.sum())
-        tally.lateness.add((closed - times[late]) // self._scale)
+        tally.lateness.add(self._unit.microseconds(closed - times[late]))
         out.emit(batch.filter(to_array(late)), LATE)
         return batch.filter(to_array(~late)), times[~late]
 

@@ -17,7 +17,7 @@ from dataflow.planning.aggregate_specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from operators.aggregation.partials import key_columns
 from operators.aggregation.window_numbers import numbering
-from operators.aggregation.window_times import Numbers, edges
+from operators.aggregation.window_times import Numbers
 from operators.windows.entries import entry_rows, number_rows, weights_of
 from operators.windows.late_rows import without_late
 from operators.windows.triggered import TriggeredOperator
@@ -66,7 +66,7 @@ class TriggeredWindowOperator(TriggeredOperator):
     def _labels(self, keys: Sequence[pa.Array], numbers: Numbers) -> list[pa.Array]:
         kind = self._context.output_schema.field("window_start").type
         starts = np.asarray(keys[-1]) if self._numbering.key_fields else None
-        return [edges(times, kind) for times in self._numbering.edges(numbers, starts)]
+        return [self._numbering.unit.edges(times, kind) for times in self._numbering.edges(numbers, starts)]
 
     def _check_numbers(self, numbers: pa.ChunkedArray) -> None:
         self._numbering.check(numbers, self._context.name)

@@ -1,4 +1,4 @@
-"""Joins in plain Python: what each kind of join of small lists of rows means."""
+"""Joins in plain Python: what each kind of join of small lists of rows means. Times are in nanoseconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Row", "asof", "joined", "joined_by_window"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row with a key, an event time in microseconds, and one value."""
+    """A row with a key, an event time in nanoseconds, and one value."""
 
     key: Any
     at: int
@@ -53,8 +53,8 @@ def joined_by_window(left: Sequence[Row], right: Sequence[Row], how: str, window
 def _windows(rows: Sequence[Row], window: Sliced) -> dict[tuple[int, int], list[Row]]:
     found: dict[tuple[int, int], list[Row]] = {}
     for row in rows:
-        assigned = window.assign(np.array([row.at]))
-        for edges in zip(assigned.starts.tolist(), assigned.ends.tolist(), strict=True):
+        assigned = window.assign(np.array([row.at // 1000]))
+        for edges in zip((1000 * assigned.starts).tolist(), (1000 * assigned.ends).tolist(), strict=True):
             found.setdefault(edges, []).append(row)
     return found
 

@@ -1,4 +1,7 @@
-"""Random small joins of each kind against a model: out of order, with late rows, null keys, crashes and restores."""
+"""Random small joins of each kind against a model: out of order, with late rows, null keys, crashes and restores.
+
+Times of rows are in nanoseconds. Those of a side whose event time is in microseconds are whole microseconds.
+"""
 
 from __future__ import annotations
 
@@ -20,29 +23,34 @@ from tests.seeds import in_soak, seeds
 
 HOWS = ["inner", "left", "right", "full"]
 EXACT = ["aligned", "aligned-timeout", "unaligned-persisted"]
-US = pa.timestamp("us")
+NS = pa.timestamp("ns")
 SIDES = "left", "right"
+UNITS = ("us", "us"), ("ns", "ns"), ("us", "ns"), ("ns", "us")
 
 
-def random_rows(draw: random.Random, most: int = 25) -> list[Row]:
-    keys = [None, 0, 1, 2, 3, 4]
+def random_rows(draw: random.Random, unit: str, most: int = 25) -> list[Row]:
+    keys, parts = [None, 0, 1, 2, 3, 4], [-999, -1, 0, 1, 500, 999] if unit == "ns" else [0]
     return [
-        Row(draw.choice(keys), max(0, 3 * n + draw.randrange(-10, 11)), f"v{n}") for n in range(draw.randrange(most))
+        Row(draw.choice(keys), 1000 * max(0, 3 * n + draw.randrange(-10, 11)) + draw.choice(parts), f"v{n}")
+        for n in range(draw.randrange(most))
     ]
 
 
-def table_of(rows: list[Row]) -> pa.Table:
+def table_of(rows: list[Row], unit: str) -> pa.Table:
     columns = {"k": [row.key for row in rows], "at": [row.at for row in rows], "v": [row.value for row in rows]}
-    return pa.table(columns, pa.schema({"k": pa.int64(), "at": pa.int64(), "v": pa.string()})).cast(
-        pa.schema({"k": pa.int64(), "at": US, "v": pa.string()})
-    )
+    table = pa.table(columns, pa.schema({"k": pa.int64(), "at": NS, "v": pa.string()}))
+    return table.set_column(1, "at", table["at"].cast(pa.timestamp(unit)))
+
+
+def nanoseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(NS).cast(pa.int64())
 
 
 def rows_of(result: flow.RunResult, sink: str) -> Counter[Any]:
     table = result.table(sink)
     times = [name for name in table.column_names if pa.types.is_timestamp(table.schema.field(name).type)]
     for name in times:
-        table = table.set_column(table.column_names.index(name), name, table[name].cast(US).cast(pa.int64()))
+        table = table.set_column(table.column_names.index(name), name, nanoseconds(table[name]))
     return Counter(tuple(row.values()) for row in table.to_pylist())
 
 
@@ -52,22 +60,26 @@ class Case:
 
     seed: int
     delays: tuple[str, ...] = ("0us", "5us", "20us")
+    units: tuple[str, str] | None = None
     draw: random.Random = field(init=False)
     rows: tuple[list[Row], list[Row]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.draw = random.Random(self.seed)
-        self.rows = random_rows(self.draw), random_rows(self.draw)
+        self.units = self.units or UNITS[self.seed % len(UNITS)]
+        left, right = self.units
+        self.rows = random_rows(self.draw, left), random_rows(self.draw, right)
         self.cuts = [self.draw.choice([1, 3, 100]) for _ in SIDES]
         self.waits = [self.draw.choice(self.delays) for _ in SIDES]
 
     def streams(self, p: flow.Pipeline) -> list[flow.Stream]:
-        parts = zip(SIDES, self.rows, self.cuts, self.waits, strict=True)
+        assert self.units is not None
+        parts = zip(SIDES, self.rows, self.units, self.cuts, self.waits, strict=True)
         return [
-            p.source(op.from_arrow(table_of(rows), batch_rows=cut), name=name, parallelism=1).with_watermark(
+            p.source(op.from_arrow(table_of(rows, unit), batch_rows=cut), name=name, parallelism=1).with_watermark(
                 "at", delay=delay
             )
-            for name, rows, cut, delay in parts
+            for name, rows, unit, cut, delay in parts
         ]
 
     def run(self, p: flow.Pipeline) -> flow.RunResult:
@@ -115,7 +127,8 @@ def test_pairs_near_in_time_agree_with_the_model(seed: int) -> None:
         assert pairs.time == (None if how in ("right", "full") else "at")
         sink_with_late_rows(pairs)
     result = case.run(p)
-    expected = joined(*case.on_time(result), how, lambda one, other: low <= other.at - one.at <= high)
+    within = range(1000 * low, 1000 * high + 1)
+    expected = joined(*case.on_time(result), how, lambda one, other: other.at - one.at in within)
     assert rows_of(result, "out") == expected
     assert nothing_is_late_later(result)
 
@@ -152,7 +165,8 @@ def test_nearest_rows_agree_with_the_model(seed: int) -> None:
         }
         sink_with_late_rows(left.join_asof(right, by="k", how=how, strategy=strategy, name="join", **options))
     result = case.run(p)
-    limit = min([n for n in (tolerance, None if ttl is None else ttl - 1) if n is not None], default=None)
+    limits = [] if tolerance is None else [1000 * tolerance]
+    limit = min([*limits, *([] if ttl is None else [1000 * ttl - 1])], default=None)
     assert rows_of(result, "out") == asof(*case.on_time(result), how, forward=forward, limit=limit)
     assert nothing_is_late_later(result)
 
@@ -176,7 +190,7 @@ def read_again(result: flow.RunResult) -> list[list[Row]]:
     for part in () if report is None else report.duplicates:
         if part.operator == "join":
             assert part.table.num_rows == part.rows, "every duplicate is stored"
-            times = part.table["at"].cast(pa.int64()).to_pylist()
+            times = nanoseconds(part.table["at"]).to_pylist()
             rows = zip(part.table["k"].to_pylist(), times, part.table["v"].to_pylist(), strict=True)
             again[SIDES.index(part.channel.partition("[")[0])] += [Row(*row) for row in rows]
     return again
@@ -197,28 +211,18 @@ def test_an_unaligned_restore_joins_the_rows_that_it_reports_again(seed: int) ->
     assert rows_of(result, "out") == joined(*rows, how, lambda one, other: True)
 
 
-@pytest.mark.parametrize("seed", seeds(6, 600))
-def test_rows_meet_for_their_time_to_live(seed: int) -> None:
-    case = Case(seed)
-    for rows in case.rows:
-        rows.sort(key=lambda row: row.at)
+@pytest.mark.parametrize("seed", seeds(8, 600))
+def test_rows_meet_if_their_times_are_less_than_a_ttl_apart(seed: int) -> None:
+    case = Case(seed, ("100us",))  # no row is late
     how, ttl = case.draw.choice(HOWS), case.draw.choice([1, 5, 20])
     with flow.Pipeline() as p:
         left, right = case.streams(p)
         pairs = left.join(right, on="k", how=how, ttl=f"{ttl}us", name="join")
         pairs.sink(op.collect(net=pairs.changes == "signed"), name="out")
-    found = rows_of(case.run(p), "out")
-    near = joined(*case.rows, how, lambda one, other: abs(one.at - other.at) < ttl)
-    ever = joined(*case.rows, how, lambda one, other: True)
-    pairs_of = [Counter({row: n for row, n in each.items() if None not in row[1:]}) for each in (found, near, ever)]
-    assert pairs_of[0] <= pairs_of[2], "only rows of one key meet"
-    in_order = [row for row in pairs_of[1] if row not in pairs_of[0]]
-    assert not [row for row in in_order if row[1] == row[3]], "rows of one time always meet"
-    met = {row[:3] for row in pairs_of[0]}
-    if how in ("left", "full"):
-        alone = Counter((row.key, row.at, row.value) for row in case.rows[0])
-        shown = Counter({row[:3]: n for row, n in found.items() if row[3:] == (None, None)})
-        assert shown == Counter({row: n for row, n in alone.items() if row not in met})
+    expected = joined(*case.rows, how, lambda one, other: abs(one.at - other.at) < 1000 * ttl)
+    result = case.run(p)
+    assert (rows_of(result, "out"), result.late) == (expected, 0)
+    assert rows_of(p.run(flow.SimulatedRunner(seed), execution="batch"), "out") == expected
 
 
 def totals(stream: flow.Stream, name: str, value: str) -> flow.Stream:
@@ -253,8 +257,8 @@ def test_signed_changes_net_to_the_join_of_their_nets(seed: int) -> None:
 
 def all_kinds() -> flow.Pipeline:
     """A pipeline with a join of each kind."""
-    case = Case(7, ("40us",))
-    case.rows, case.cuts = (random_rows(case.draw, 60), random_rows(case.draw, 60)), [1, 2]
+    case = Case(10, ("40us",), ("us", "ns"))
+    case.rows, case.cuts = (random_rows(case.draw, "us", 60), random_rows(case.draw, "ns", 60)), [1, 2]
     with flow.Pipeline("joins") as p:
         left, right = case.streams(p)
         left.join(right, on="k", how="full", emit="changes", name="all").sink(op.collect(net=True), name="all rows")
@@ -263,6 +267,8 @@ def all_kinds() -> flow.Pipeline:
         near.sink(op.collect(), name="near rows")
         window = op.hopping("10us", every="5us")
         left.join(right, on="k", how="full", window=window, name="same").sink(op.collect(), name="same rows")
+        sessions = right.key_by("k").window(op.session("4us")).agg(n=op.count(), first=col("at").min(), name="sessions")
+        sessions.sink(op.collect(), name="session rows")
         left.join_asof(right, by="k", name="before").sink(op.collect(), name="before rows")
         left.join_asof(right, by="k", strategy="forward", tolerance="9us", name="after").sink(
             op.collect(), name="after rows"
@@ -270,7 +276,7 @@ def all_kinds() -> flow.Pipeline:
     return p
 
 
-SINKS = ["all rows", "living rows", "near rows", "same rows", "before rows", "after rows"]
+SINKS = ["all rows", "living rows", "near rows", "same rows", "session rows", "before rows", "after rows"]
 
 
 def outputs(result: flow.RunResult) -> dict[str, Counter[Any]]:

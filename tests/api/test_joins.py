@@ -45,6 +45,15 @@ def updates_and_plain() -> tuple[flow.Stream, flow.Stream]:
     return left.key_by("k").agg(op.count().alias("n"), emit="updates", name="counts"), right
 
 
+def zoned() -> tuple[flow.Stream, flow.Stream]:
+    return sides(right=RIGHT.set_column(3, "at", pa.array([1], pa.timestamp("us", "UTC"))))
+
+
+def near_zoned() -> flow.Stream:
+    left, right = zoned()
+    return left.join_asof(right, by="k")
+
+
 def other_pipeline() -> tuple[flow.Stream, flow.Stream]:
     return sides()[0], sides()[1]
 
@@ -87,6 +96,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[DataflowError], str]] = {
         GraphError,
         r"within=.*needs event time, and the left side, 'left', has none.*with_watermark",
     ),
+    "a time zone on one side": (
+        lambda: join(of=zoned(), window=op.tumbling("1s")),
+        SchemaMismatch,
+        r"window=.*'at' of the left side is timestamp\[us\], and 'at' of the right side is .*tz=UTC\].*cast",
+    ),
+    "a time zone within": (lambda: join(of=zoned(), within=("0s", "1s")), SchemaMismatch, r"within=.*tz=UTC.*cast"),
+    "a time zone with ttl": (lambda: join(of=zoned(), ttl="1s"), SchemaMismatch, r"ttl=.*tz=UTC.*cast"),
+    "a time zone as-of": (near_zoned, SchemaMismatch, r"join_asof: 'at' of the left.*tz=UTC.*cast"),
     "a session": (lambda: join(window=op.session("1s")), GraphError, r"window=.*tumbling, op.hopping and op.cumulate"),
     "emit of an inner join": (lambda: join(emit="changes"), GraphError, r"emit='changes'.*an inner join"),
     "emit of windows": (

@@ -255,6 +255,14 @@ def test_a_union_of_other_columns_says_both() -> None:
         bids(p).union(bids(p, name="more").select("price"))
 
 
+def test_a_union_of_times_with_and_without_a_zone_says_which_column_to_cast() -> None:
+    p = flow.Pipeline()
+    tables = {zone: pa.table({"at": pa.array([0], pa.timestamp("s", zone))}) for zone in (None, "UTC")}
+    naive, zoned = (p.source(op.from_arrow(table), name=str(zone)) for zone, table in tables.items())
+    with pytest.raises(SchemaMismatch, match=r"union: 'at' of 'None' is timestamp\[s\], and 'at' of .*UTC.*cast"):
+        zoned.union(naive)
+
+
 def test_a_union_of_columns_that_may_and_may_not_be_null_says_so() -> None:
     p = flow.Pipeline()
     strict = pa.table([[1]], schema=pa.schema([pa.field("v", pa.int64(), nullable=False)]))

@@ -140,6 +140,28 @@ def test_the_result_of_a_window_is_in_a_session_right_before_the_end_of_its_wind
     assert (edges, session["n"]) == (["04.999999", "19.999999"], 3)
 
 
+def test_sessions_of_nanoseconds_keep_their_edges_in_the_same_windows() -> None:
+    """Two sessions begin 1 ns after each other and end together; a third one begins 1 ns after an end."""
+    at = pa.array([1000, 1500, 1001, 1500, 2501, 4000], pa.timestamp("ns"))
+    table = pa.table({"k": ["a", "a", "b", "b", "a", "b"], "change": [1] * 6, "at": at})
+
+    def edges_of(stream: flow.Stream) -> list[tuple[int, ...]]:
+        rows = stream.collect()
+        edges = [rows[name].cast(pa.int64()).to_pylist() for name in ("window_start", "window_end")]
+        return sorted(zip(*edges, rows[rows.column_names[-1]].to_pylist(), strict=True))
+
+    def sessions() -> flow.Stream:
+        return cut(table=table, delay="1h", gap="1us").agg(n=op.count())
+
+    three = [(1000, 2500, 1), (1001, 2500, 1), (2501, 3501, 1), (4000, 5000, 1)]
+    assert edges_of(sessions()) == [(1000, 2500, 2), (1001, 2500, 2), *three[2:]]
+    assert edges_of(sessions().window(op.same_window()).agg(keys=op.count())) == three
+    assert edges_of(sessions().window(op.same_window()).agg(keys=col("k").count_distinct())) == three
+    assert edges_of(sessions().window(op.same_window()).top(1, by="n")) == three
+    panes = sessions().window(op.same_window(), early=op.after_rows(5), panes="discarding").agg(keys=op.count())
+    assert edges_of(panes) == three
+
+
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_every_unit_of_time_gives_the_same_sessions(unit: str) -> None:
     times = TABLE["at"].cast(pa.timestamp("ns")).cast(pa.timestamp(unit, "UTC"))

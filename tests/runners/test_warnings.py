@@ -97,6 +97,26 @@ def test_late_rows_that_are_read_are_not_warned_of() -> None:
     assert late_by == {"p50": 3_014_655, "p90": 4_000_000, "max": 4_000_000}
 
 
+def test_late_rows_of_a_join_with_a_ttl_are_warned_of_unless_they_are_read() -> None:
+    times = pa.array([0, *30 * [10], 1], pa.timestamp("s"))  # 1 is late: the other side ends long before it comes
+    rows = pa.table({"k": 32 * ["a"], "at": times})
+
+    def run(*tags: str) -> flow.RunResult:
+        with flow.Pipeline("near") as p:
+            left = p.source(op.from_arrow(rows, batch_rows=1), name="left").with_watermark("at")
+            right = p.source(op.from_arrow(rows.slice(0, 1)), name="right").with_watermark("at")
+            near = left.join(right, on="k", ttl="5s", name="near")
+            near.sink(op.collect(), name="out")
+            for tag in tags:
+                near.side(tag).sink(op.collect(), name=tag)
+        return p.run("simulated", parallelism=1)
+
+    with pytest.warns(LateRowsWarning, match=r"1 row \(3.0% .* too late for 'near', whose result may lack pairs with"):
+        run("late_right")
+    result = run("late")
+    assert (result.late, list(result.warnings), result.table("late")["at"].cast(pa.int64()).to_pylist()) == (1, [], [1])
+
+
 def test_collect_and_head_warn_the_caller() -> None:
     times = pa.table({"k": ["a"] * 3, "at": pa.array([0, 10, 1], pa.timestamp("s"))})
     stream = flow.Pipeline().source(op.from_arrow(times, batch_rows=1)).with_watermark("at", delay="0s").key_by("k")

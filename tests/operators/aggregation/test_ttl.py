@@ -19,7 +19,7 @@ from dataflow import col
 from dataflow.clock import ManualClock
 from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.windows import EventTime
-from dataflow.errors import CheckpointMismatch, ConfigurationError, GraphError
+from dataflow.errors import CheckpointDamaged, CheckpointMismatch, ConfigurationError, GraphError
 from dataflow.planning.aggregate_specs import Aggregate, Emit
 from dataflow.state.ttl import Ttl
 from operators.aggregation.aggregate import AggregateOperator
@@ -193,6 +193,28 @@ def test_a_key_that_returns_after_its_ttl_starts_anew() -> None:
     found = pipeline(emit="updates", ttl="10s").collect()
     assert found.sort_by("k").to_pydict() == {"k": ["a", "a", "a", "b"], "n": [1, 2, 1, 1]}
     assert pipeline(ttl=timedelta(seconds=11)).collect().sort_by("k")["n"].to_pylist() == [1, 2, 3, 1]
+
+
+def test_keys_expire_to_the_nanosecond() -> None:
+    """Keys a and b have two rows with 1,999 ns and 2,000 ns between them: with a ttl of 2 us, b starts anew."""
+    for first in (1_999, -(2**63) + 2, 2**63 - 2_002):
+        at = pa.array([first, first, first + 1_999, first + 2_000], pa.timestamp("ns"))
+        table = pa.table({"k": list("abab"), "at": at})
+        rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=1)).with_watermark("at", delay="1s")
+        counts = rows.key_by("k").agg(op.count().alias("n"), ttl="2us", emit="updates").collect()
+        assert counts.to_pydict() == {"k": ["a", "b", "a", "b"], "n": [1, 1, 2, 1]}
+        assert rows.unique("k", ttl="2us").collect()["k"].to_pylist() == ["a", "b", "b"]
+        top = rows.key_by("k").top(1, by="at", descending=False, ttl="2us", emit="changes").select("k")
+        assert top.collect()["k"].to_pylist() == ["a", "b", "b"]
+
+
+def test_state_with_times_of_another_unit_is_refused() -> None:
+    snapshot = stored(Aggregates(10).operator.snapshot())
+    snapshot = Snapshot({**snapshot.values, "units": ["ns"]}, snapshot.tables, snapshot.logs)
+    with pytest.raises(CheckpointMismatch, match=r"in the units \['ns'\], the pipeline has \['us'\]"):
+        Aggregates(10, restored=snapshot)
+    with pytest.raises(CheckpointDamaged, match=r"event times are \['h'\], expected 1 of \['us', 'ns'\]"):
+        Aggregates(10, restored=Snapshot({**snapshot.values, "units": ["h"]}, snapshot.tables, snapshot.logs))
 
 
 def test_rows_are_not_folded_before_an_aggregate_that_judges_each_by_its_time() -> None:

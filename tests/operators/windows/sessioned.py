@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit, SessionAggregate
 from operators.windows.sessions import SessionAggregateOperator
 from tests.operators.operating import Emitted, context_of, drained
-from tests.operators.windows.windowed import MERGED, SCHEMA, Result, Row, plain
+from tests.operators.windows.windowed import MERGED, SCHEMA, Result, Row
 
 __all__ = ["SessionModel", "Sessioned", "drawn_rows"]
 
@@ -32,7 +33,10 @@ def drawn_rows(draw: Random, now: int, gap: int) -> list[Row]:
 
 
 class Sessioned:
-    """A SessionAggregate with what an engine gives it, and its checkpoints: a base and deltas."""
+    """A SessionAggregate with what an engine gives it, and its checkpoints: a base and deltas.
+
+    Gap, lateness and watermarks are in microseconds, the times of rows and results in ``unit``.
+    """
 
     def __init__(
         self,
@@ -43,13 +47,15 @@ class Sessioned:
         keyed: bool = True,
         aggregations: Sequence[Aggregation] = MERGED,
         groups: range = range(128),
+        unit: str = "us",
         restored: Snapshot | None = None,
     ) -> None:
+        self.schema = SCHEMA.set(2, pa.field("t", pa.timestamp(unit)))
         self.keyed, self.groups = keyed, groups
         keys = ("k",) if keyed else ()
         self.spec = SessionAggregate(keys, EventTime("t"), Session(gap), lateness, tuple(aggregations), emit)
-        edges = [pa.field(name, pa.timestamp("us")) for name in ("window_start", "window_end")]
-        results = [pa.field(a.name, a.dtype(SCHEMA)) for a in aggregations]
+        edges = [pa.field(name, pa.timestamp(unit)) for name in ("window_start", "window_end")]
+        results = [pa.field(a.name, a.dtype(self.schema)) for a in aggregations]
         change = [pa.field("change", pa.int8())] if emit is Emit.CHANGES else []
         self.output = pa.schema([*[SCHEMA.field(key) for key in keys], *edges, *results, *change])
         self.late = self.split = 0
@@ -59,12 +65,12 @@ class Sessioned:
 
     def _begin(self, restored: Snapshot | None) -> None:
         self.out = Emitted()
-        self.context = context_of(SCHEMA, self.output, restored=restored, groups=self.groups)
+        self.context = context_of(self.schema, self.output, restored=restored, groups=self.groups)
         self.operator = SessionAggregateOperator(self.context, *self.spec.arguments())
 
     def feed(self, *rows: Row) -> list[Result]:
-        columns = [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), SCHEMA.types, strict=True)]
-        drained(self.operator.process(0, pa.record_batch(columns, schema=SCHEMA), self.out))
+        columns = [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), self.schema.types, strict=True)]
+        drained(self.operator.process(0, pa.record_batch(columns, schema=self.schema), self.out))
         return self.check()
 
     def advance(self, watermark: int) -> list[Result]:
@@ -76,7 +82,7 @@ class Sessioned:
         self.operator._cells.state.validate()
         self.out.batches.pop(LATE, None)
         batches = self.out.batches.pop(None, [])
-        return [tuple(map(plain, row.values())) for batch in batches for row in batch.to_pylist()]
+        return [row for batch in batches for row in zip(*map(_plain, batch.columns), strict=True)]
 
     def checkpoint(self) -> Snapshot:
         """Return what a restore finds: the parts of all logs since the last base."""
@@ -115,6 +121,12 @@ class Sessioned:
         return self.late, self.split
 
 
+def _plain(column: pa.Array) -> list[Any]:
+    """Return the values of a column, times as numbers of its unit."""
+    values: list[Any] = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+    return values
+
+
 @dataclass
 class _Open:
     """A session: its rows as (time, arrival, value), and the row that is shown of it."""
@@ -140,7 +152,7 @@ class SessionModel:
     past: dict[str, list[_Open]] = field(default_factory=dict)
     late: int = 0
     split: int = 0
-    watermark: int = -(2**62)
+    watermark: int = -(2**80)
     arrival: int = 0
 
     def feed(self, *rows: Row) -> list[Result]:

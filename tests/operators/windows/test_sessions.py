@@ -49,6 +49,28 @@ def test_a_long_walk_gives_what_the_model_says(seed: int, emit: Emit, lateness: 
     assert not len(w.operator._cells)
 
 
+@pytest.mark.parametrize("aggregations", [MERGED, UNMERGED], ids=["merged", "rows"])
+@pytest.mark.parametrize(("emit", "lateness"), WAYS, ids=str)
+@pytest.mark.parametrize("seed", seeds(1, 60))
+def test_nanoseconds_are_not_rounded(seed: int, emit: Emit, lateness: int, aggregations: Any) -> None:
+    """The model has nanoseconds alone; the operator has gap, lateness and watermarks in microseconds."""
+    draw = Random(f"{seed} {emit} {lateness}")
+    gap, base = draw.choice([1, 2, 3]), draw.choice([0, 2**63 - 900_000, 900_000 - 2**63])
+    w = Sessioned(gap, lateness=lateness, emit=emit, aggregations=aggregations, unit="ns")
+    model = SessionModel(1000 * gap, 1000 * lateness, emit, distinct=aggregations is UNMERGED)
+    watermark = base // 1000 - 100
+    for step in range(30):
+        now = base + step * draw.choice([100, 3000])
+        rows = drawn_rows(draw, now, 1000 * gap)
+        assert sorted(w.feed(*rows)) == sorted(model.feed(*rows))
+        if draw.random() < 0.2:
+            w.restore()
+        watermark = max(watermark, now // 1000 - draw.choice([0, 0, gap, 60]))
+        assert sorted(w.advance(watermark)) == sorted(model.advance(1000 * watermark))
+    assert sorted(w.advance(END)) == sorted(model.advance(1000 * END))
+    assert w.counts() == (model.late, model.split)
+
+
 def edges_of(results: list[Any]) -> list[tuple[Any, ...]]:
     """Return key, start, end and count of each result, and of signed changes the weight."""
     return [(*row[:4], *row[len(MERGED) + 3 :]) for row in results]
@@ -222,6 +244,21 @@ def owned_by(part: Sessioned) -> list[int]:
 def test_times_at_the_ends_of_64_bits_are_an_error_that_names_operator_and_column(time: int, lateness: int) -> None:
     with pytest.raises(OverflowError, match=r"op: event times in 't' are out of range .*session\(10us\).*filter"):
         Sessioned(10, lateness=lateness).feed(("a", 1, time))
+
+
+def test_a_session_whose_end_nanoseconds_cannot_hold_is_an_error() -> None:
+    w = Sessioned(10, unit="ns", lateness=2**40)  # years of lateness do not count
+    w.feed(("a", 1, 2**63 - 10_002), ("b", 1, 2 - 2**63))
+    assert edges_of(sorted(w.advance(END)))[0] == ("a", 2**63 - 10_002, 2**63 - 2, 1)
+    with pytest.raises(OverflowError, match=r"op: event times in 't' are out of range .* ns of 64 bits; filter"):
+        w.feed(("a", 1, 2**63 - 10_001))
+
+
+def test_state_with_times_of_another_unit_is_refused() -> None:
+    w = Sessioned(10, unit="ns")
+    w.feed(("a", 1, 5))
+    with pytest.raises(CheckpointMismatch, match=r"in the units \['ns'\], the pipeline has \['us'\]"):
+        Sessioned(10, restored=w.checkpoint())
 
 
 def test_null_times_are_an_error_that_says_what_to_do() -> None:

@@ -34,7 +34,7 @@ def interval_join(inputs: Inputs) -> Any:
     times = [event_ticks(time, schema, inputs.where) for time, schema in zip(spec.times, inputs.schemas, strict=True)]
     left, right = (_side(inputs, spec, port, inputs.frames[port], {_TIME: times[port]}) for port in (0, 1))
     distance = column(_SIDES[1] + _TIME) - column(_SIDES[0] + _TIME)
-    within = [distance >= f.lit(spec.low), distance <= f.lit(spec.high)]
+    within = [distance >= f.lit(-(-spec.low // 1000)), distance <= f.lit(spec.high // 1000)]
     return _joined(inputs, spec, left, right, within, {})
 
 
