@@ -18,11 +18,11 @@ from pyarrow import csv, json, types
 from dataflow.arrow_values import to_scalar
 from dataflow.contracts.row_errors import OnError
 from dataflow.errors import SchemaMismatch, SourceError
-from operators.sources.blocks import Block, Blocks, BlockStart
+from operators.sources.blocks import Block, BlockStart
 from operators.sources.files import Files
-from operators.sources.known_file import UNREADABLE, KnownFiles
+from operators.sources.known_file import KnownFiles
 from operators.sources.paths import Paths, expand
-from operators.sources.text import Unparsable, Wrong, no_rows, searched, undecodable
+from operators.sources.text import Unparsable, Wrong, no_rows, opened_blocks, searched, undecodable
 from operators.sources.text_source import (
     Reading,
     TextSource,
@@ -133,23 +133,19 @@ class JsonFormat:
         Raises: SourceError if there are no rows, or whole numbers in ``wanted`` fields that fit no type.
         """
         for path in paths:
-            block = self._first(path, where, block_bytes)[1]
+            block = self._first(path, where, block_bytes)
             if block is not None:
                 return _inferred(path, block, wanted)
         raise SourceError(f"read_json({paths[0]!r}): there is nothing to infer columns from; give schema=")
 
     def open(self, path: str, where: Files, schema: pa.Schema, columns: Sequence[str]) -> tuple[JsonParser, BlockStart]:
-        return JsonParser(self, schema, columns), self._first(path, where, 1)[0]
+        with opened_blocks(self.label, path, where, _cut, 1) as blocks:
+            return JsonParser(self, schema, columns), blocks.place
 
-    def _first(self, path: str, where: Files, block_bytes: int) -> tuple[BlockStart, Block | None]:
-        """Return where the rows of a file begin, and its first block with rows."""
-        try:
-            with where.open_text(path, 0) as stream:
-                blocks = Blocks(stream, _cut, BlockStart(0, 1), block_bytes=block_bytes)
-                blocks.skip_mark()
-                return blocks.place, next((block for block in blocks if block.data.strip()), None)
-        except UNREADABLE as error:
-            raise SourceError(f"read_json: cannot read {path!r}: {error}; restore it from a good copy") from error
+    def _first(self, path: str, where: Files, block_bytes: int) -> Block | None:
+        """Return the first block of a file that has rows."""
+        with opened_blocks(self.label, path, where, _cut, block_bytes) as blocks:
+            return next((block for block in blocks if block.data.strip()), None)
 
 
 class JsonParser:

@@ -139,6 +139,7 @@ class _File:
             status = where.status(path)
             with where.open(path) as raw:
                 metadata = pq.read_metadata(raw)
+                metadata.schema.to_arrow_schema()  # raises for types that Arrow does not have
                 known = KnownFile.of(path, status, raw)
                 footer = _footer_hash(raw, status.bytes)
         except DAMAGED as error:

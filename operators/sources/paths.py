@@ -17,7 +17,7 @@ from pyarrow import fs
 
 from dataflow.errors import SourceError
 from dataflow.store.urls import is_url
-from operators.sources.files import Files, as_filesystem
+from operators.sources.files import Files, as_filesystem, check_text, file_infos
 
 __all__ = ["Paths", "expand", "resolve"]
 
@@ -54,6 +54,10 @@ def expand(paths: Paths, suffix: str | tuple[str, ...], filesystem: Any = None) 
 def resolve(path: str | os.PathLike[str], filesystem: Any = None) -> tuple[Files, str]:
     """Return the filesystem of ``path`` (perhaps a pattern), and its name there. Raises: SourceError."""
     text = os.fspath(path)
+    try:
+        check_text(text)
+    except OSError as error:
+        raise SourceError(f"{text!r}: {error.strerror}") from error
     filesystem_given = as_filesystem(filesystem)
     if filesystem_given is not None:
         return Files(filesystem_given), text.rstrip("/")
@@ -107,7 +111,7 @@ def _stored(store: fs.FileSystem, path: str, suffix: str | tuple[str, ...]) -> l
             case fs.FileType.File:
                 return [path]
             case fs.FileType.Directory:
-                below = store.get_file_info(fs.FileSelector(path, recursive=True))
+                below = file_infos(store, fs.FileSelector(path, recursive=True))
                 return [f.path for f in below if _is_data(f, path, suffix)] or _nothing(path, _no_file(suffix))
         if glob.has_magic(path):
             return list(_matching(store, "", path.split("/"))) or _nothing(path, "no file matches the pattern")
@@ -128,7 +132,7 @@ def _matching(store: fs.FileSystem, base: str, parts: list[str]) -> Iterator[str
     if not glob.has_magic(head) and rest:
         yield from _matching(store, f"{base}/{head}" if base else head, rest)
         return
-    entries = store.get_file_info(fs.FileSelector(base, allow_not_found=True))
+    entries = file_infos(store, fs.FileSelector(base, allow_not_found=True))
     if head == "**" and rest:
         yield from _matching(store, base, rest)
     for entry in entries:

@@ -15,6 +15,8 @@ from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
 from dataflow.contracts.source import Condition, InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import InputChanged, SchemaMismatch, SourceError, check_count
 from dataflow.untrusted import excerpt
+from operators.sources.files import Files
+from operators.sources.known_file import UNREADABLE
 from operators.sources.paths import resolve
 from operators.sources.text_source import check_known, given_types, selected
 from operators.sources.watch_reader import WatchReader
@@ -36,8 +38,8 @@ def watch(
 ) -> WatchSource:
     """Read the files in ``directory``, and those that will appear in it; the source does not end.
 
-    All files have the columns of the first one. If there is none yet, the options must include ``schema=`` with all
-    columns.
+    All files have the columns of the first one that is not empty. If there is none yet, the options must include
+    ``schema=`` with all columns.
 
     New files of one listing are read in the order of their time of modification, then of their names, each to its end
     before the next. Files in folders below are not read. Names that begin with ``_`` or ``.``, or end in ``.tmp``,
@@ -96,7 +98,7 @@ def watch(
         options = {**options, "filesystem": where.filesystem}
     files = sorted(watched.files(), key=reading_order)
     if files:
-        first = read(where.join(path, files[0].name), **options)
+        first = read(_first_with_rows([where.join(path, file.name) for file in files], where), **options)
         schema, sides = first.schema, first.sides
     elif options.get("schema") is not None:
         schema = _given(options)
@@ -110,6 +112,17 @@ def watch(
     if "schema" in accepted:  # types are not inferred anew from each file
         options = {**options, "schema": schema}
     return WatchSource(watched, read, options, schema, sides, splits)
+
+
+def _first_with_rows(paths: Sequence[str], where: Files) -> str:
+    """Return the first file that is not empty, or the first one if all are; one that cannot be read is not empty."""
+    for path in paths:
+        try:
+            if not where.is_empty(path):
+                return path
+        except UNREADABLE:  # the reader of its format says why
+            return path
+    return paths[0]
 
 
 def _given(options: Mapping[str, Any]) -> pa.Schema:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from pyarrow import fs
 from dataflow.clock import ManualClock
 from dataflow.contracts.source import END, Source, SourceContext
 from dataflow.errors import ConfigurationError, InputChanged, SourceError
-from operators import read_parquet
+from operators import read_csv, read_ipc, read_json, read_parquet, watch
 from operators.sources.files import Files
 from operators.sources.paths import expand
 
@@ -133,3 +134,26 @@ def test_this_machine_given_as_a_filesystem_is_this_machine(tmp_path: Path) -> N
     pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "a.parquet")
     source = read_parquet(str(tmp_path), filesystem=fs.LocalFileSystem())
     assert (xs(source), source.blocking) == ([1, 2], False)
+
+
+@pytest.mark.parametrize("read", [read_csv, read_json, read_ipc, read_parquet])
+def test_a_name_that_is_not_utf8_is_named_by_every_reader(tmp_path: Path, read: Callable[..., Source]) -> None:
+    odd = os.fsdecode(b"caf\xe9")
+    for suffix in ("csv", "jsonl", "arrow", "parquet"):
+        Path(tmp_path, f"{odd}.{suffix}").write_bytes(b'{"x": 1}\n')
+    Path(tmp_path, odd).mkdir()
+    part = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    sources = (
+        lambda: read(tmp_path),
+        lambda: read(f"{tmp_path}/c*"),
+        lambda: read(tmp_path / odd),
+        lambda: watch(tmp_path, read),
+        lambda: watch(tmp_path / odd, read, schema={"x": "int64"}),
+        lambda: read("", filesystem=part),
+        lambda: read("*", filesystem=part),
+        lambda: watch("", read, filesystem=part),
+        lambda: read(f"{odd}.csv", filesystem=part),
+    )
+    for source in sources:
+        with pytest.raises(SourceError, match=r"not UTF-8.*rename it"):
+            source()
