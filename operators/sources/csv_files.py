@@ -83,8 +83,9 @@ def read_csv(
 
     Args:
         paths: a file, a directory, a glob, a URI that pyarrow knows (``s3://``, ``gs://``, ``file://``) or a list of
-            these. Files that end in ``.gz``, ``.bz2`` or ``.zst`` are decompressed, after a restore from their
-            beginning.
+            these. Of a directory, files whose names do not end in ``.csv`` or ``.CSV`` (or that and ``.gz``, ``.bz2``
+            or ``.zst``) are left out; a FilesLeftOutWarning has the pattern that reads them. Files that end in ``.gz``,
+            ``.bz2`` or ``.zst`` are decompressed, after a restore from their beginning.
         schema: the types, or names of types, of some or all columns; these columns come first, in this order.
         columns: the columns to read; None: all.
         column_names: the names of the columns. None: the first row of each file has them.
@@ -142,6 +143,7 @@ def read_csv(
 
 
 read_csv.kernels = _KERNELS  # type: ignore[attr-defined]  # for ``watch``, which may open no file before the job runs
+read_csv.suffixes = _SUFFIXES  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,9 @@ def read_ipc(
     return IpcSource(files, selected(schemas[0], names), batch_rows)
 
 
+read_ipc.suffixes = _SUFFIXES  # type: ignore[attr-defined]  # for ``watch``
+
+
 class IpcSource(Source):
     """The source that ``read_ipc`` makes. Picklable if its filesystem is."""
 

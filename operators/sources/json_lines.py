@@ -110,6 +110,9 @@ def read_json(
     return TextSource(format, files, whole, whole.names if columns is None else columns, reading)
 
 
+read_json.suffixes = _SUFFIXES  # type: ignore[attr-defined]  # for ``watch``
+
+
 @dataclass(frozen=True, slots=True)
 class JsonFormat:
     """How to parse files: the policy for fields that are not columns, and whether the columns were inferred."""
