@@ -32,6 +32,7 @@ __all__ = [
     "ContractViolation",
     "DataflowError",
     "DirectoryInUse",
+    "FilesLeftOutWarning",
     "GraphError",
     "GrowingStateWarning",
     "IgnoredSettingWarning",
@@ -377,6 +378,14 @@ class NewInputWarning(BarrierflowWarning):
 
 class TableReloadedWarning(BarrierflowWarning):
     """The table of a lookup has changed since the checkpoint was taken, and ``on_change="reload"`` accepts that."""
+
+
+class FilesLeftOutWarning(BarrierflowWarning):
+    """A directory has files that are not read, because their names do not end as those of the format do.
+
+    The warning has the patterns that read them. Files whose names begin with ``_`` or ``.`` are never read from a
+    directory, and not mentioned. To silence it, give a pattern instead of the directory.
+    """
 
 
 class PartitionKeyWarning(BarrierflowWarning):

@@ -91,6 +91,10 @@ class Blocks(Iterator[Block]):
                 return self._take(_first_line(data), broken=True)
             size = min(2 * size, self._longest)
 
+    def head(self, size: int) -> bytes:
+        """Return up to ``size`` of the next bytes, without taking them."""
+        return self._peek(size)
+
     def skip_mark(self) -> None:
         """Skip the mark (BOM) that some programs write before UTF-8."""
         if self._peek(len(BOM_UTF8)) == BOM_UTF8:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from codecs import BOM_UTF8
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,12 +15,12 @@ from pyarrow import csv, types
 
 from dataflow.contracts.row_errors import OnError
 from dataflow.errors import ConfigurationError, SchemaMismatch, SourceError
-from operators.sources.blocks import Block, Blocks, BlockStart
+from operators.sources.blocks import Block, BlockStart
 from operators.sources.csv_rescue import is_hexadecimal, read_as_integer, rescued
 from operators.sources.files import Files
-from operators.sources.known_file import UNREADABLE, KnownFiles
+from operators.sources.known_file import KnownFiles
 from operators.sources.paths import Paths, expand
-from operators.sources.text import Unparsable, Wrong, no_rows, undecodable
+from operators.sources.text import Unparsable, Wrong, no_rows, opened_blocks, undecodable
 from operators.sources.text_source import (
     Reading,
     TextSource,
@@ -82,8 +83,9 @@ def read_csv(
 
     Args:
         paths: a file, a directory, a glob, a URI that pyarrow knows (``s3://``, ``gs://``, ``file://``) or a list of
-            these. Files that end in ``.gz``, ``.bz2`` or ``.zst`` are decompressed, after a restore from their
-            beginning.
+            these. Of a directory, files whose names do not end in ``.csv`` or ``.CSV`` (or that and ``.gz``, ``.bz2``
+            or ``.zst``) are left out; a FilesLeftOutWarning has the pattern that reads them. Files that end in ``.gz``,
+            ``.bz2`` or ``.zst`` are decompressed, after a restore from their beginning.
         schema: the types, or names of types, of some or all columns; these columns come first, in this order.
         columns: the columns to read; None: all.
         column_names: the names of the columns. None: the first row of each file has them.
@@ -141,6 +143,7 @@ def read_csv(
 
 
 read_csv.kernels = _KERNELS  # type: ignore[attr-defined]  # for ``watch``, which may open no file before the job runs
+read_csv.suffixes = _SUFFIXES  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +195,8 @@ class CsvDialect:
 
     def utf8(self, data: bytes) -> bytes:
         """Return ``data`` in UTF-8. Bytes that are not text do not change, so that Arrow reports them."""
+        if data.startswith(BOM_UTF8) and self._utf8:
+            return BOM_UTF8 + data  # Arrow drops one, which is part of the first value
         if self._utf8:
             return data
         return data.decode(self.encoding, "surrogateescape").encode("utf-8", "surrogateescape")
@@ -244,21 +249,21 @@ class CsvDialect:
 
     def head(self, path: str, where: Files, block_bytes: int = _HEAD) -> Head:
         """Return the names of a file's columns, where its rows begin, and its first block of rows."""
-        try:
-            with where.open_text(path, 0) as stream:
-                blocks = Blocks(stream, self.cut, BlockStart(0, 1), block_bytes=block_bytes)
-                blocks.skip_mark()
-                for _ in range(self.skip_rows):
-                    blocks.skip_line()
-                block = next(blocks, Block(b"", blocks.place.byte, blocks.place.line))
-                more = next(blocks, None)  # for a header that fills its block
-        except UNREADABLE as error:
-            raise SourceError(f"read_csv: cannot read {path!r}: {error}; restore it from a good copy") from error
+        with opened_blocks(self.label, path, where, self.cut, block_bytes) as blocks:
+            for _ in range(self.skip_rows):
+                blocks.skip_line()
+            block = next((block for block in blocks if block.data.strip(b"\r\n")), None)
+            more = next(blocks, None)  # for a header that fills its block
+        if block is None:
+            return Head(self.names or (), blocks.place, b"")
         if self.names is not None:
             return Head(self.names, BlockStart(block.at, block.line), block.data)
-        end = next((end for end in self.ends(block.data) if block.data[:end].strip(b"\r\n")), 0)
-        if not end:
-            return Head((), block.after, b"")
+        if block.broken:
+            raise SourceError(
+                f"read_csv: {path}:{block.line}: the header does not end: is a quote left open? quote=None reads "
+                f"quotes as ordinary characters"
+            )
+        end = next(end for end in self.ends(block.data) if block.data[:end].strip(b"\r\n"))
         header = Block(block.data[:end], block.at, block.line)
         if (cause := undecodable(header.data, self.encoding, header.at)) is not None:
             raise SourceError(f"read_csv: {path}:{header.line}: {cause}; {self.other_encodings}")
@@ -348,10 +353,11 @@ class CsvDialect:
         self, data: bytes, names: Sequence[str], types: dict[str, pa.DataType], columns: Sequence[str]
     ) -> pa.Table:
         """Return ``columns`` of the rows in ``data`` that have as many fields as there are ``names``."""
+        text = self.utf8(data).decode("utf-8", "replace").encode()  # Arrow cannot skip a row that is not UTF-8
         parse = self.parse_options()
         parse.invalid_row_handler = lambda _: "skip"
         read = csv.ReadOptions(use_threads=False, block_size=_WHOLE, column_names=list(names))
-        return csv.read_csv(pa.BufferReader(self.utf8(data)), read, parse, self.convert_options(types, columns))
+        return csv.read_csv(pa.BufferReader(text), read, parse, self.convert_options(types, columns))
 
     def hexadecimal(self, data: bytes, names: Sequence[str], schema: pa.Schema) -> list[str]:
         """Return the integer columns of ``schema`` that have a hexadecimal number in ``data``.
@@ -381,7 +387,8 @@ class CsvDialect:
 
     def open(self, path: str, where: Files, schema: pa.Schema, columns: Sequence[str]) -> tuple[CsvParser, BlockStart]:
         head = self.head(path, where)
-        return CsvParser(self, head.names, selected(schema, columns)), head.begin
+        names = head.names or schema.names  # an empty file has no names, and no rows
+        return CsvParser(self, names, selected(schema, columns)), head.begin
 
 
 @dataclass(frozen=True, slots=True)

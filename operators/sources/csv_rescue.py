@@ -35,8 +35,9 @@ def rescued(
 ) -> tuple[pa.RecordBatch, list[Wrong]]:
     """Return the rows of ``data`` that can be converted to ``schema``, and the others."""
     rows = [(start, end) for start, end in pairwise([0, *format.ends(data)]) if data[start:end].strip(b"\r\n")]
-    fields, wrong = _fields(format, names, schema, data)
+    wrong = _miscounted(format, names, data)
     kept = [row for row in range(len(rows)) if row not in wrong]
+    fields = _fields(format, names, schema, [data[slice(*rows[row])] for row in kept])
     assert len(kept) == fields.num_rows, f"{len(kept)} rows end here, and Arrow found {fields.num_rows}"
     good = np.ones(len(kept), np.bool_)
     columns = []
@@ -61,25 +62,34 @@ def read_as_integer(type_: pa.DataType) -> bool:
     return types.is_integer(kind) or types.is_duration(kind)
 
 
-def _fields(
-    format: CsvDialect, names: Sequence[str], schema: pa.Schema, data: bytes
-) -> tuple[pa.Table, dict[int, Unparsable]]:
-    """Return the fields as bytes, and the rows left out because they have a wrong number of fields.
-
-    These are by row number; empty lines do not count.
-    """
-    wrong: dict[int, Unparsable] = {}
+def _miscounted(format: CsvDialect, names: Sequence[str], data: bytes) -> dict[int, Exception]:
+    """Return the rows that have a wrong number of fields, by row number; empty lines do not count."""
+    wrong: dict[int, Exception] = {}
 
     def leave_out(row: csv.InvalidRow) -> str:
         wrong[row.number - 1] = Unparsable(f"expected {row.expected_columns} fields, found {row.actual_columns}")
         return "skip"
 
+    text = format.utf8(data).decode("utf-8", "replace").encode()  # Arrow calls no handler for a row that is not UTF-8
     parse = format.parse_options()
     parse.invalid_row_handler = leave_out
-    convert = format.convert_options(dict.fromkeys(schema.names, pa.binary()), schema.names)
-    read = csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(names))
-    table = csv.read_csv(pa.BufferReader(format.utf8(data)), read, parse, convert)
-    return table.combine_chunks(), wrong
+    read = csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(names))
+    convert = csv.ConvertOptions(
+        include_columns=list(names[:1]), column_types={name: pa.binary() for name in names[:1]}
+    )
+    csv.read_csv(pa.BufferReader(text), read, parse, convert)
+    return wrong
+
+
+def _fields(format: CsvDialect, names: Sequence[str], schema: pa.Schema, rows: Sequence[bytes]) -> pa.Table:
+    """Return the fields of rows as bytes."""
+    types = dict.fromkeys(schema.names, pa.binary())
+    if not rows:
+        return pa.schema(types).empty_table()
+    text = format.utf8(b"".join(rows))
+    convert = format.convert_options(types, schema.names)
+    read = csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(names))
+    return csv.read_csv(pa.BufferReader(text), read, format.parse_options(), convert).combine_chunks()
 
 
 def _column(format: CsvDialect, field: pa.Field, fields: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from codecs import BOM_UTF8
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, TypeAlias
 
@@ -23,8 +24,9 @@ import xxhash
 from pyarrow import fs
 
 from dataflow.errors import ConfigurationError
+from operators.sources.archives import unpacked
 
-__all__ = ["WHOLE", "Entry", "Files", "Status", "as_filesystem", "ends_hash"]
+__all__ = ["WHOLE", "Entry", "Files", "Status", "as_filesystem", "check_text", "ends_hash", "file_infos"]
 
 WHOLE: Final = 1 << 20
 """Files of up to this many bytes are hashed whole."""
@@ -70,8 +72,7 @@ class Files:
     def status(self, path: str) -> Status:
         """Return the status of the file at ``path``. Raises: OSError if there is no such file."""
         if self.filesystem is None:
-            if not path.isascii():
-                _check_text(path)
+            check_text(path)
             status = os.stat(path)
             return Status(os.path.basename(path), status.st_size, _known_time(status.st_mtime_ns))
         info = self.filesystem.get_file_info(path)
@@ -83,7 +84,7 @@ class Files:
     def listed(self, directory: str) -> dict[str, Entry]:
         """Return the entries of ``directory`` by name, without their status. Raises: OSError if it cannot be listed."""
         if self.filesystem is not None:
-            return {info.base_name: info for info in self.filesystem.get_file_info(fs.FileSelector(directory))}
+            return {info.base_name: info for info in file_infos(self.filesystem, fs.FileSelector(directory))}
         with os.scandir(directory) as entries:
             return {entry.name: entry for entry in entries}
 
@@ -122,14 +123,27 @@ class Files:
             raw = self.handle(path)
             raw.seek(at)
             return raw
-        unpacked: Any = pa.CompressedInputStream(self.handle(path), codec)
-        while at > 0 and (skipped := len(unpacked.read(min(at, 1 << 20)))):
+        stream = unpacked(self.handle(path), codec)
+        while at > 0 and (skipped := len(stream.read(min(at, 1 << 20)))):
             at -= skipped
-        return unpacked
+        return stream
+
+    def is_empty(self, path: str) -> bool:
+        """Return whether a file has nothing but line ends and a mark (BOM), decompressed. Raises: OSError."""
+        with self.open_text(path, 0) as stream:
+            read = stream.read(len(BOM_UTF8)).removeprefix(BOM_UTF8)
+            while not read.strip(b"\r\n"):
+                read = stream.read(1 << 16)
+                if not read:
+                    return True
+        return False
 
     def handle(self, path: str) -> Any:
         """Open the file for pyarrow. Dropping the handle closes it without a warning, as when a process dies."""
-        return pa.OSFile(path) if self.filesystem is None else self.filesystem.open_input_file(path)
+        if self.filesystem is not None:
+            return self.filesystem.open_input_file(path)
+        check_text(path)
+        return pa.OSFile(path)
 
 
 def ends_hash(raw: BinaryIO, *, whole: bool) -> str:
@@ -144,8 +158,21 @@ def ends_hash(raw: BinaryIO, *, whole: bool) -> str:
     return digest.hexdigest()
 
 
-def _check_text(path: str) -> None:
+def file_infos(filesystem: fs.FileSystem, selector: fs.FileSelector) -> list[fs.FileInfo]:
+    """Return what is in a directory. Raises: OSError, also if a name in it is not UTF-8, which pyarrow cannot hold."""
+    try:
+        found: list[fs.FileInfo] = filesystem.get_file_info(selector)
+        for info in found:
+            _ = info.path  # decoded here
+    except UnicodeError as error:
+        raise OSError(errno.EILSEQ, f"a name in it is not UTF-8 ({error}); rename it", selector.base_dir) from error
+    return found
+
+
+def check_text(path: str) -> None:
     """Raise OSError for a name that is not UTF-8, which neither Arrow nor a checkpoint can hold."""
+    if path.isascii():
+        return
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -73,6 +73,9 @@ def read_ipc(
     return IpcSource(files, selected(schemas[0], names), batch_rows)
 
 
+read_ipc.suffixes = _SUFFIXES  # type: ignore[attr-defined]  # for ``watch``
+
+
 class IpcSource(Source):
     """The source that ``read_ipc`` makes. Picklable if its filesystem is."""
 
@@ -220,9 +223,9 @@ def _schema(path: str, where: Files, columns: Sequence[str] | None) -> pa.Schema
         opened = _Opened.open(path, where)
         found = opened.reader.schema
         opened.raw.close()
-    except UNREADABLE as error:
+        check_distinct(f"{_LABEL}({path!r})", found.names)
+    except (UnicodeDecodeError, *UNREADABLE) as error:  # names of columns that are not UTF-8
         raise SourceError(f"{_LABEL}: cannot read {path!r} as Arrow IPC: {error}; replace or remove it") from error
-    check_distinct(f"{_LABEL}({path!r})", found.names)
     read = [plain_field(field) if columns is None or field.name in columns else field for field in found]
     return wide_schema(pa.schema([pa.field(field.name, field.type) for field in read]))
 

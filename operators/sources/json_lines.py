@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from json import JSONDecoder
-from math import isfinite
 from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv, json, types
+from pyarrow import json, types
 
 from dataflow.arrow_values import to_scalar
 from dataflow.contracts.row_errors import OnError
 from dataflow.errors import SchemaMismatch, SourceError
-from operators.sources.blocks import Block, Blocks, BlockStart
+from operators.sources.blocks import BlockStart
 from operators.sources.files import Files
-from operators.sources.known_file import UNREADABLE, KnownFiles
+from operators.sources.json_inference import OTHER_ENCODINGS, count_lines, decode_objects, infer_schema, parse_lines
+from operators.sources.json_values import entries_type, has_map, has_text, rewritten, with_maps
+from operators.sources.known_file import KnownFiles
 from operators.sources.paths import Paths, expand
-from operators.sources.text import Unparsable, Wrong, no_rows, searched, undecodable
+from operators.sources.text import Unparsable, Wrong, no_rows, opened_blocks, searched
 from operators.sources.text_source import (
     Reading,
     TextSource,
     Types,
     check_known,
     given_types,
-    inferred_type,
     selected,
-    whole_number,
-    whole_number_type,
 )
 
 __all__ = ["JsonFormat", "read_json"]
@@ -40,15 +37,6 @@ __all__ = ["JsonFormat", "read_json"]
 _SUFFIXES: Final = tuple(
     name + packed for name in (".jsonl", ".ndjson", ".json") for packed in ("", ".gz", ".bz2", ".zst")
 )
-_OTHER_ENCODINGS: Final = "JSON is UTF-8: convert the file, such as with iconv -f latin1 -t utf-8"
-_SPACE: Final = re.compile(r"[ \t\r\n]*")
-_AMBIGUOUS: Final = re.compile(rb'[0-9]{19}|NaN|Inf|"[0-9]{4}-[0-9]{2}-[0-9]{2}')
-"""Text in which Arrow may infer other types than ``read_csv``. Whole numbers outside int64 have 19 digits, those beside
-NaN or Inf may be rounded if they have 16, and text that Arrow takes for times begins with a date.
-"""
-_INFINITY: Final = re.compile(r'("(?:[^"\\]|\\.)*")|\bInf\b')
-"""A string, or an infinity that Arrow reads and Python writes in full."""
-_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9T:.Z+ -]*")
 _ROW: Final = re.compile(r" in row (\d+)$")
 _AS_TEXT: Final = (types.is_date, types.is_time, types.is_timestamp, types.is_dictionary)
 """Types read as text, then cast: Arrow's reader reads dates and times of day as numbers, and ignores offsets."""
@@ -66,7 +54,9 @@ def read_json(
 ) -> TextSource:
     """Read files of JSON lines (one object per line), in order of their names; each file is one split.
 
-    Columns are fields of the objects, nested ones included; a field that a line does not have is null. Without
+    Columns are fields of the objects, nested ones included; a field that a line does not have is null. A map is read
+    from an object whose fields are its keys, or from an array of ``{"key": ..., "value": ...}``. If ``schema`` says
+    text, a value that is no string is the text that the file has for it. Both take longer to parse. Without
     ``schema``, fields and types are inferred from the first ``block_bytes`` of the first file with rows: whole numbers,
     dates and timestamps as in ``read_csv``, also in lists and objects; times of day stay text. An unexpected field, or
     a value of another type, is an error of its row.
@@ -103,11 +93,16 @@ def read_json(
     where, found = expand(paths, _SUFFIXES, filesystem)
     files = KnownFiles.look(format.label, found, where)
     whole = (
-        format.inferred_from(found, where, block_bytes, columns) if schema is None else pa.schema(given_types(schema))
+        format.inferred_from(found, where, block_bytes, reading.on_error, columns)
+        if schema is None
+        else pa.schema(given_types(schema))
     )
     check_known(f"{format.label}({found[0]!r})", columns or (), whole.names)
     JsonParser(format, whole, whole.names)  # raises for a type that cannot be read, before anything runs
     return TextSource(format, files, whole, whole.names if columns is None else columns, reading)
+
+
+read_json.suffixes = _SUFFIXES  # type: ignore[attr-defined]  # for ``watch``
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,30 +121,30 @@ class JsonFormat:
         return ()
 
     def inferred_from(
-        self, paths: Sequence[str], where: Files, block_bytes: int, wanted: Sequence[str] | None = None
+        self,
+        paths: Sequence[str],
+        where: Files,
+        block_bytes: int,
+        on_error: OnError,
+        wanted: Sequence[str] | None = None,
     ) -> pa.Schema:
-        """Return the fields of the first rows, with their types.
+        """Return the fields of the first rows, with their types. ``on_error`` is the policy for bad lines among them.
 
         Raises: SourceError if there are no rows, or whole numbers in ``wanted`` fields that fit no type.
         """
+        failed: SourceError | None = None
         for path in paths:
-            block = self._first(path, where, block_bytes)[1]
-            if block is not None:
-                return _inferred(path, block, wanted)
-        raise SourceError(f"read_json({paths[0]!r}): there is nothing to infer columns from; give schema=")
+            with opened_blocks(self.label, path, where, _cut, block_bytes) as blocks:
+                for block in (block for block in blocks if block.data.strip()):
+                    schema = infer_schema(path, block, on_error, wanted)
+                    if isinstance(schema, pa.Schema):
+                        return schema
+                    failed = failed or schema
+        raise failed or SourceError(f"read_json({paths[0]!r}): there is nothing to infer columns from; give schema=")
 
     def open(self, path: str, where: Files, schema: pa.Schema, columns: Sequence[str]) -> tuple[JsonParser, BlockStart]:
-        return JsonParser(self, schema, columns), self._first(path, where, 1)[0]
-
-    def _first(self, path: str, where: Files, block_bytes: int) -> tuple[BlockStart, Block | None]:
-        """Return where the rows of a file begin, and its first block with rows."""
-        try:
-            with where.open_text(path, 0) as stream:
-                blocks = Blocks(stream, _cut, BlockStart(0, 1), block_bytes=block_bytes)
-                blocks.skip_mark()
-                return blocks.place, next((block for block in blocks if block.data.strip()), None)
-        except UNREADABLE as error:
-            raise SourceError(f"read_json: cannot read {path!r}: {error}; restore it from a good copy") from error
+        with opened_blocks(self.label, path, where, _cut, 1) as blocks:
+            return JsonParser(self, schema, columns), blocks.place
 
 
 class JsonParser:
@@ -157,18 +152,21 @@ class JsonParser:
 
     label = "read_json"
     encoding = "utf-8"
-    other_encodings = _OTHER_ENCODINGS
+    other_encodings = OTHER_ENCODINGS
 
     def __init__(self, format: JsonFormat, schema: pa.Schema, columns: Sequence[str]) -> None:
         self.schema = selected(schema, columns)
         self._unseen_columns = format.unexpected == "ignore"
-        self._looks_inside = self._unseen_columns and any(_has_fields(type_) for type_ in self.schema.types)
+        self._looks_inside = self._unseen_columns and any(_has_fields(_parsed_type(t)) for t in self.schema.types)
         parsed = schema if format.unexpected == "error" else self.schema
         self._options = json.ParseOptions(
             explicit_schema=pa.schema([field.with_type(_parsed_type(field.type)) for field in parsed]),
             unexpected_field_behavior=format.unexpected,
         )
-        self._known = dict(zip(parsed.names, parsed.types, strict=True))
+        self._known = {field.name: _parsed_type(field.type) for field in parsed}
+        self._columns = dict(zip(parsed.names, parsed.types, strict=True))
+        self._has_maps = any(has_map(type_) for type_ in self.schema.types)
+        self._has_texts = not format.inferred and any(has_text(type_) for type_ in self.schema.types)
         self._hint = " (fields and types were inferred from the first rows; schema= gives others)" * format.inferred
         try:
             self.parse(b"{}\n")
@@ -182,15 +180,32 @@ class JsonParser:
         return data.decode("utf-8", "backslashreplace").strip()
 
     def parse(self, data: bytes) -> pa.RecordBatch:
-        lines = _lines(data)
+        lines = count_lines(data)
         if not lines:
             return no_rows(self.schema)
-        table = self._table(data)
+        table = self._converted(data)
         if table.num_rows != lines:
             raise Unparsable("more than one object in a line")
-        return pa.RecordBatch.from_arrays(
-            [_only_chunk(table[field.name], field.type) for field in self.schema], schema=self.schema
-        )
+        columns = [with_maps(_only_chunk(table[field.name]), field.type, _cast) for field in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _converted(self, data: bytes) -> pa.Table:
+        """Parse ``data``, of which some values may have to be rewritten first. Most text is text in the file, too."""
+        if self._has_maps:
+            return self._table(self._rewritten(data))
+        try:
+            return self._table(data)
+        except (pa.ArrowInvalid, Unparsable) as error:
+            if not self._has_texts:
+                raise
+            try:
+                data = self._rewritten(data)
+            except Unparsable:
+                raise error from None  # which says more
+        return self._table(data)
+
+    def _rewritten(self, data: bytes) -> bytes:
+        return rewritten(data.decode(), self._columns).encode()
 
     def _table(self, data: bytes) -> pa.Table:
         """Parse ``data``. Arrow ignores unexpected fields everywhere or nowhere; those within columns are found here.
@@ -198,16 +213,16 @@ class JsonParser:
         Raises: Unparsable for a field within a chosen column that its type does not have.
         """
         if not self._looks_inside:
-            return _parsed(data, self._options)
+            return parse_lines(data, self._options)
         try:
-            table = _parsed(data, json.ParseOptions(explicit_schema=self._options.explicit_schema))
+            table = parse_lines(data, json.ParseOptions(explicit_schema=self._options.explicit_schema))
         except pa.ArrowInvalid:  # perhaps because of a field that is not a column
-            table = _parsed(data, self._options)
-            rows = list(_objects(data.decode()))
+            table = parse_lines(data, self._options)
+            rows = list(decode_objects(data.decode()))
             extra = next(filter(None, (self._unexpected(row) for row in rows)), None)
         else:
             extra = next(
-                filter(None, (_more(field.name, field.type, table.field(field.name).type) for field in self.schema)),
+                filter(None, (_more(name, self._known[name], table.field(name).type) for name in self.schema.names)),
                 None,
             )
         if extra is not None:
@@ -235,10 +250,12 @@ class JsonParser:
             return Unparsable(reason)
         if "unexpected field" in reason:
             with suppress(ValueError, UnicodeDecodeError):
-                (read,) = _objects(data[row.start : row.end].decode())
+                (read,) = decode_objects(self._rewritten(data[row.start : row.end]).decode())
                 if (name := self._unexpected(read)) is not None:
                     hint = "the fields were inferred from the first rows, " * bool(self._hint)
-                    return Unparsable(f"unexpected field {name!r}: {hint}schema= adds it, columns= leaves others out")
+                    column, inside, _ = name.partition(".")
+                    other = f"or has {column!r} as a map or as text" if inside else "columns= leaves others out"
+                    return Unparsable(f"unexpected field {name!r}: {hint}schema= adds it, {other}")
         return Unparsable(f"{reason}{self._hint}")
 
 
@@ -279,32 +296,6 @@ def _cut(data: bytes, final: bool) -> int:  # noqa: FBT001
     return len(data) if final else data.rfind(b"\n") + 1
 
 
-def _lines(data: bytes) -> int:
-    """Return how many lines are not blank. Raises: Unparsable unless each of them begins an object, in UTF-8.
-
-    Arrow checks neither: it returns invalid text, and a line that is ``null`` ends the process.
-    """
-    if not data.isascii():
-        try:
-            data.decode()
-        except UnicodeDecodeError as error:
-            raise Unparsable(f"not UTF-8: {error}") from error
-    text = np.frombuffer(data, np.uint8)
-    ends = text == ord("\n")
-    lines = int(np.count_nonzero(ends)) + (not data.endswith(b"\n"))
-    if np.count_nonzero(ends[:-1] & (text[1:] == ord("{"))) + data.startswith(b"{") == lines:
-        return lines
-    rows = [line for line in data.split(b"\n") if line.strip()]
-    if not all(line.lstrip().startswith(b"{") for line in rows):
-        raise Unparsable("expected a JSON object, {...}, in each line")
-    return len(rows)
-
-
-def _parsed(data: bytes, options: json.ParseOptions) -> pa.Table:
-    read = json.ReadOptions(use_threads=False, block_size=len(data) + 1)
-    return json.read_json(pa.BufferReader(data), read, options)
-
-
 def _parsed_type(type_: pa.DataType) -> pa.DataType:
     if types.is_duration(type_):
         return pa.int64()
@@ -312,12 +303,17 @@ def _parsed_type(type_: pa.DataType) -> pa.DataType:
         return pa.struct([field.with_type(_parsed_type(field.type)) for field in type_])
     if types.is_list(type_):
         return pa.list_(type_.value_field.with_type(_parsed_type(type_.value_type)))
+    if types.is_map(type_):
+        return entries_type(pa.string(), _parsed_type(type_.item_type))
     return pa.string() if any(check(type_) for check in _AS_TEXT) else type_
 
 
-def _only_chunk(column: pa.ChunkedArray, type_: pa.DataType) -> pa.Array:
+def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
     assert column.num_chunks == 1, f"a block is read in one piece, got {column.num_chunks} chunks"
-    values = column.chunk(0)
+    return column.chunk(0)
+
+
+def _cast(values: pa.Array, type_: pa.DataType) -> pa.Array:
     if types.is_time(type_):  # Arrow cannot cast text to times of day, but to timestamps
         values = pc.binary_join_element_wise(to_scalar("1970-01-01T"), values, to_scalar(""))
         values = values.cast(pa.timestamp(type_.unit))
@@ -327,88 +323,3 @@ def _only_chunk(column: pa.ChunkedArray, type_: pa.DataType) -> pa.Array:
 def _suspect(error: Exception) -> int | None:
     named = _ROW.search(str(error))
     return int(named[1]) if named else None
-
-
-def _inferred(path: str, block: Block, wanted: Sequence[str] | None) -> pa.Schema:
-    """Return the fields of as many of the first rows as can be parsed, with types that hold their values."""
-    lines = block.data.split(b"\n")
-    count = len(lines)
-    while True:
-        first = b"\n".join(lines[:count])
-        try:
-            _lines(first)
-            schema = _parsed(first, json.ParseOptions()).schema
-            break
-        except (pa.ArrowException, Unparsable) as error:
-            if count == 1:
-                cause = undecodable(first, "utf-8", block.at)
-                if cause is not None:
-                    instead = f"{path}:{block.line}: {cause}; {_OTHER_ENCODINGS}"
-                elif first.lstrip().startswith(b"["):
-                    instead = "write one object a line, such as with jq -c '.[]'"
-                else:
-                    instead = "give schema="
-                raise SourceError(
-                    f"read_json({path!r}): its first row cannot be parsed ({error}), so there is nothing to infer "
-                    f"columns from; {instead}"
-                ) from error
-            count //= 2
-    if _AMBIGUOUS.search(first):
-        where, objects = f"read_json({path!r})", list(_objects(first.decode()))
-        for at, field in enumerate(schema):
-            if wanted is None or field.name in wanted:
-                values = [row[field.name] for row in objects if field.name in row]
-                schema = schema.set(at, field.with_type(_exact_type(where, field.name, field.type, values)))
-    return pa.schema({field.name: inferred_type(field.type) for field in schema})
-
-
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of ``text``, which Arrow could parse, with whole numbers as they are written."""
-    decoder, at = JSONDecoder(parse_int=whole_number), 0
-    if "Inf" in text:
-        text = _INFINITY.sub(lambda found: found[1] or "Infinity", text)
-    while (at := _SPACE.match(text, at).end()) < len(text):  # type: ignore[union-attr]
-        row, at = decoder.raw_decode(text, at)
-        yield row
-
-
-def _exact_type(where: str, column: str, type_: pa.DataType, values: Sequence[Any]) -> pa.DataType:
-    """Return the type that ``read_csv`` would infer for ``values``, given Arrow's ``type_``.
-
-    Whole numbers that Arrow would round are integers; text that ``read_csv`` reads as dates or timestamps is these.
-    """
-    valid = [value for value in values if value is not None]
-    if types.is_struct(type_):
-        return pa.struct(
-            [
-                field.with_type(
-                    _exact_type(
-                        where,
-                        f"{column}.{field.name}",
-                        field.type,
-                        [value[field.name] for value in valid if field.name in value],
-                    )
-                )
-                for field in type_
-            ]
-        )
-    if types.is_list(type_):
-        items = [item for value in valid for item in value]
-        return pa.list_(_exact_type(where, f"{column}[]", type_.value_type, items))
-    if types.is_floating(type_) and not any(isinstance(value, float) and isfinite(value) for value in valid):
-        others = [str(value) for value in valid if isinstance(value, float)]  # NaN and infinities
-        numbers = [value for value in valid if not isinstance(value, float)]
-        return whole_number_type(where, column, numbers, others) or type_
-    if types.is_string(type_) or types.is_timestamp(type_):
-        return _time_type(valid) or pa.string()
-    return type_
-
-
-def _time_type(texts: Sequence[str]) -> pa.DataType | None:
-    """Return the type that ``read_csv`` infers for ``texts`` if it is a date or a timestamp, else None."""
-    if not texts or not all(_TIME.fullmatch(text) for text in texts):
-        return None
-    lines = "\n".join(texts).encode()
-    read = csv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=["text"])
-    (found,) = csv.read_csv(pa.BufferReader(lines), read).schema.types
-    return found if types.is_date(found) or types.is_timestamp(found) else None

@@ -54,6 +54,8 @@ from operators.sources.statistics import earliest_time
 
 __all__ = ["ParquetSource", "read_parquet"]
 
+_SUFFIX: Final = ".parquet"
+
 
 def read_parquet(
     paths: Paths,
@@ -103,7 +105,7 @@ def read_parquet(
         check_count("read_parquet: batch_rows", batch_rows, advice="; leave it out to put row groups together")
     if split_by not in get_args(SplitBy):
         raise ConfigurationError(f"read_parquet: split_by must be one of {get_args(SplitBy)}, got {split_by!r}")
-    where, found = expand(paths, ".parquet", filesystem)
+    where, found = expand(paths, _SUFFIX, filesystem)
     files = tuple(_File.open(path, where) for path in found)
     whole = files[0].schema(tuple(dictionary))
     _warn_of_partition_keys(files, whole)
@@ -124,6 +126,9 @@ def read_parquet(
     return ParquetSource(known, by_path, schema, tuple(dictionary), batch_rows, split_by)
 
 
+read_parquet.suffixes = (_SUFFIX,)  # type: ignore[attr-defined]  # for ``watch``
+
+
 @dataclass(frozen=True, slots=True)
 class _File:
     """A file as it was when its footer was read. ``footer`` is the xxh3 of the footer's bytes, in hex."""
@@ -139,6 +144,7 @@ class _File:
             status = where.status(path)
             with where.open(path) as raw:
                 metadata = pq.read_metadata(raw)
+                metadata.schema.to_arrow_schema()  # raises for types that Arrow does not have
                 known = KnownFile.of(path, status, raw)
                 footer = _footer_hash(raw, status.bytes)
         except DAMAGED as error:

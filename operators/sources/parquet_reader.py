@@ -20,7 +20,8 @@ from operators.sources.row_groups import Piece, SplitLayout
 
 __all__ = ["DAMAGED", "ParquetOpener", "ParquetReader"]
 
-DAMAGED: Final = (OSError, pa.ArrowException)  # pyarrow's errors for a missing or damaged file
+DAMAGED: Final = (OSError, pa.ArrowException, UnicodeDecodeError)
+"""pyarrow's errors for a missing or damaged file; the last one if the name of a column is not UTF-8."""
 
 
 class _OpenFile(NamedTuple):

@@ -8,30 +8,35 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import fs
 
-from dataflow.errors import SourceError
+from dataflow.errors import FilesLeftOutWarning, SourceError, user_frame
 from dataflow.store.urls import is_url
-from operators.sources.files import Files, as_filesystem
+from operators.sources.files import Files, as_filesystem, check_text, compression, file_infos
 
-__all__ = ["Paths", "expand", "resolve"]
+__all__ = ["Paths", "advice", "expand", "has_suffix", "left_out", "resolve"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
+_SHOWN: Final = 3
+"""Limit for the files, and for the patterns, that a message has."""
+_UNREADABLE: Final = (".xz", ".lz4", ".zip", ".tar", ".tgz", ".tar.gz", ".7z", ".rar", ".xls", ".xlsx", ".ods")
 _MAGIC: Final = re.compile(r"[*\[]")  # not "?", which begins the options of a URI
 
 
 def expand(paths: Paths, suffix: str | tuple[str, ...], filesystem: Any = None) -> tuple[Files, tuple[str, ...]]:
     """Return the filesystem of ``paths``, and their files: sorted, each once.
 
-    A directory means every file below it whose name ends in ``suffix``, except files and folders whose names begin
-    with ``_`` or ``.``, which writers use for what is not data. A path that exists is never read as a pattern.
-    With ``filesystem`` all paths are paths in it, and never URIs.
+    A directory means every file below it whose name ends in ``suffix``, upper case or lower, except files and folders
+    whose names begin with ``_`` or ``.``, which writers use for what is not data. A warning names the other files. A
+    path that exists is never read as a pattern. With ``filesystem`` all paths are paths in it, and never URIs.
 
     Raises: SourceError for a path or pattern without files, for a URI that pyarrow does not know, and for two paths on
     different filesystems.
@@ -39,21 +44,44 @@ def expand(paths: Paths, suffix: str | tuple[str, ...], filesystem: Any = None) 
     several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not several:
         raise SourceError("expected a file, a directory, a glob pattern or a list of them, found an empty list")
+    suffixes = (suffix,) if isinstance(suffix, str) else suffix
     where: Files | None = None
     found: set[str] = set()
+    others: dict[str, list[str]] = {}  # by directory
     for given in several:
         files, path = resolve(given, filesystem)
         if where is not None and files != where:
             raise SourceError(f"{several[0]!r} and {given!r} live on different filesystems; read them as two sources")
         where = files
-        found.update(_local(path, suffix) if files.filesystem is None else _stored(files.filesystem, path, suffix))
+        matched = _local(path) if files.filesystem is None else _stored(files.filesystem, path)
+        if isinstance(matched, _Below):
+            is_uri = filesystem is None and is_url(os.fspath(given))
+            directory = os.fspath(given) if is_uri else path
+            others[directory] = [file for file in matched.files if not has_suffix(file, suffixes)]
+            matched = [file for file in matched.files if has_suffix(file, suffixes)] or _nothing(
+                path, _no_file(suffixes, directory, others[directory])
+            )
+        found.update(matched)
+    for directory, below in others.items():
+        if files_left := [file for file in below if file not in found]:
+            text = left_out(repr(directory), suffixes, files_left, _patterns(directory, files_left))
+            warnings.warn(text, FilesLeftOutWarning, stacklevel=user_frame())
     assert where is not None, "at least one path was resolved"
     return where, tuple(sorted(found))
+
+
+def has_suffix(name: str, suffixes: tuple[str, ...]) -> bool:
+    """Return whether ``name`` ends in one of ``suffixes``, which are in lower case."""
+    return name.lower().endswith(suffixes)
 
 
 def resolve(path: str | os.PathLike[str], filesystem: Any = None) -> tuple[Files, str]:
     """Return the filesystem of ``path`` (perhaps a pattern), and its name there. Raises: SourceError."""
     text = os.fspath(path)
+    try:
+        check_text(text)
+    except OSError as error:
+        raise SourceError(f"{text!r}: {error.strerror}") from error
     filesystem_given = as_filesystem(filesystem)
     if filesystem_given is not None:
         return Files(filesystem_given), text.rstrip("/")
@@ -69,7 +97,7 @@ def resolve(path: str | os.PathLike[str], filesystem: Any = None) -> tuple[Files
             f"{text!r}: pyarrow cannot open this URI: {error}; for another object store pass filesystem= "
             f"(a pyarrow.fs.FileSystem, or one of fsspec) and paths within it"
         ) from error
-    return Files(as_filesystem(found)), f"{base.rstrip('/')}/{pattern}" if pattern else base
+    return Files(as_filesystem(found)), f"{glob.escape(base.rstrip('/'))}/{pattern}" if pattern else base
 
 
 def _parted(uri: str) -> tuple[str, str]:
@@ -82,9 +110,16 @@ def _parted(uri: str) -> tuple[str, str]:
     return rest[:cut] + question + options, rest[cut + 1 :]
 
 
-def _local(path: str, suffix: str | tuple[str, ...]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Below:
+    """The files below a directory, except hidden ones."""
+
+    files: list[str]
+
+
+def _local(path: str) -> list[str] | _Below:
     if os.path.isdir(path):
-        return _below(path, suffix) or _nothing(path, _no_file(suffix))
+        return _Below(_below(path))
     if os.path.exists(path):
         return [path]
     if glob.has_magic(path):
@@ -93,22 +128,22 @@ def _local(path: str, suffix: str | tuple[str, ...]) -> list[str]:
     return _nothing(path, "there is no such file or directory")
 
 
-def _below(directory: str, suffix: str | tuple[str, ...]) -> list[str]:
+def _below(directory: str) -> list[str]:
     found: list[str] = []
     for folder, folders, files in os.walk(directory):
         folders[:] = [name for name in folders if not name.startswith(("_", "."))]
-        found += [os.path.join(folder, name) for name in files if name.endswith(suffix) and name[0] not in "_."]
+        found += [os.path.join(folder, name) for name in files if name[0] not in "_."]
     return found
 
 
-def _stored(store: fs.FileSystem, path: str, suffix: str | tuple[str, ...]) -> list[str]:
+def _stored(store: fs.FileSystem, path: str) -> list[str] | _Below:
     try:
         match store.get_file_info(path).type:
             case fs.FileType.File:
                 return [path]
             case fs.FileType.Directory:
-                below = store.get_file_info(fs.FileSelector(path, recursive=True))
-                return [f.path for f in below if _is_data(f, path, suffix)] or _nothing(path, _no_file(suffix))
+                below = file_infos(store, fs.FileSelector(path, recursive=True))
+                return _Below([info.path for info in below if _is_data(info, path)])
         if glob.has_magic(path):
             return list(_matching(store, "", path.split("/"))) or _nothing(path, "no file matches the pattern")
     except (OSError, pa.ArrowException) as error:
@@ -116,10 +151,9 @@ def _stored(store: fs.FileSystem, path: str, suffix: str | tuple[str, ...]) -> l
     return _nothing(path, "there is no such file or directory")
 
 
-def _is_data(info: fs.FileInfo, directory: str, suffix: str | tuple[str, ...]) -> bool:
+def _is_data(info: fs.FileInfo, directory: str) -> bool:
     below = info.path[len(directory) :].strip("/").split("/")
-    hidden = any(name.startswith(("_", ".")) for name in below)
-    return info.type is fs.FileType.File and info.path.endswith(suffix) and not hidden
+    return info.type is fs.FileType.File and not any(name.startswith(("_", ".")) for name in below)
 
 
 def _matching(store: fs.FileSystem, base: str, parts: list[str]) -> Iterator[str]:
@@ -128,7 +162,7 @@ def _matching(store: fs.FileSystem, base: str, parts: list[str]) -> Iterator[str
     if not glob.has_magic(head) and rest:
         yield from _matching(store, f"{base}/{head}" if base else head, rest)
         return
-    entries = store.get_file_info(fs.FileSelector(base, allow_not_found=True))
+    entries = file_infos(store, fs.FileSelector(base, allow_not_found=True))
     if head == "**" and rest:
         yield from _matching(store, base, rest)
     for entry in entries:
@@ -143,9 +177,70 @@ def _matching(store: fs.FileSystem, base: str, parts: list[str]) -> Iterator[str
             yield entry.path
 
 
-def _no_file(suffix: str | tuple[str, ...]) -> str:
-    endings = suffix if isinstance(suffix, str) else " or ".join(suffix)
-    return f"the directory holds no file that ends in {endings}"
+def left_out(place: str, suffixes: tuple[str, ...], files: Sequence[str], advice: str) -> str:
+    """Return the text of a FilesLeftOutWarning about ``files``; ``place`` is their directory, for the text."""
+    count = "1 file is" if len(files) == 1 else f"{len(files):,} files are"
+    return (
+        f"{place}: {count} not read, because the names of files in a directory must end in {_endings(suffixes)}: "
+        f"{_shown(files)}; {advice}"
+    )
+
+
+def _endings(suffixes: tuple[str, ...]) -> str:
+    """Return the suffixes as text, those of codecs once.
+
+    >>> _endings((".csv", ".csv.gz", ".csv.zst"))
+    '.csv (or that and .gz or .zst)'
+    """
+    plain = [suffix for suffix in suffixes if compression(suffix) is None]
+    codecs = dict.fromkeys(os.path.splitext(suffix)[1] for suffix in suffixes if suffix not in plain)
+    return " or ".join(plain) + (f" (or that and {' or '.join(codecs)})" if codecs else "")
+
+
+def advice(files: Sequence[str], pattern: Callable[[str], str], to_read: str) -> str:
+    """Return what to do to read ``files``, also those that must be unpacked first.
+
+    Args:
+        pattern: returns the pattern of the names with a certain ending.
+        to_read: what to do, with a place for the patterns.
+    """
+    packed = [file for file in files if has_suffix(file, _UNREADABLE)]
+    endings = sorted({_ending(os.path.basename(file)) for file in files if file not in packed})
+    patterns = [repr(pattern(f"{'*' if end.startswith('.') else ''}{glob.escape(end)}")) for end in endings]
+    more = f" and {len(patterns) - _SHOWN:,} more" if len(patterns) > _SHOWN else ""
+    parts = [to_read.format(", ".join(patterns[:_SHOWN]) + more)] if patterns else []
+    return "; ".join(parts + ([f"unpack {_shown(packed)}, which no reader reads"] if packed else []))
+
+
+def _shown(files: Sequence[str]) -> str:
+    more = f" and {len(files) - _SHOWN:,} more" if len(files) > _SHOWN else ""
+    return ", ".join(repr(os.path.basename(file)) for file in sorted(files)[:_SHOWN]) + more
+
+
+def _patterns(directory: str, files: Sequence[str]) -> str:
+    return advice(files, lambda end: _pattern(directory, end), "add {} to the paths to read them")
+
+
+def _ending(name: str) -> str:
+    """Return how files of the same kind as ``name`` end: its suffix, that of its codec included, or all of it.
+
+    >>> _ending("bids.tsv.gz"), _ending("bids.txt"), _ending("part-00000")
+    ('.tsv.gz', '.txt', 'part-00000')
+    """
+    inner, suffix = os.path.splitext(name)
+    return (os.path.splitext(inner)[1] if compression(name) else "") + suffix or name
+
+
+def _pattern(directory: str, name: str) -> str:
+    """Return the pattern of the files below ``directory``, a path or a URI, whose names match ``name``."""
+    rest, question, options = directory.partition("?") if is_url(directory) else (directory, "", "")
+    inside = glob.escape(rest if rest.endswith("/") or not rest else f"{rest}/")
+    return f"{inside}**/{name}{question}{options}"
+
+
+def _no_file(suffixes: tuple[str, ...], directory: str, files: Sequence[str]) -> str:
+    why = f"the directory holds no file that ends in {_endings(suffixes)}"
+    return f"{why}, only {_shown(files)}; {_patterns(directory, files)}" if files else why
 
 
 def _nothing(path: str, why: str) -> list[str]:

@@ -11,7 +11,8 @@ decompresses all before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -23,11 +24,12 @@ from dataflow.contracts.row_errors import OnError, RowErrors, RowTally
 from dataflow.contracts.source import END, EndOfSplit, Json, SplitReader
 from dataflow.errors import CheckpointDamaged, SourceError
 from dataflow.untrusted import Count, parsed
-from operators.sources.blocks import Block, Blocks, BlockStart
+from operators.sources.archives import HEAD_BYTES, other_kind
+from operators.sources.blocks import Block, Blocks, BlockStart, Cut
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE
 
-__all__ = ["RowParser", "TextReader", "Unparsable", "Wrong", "no_rows", "searched", "undecodable"]
+__all__ = ["RowParser", "TextReader", "Unparsable", "Wrong", "no_rows", "opened_blocks", "searched", "undecodable"]
 
 
 class Unparsable(ValueError):
@@ -71,6 +73,23 @@ class RowParser(Protocol):
     def text(self, data: bytes) -> str:
         """Return a row as text, whatever its bytes."""
         ...
+
+
+@contextmanager
+def opened_blocks(label: str, path: str, where: Files, cut: Cut, block_bytes: int) -> Iterator[Blocks]:
+    """Open a file, and give its blocks from the first one on, without a mark (BOM).
+
+    Raises: SourceError, also within the context, if the file cannot be read or is no text.
+    """
+    try:
+        with where.open_text(path, 0) as stream:
+            blocks = Blocks(stream, cut, BlockStart(0, 1), block_bytes=block_bytes)
+            if (kind := other_kind(blocks.head(HEAD_BYTES))) is not None:
+                raise SourceError(f"{label}: {path!r} {kind}")
+            blocks.skip_mark()
+            yield blocks
+    except UNREADABLE as error:
+        raise SourceError(f"{label}: cannot read {path!r}: {error}; restore it from a good copy") from error
 
 
 class _Offset(msgspec.Struct):

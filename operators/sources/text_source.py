@@ -230,9 +230,10 @@ def whole_number_type(
         return pa.int64()
     if least >= 0 and most < 2**64:
         return pa.uint64()
+    decimal = "decimal128(38, 0), " * (max(-least, most) < 10**38)
     raise SourceError(
-        f"{where}: column {column!r} has {least} and {most}: neither int64 nor uint64 holds both, and "
-        f"float64 would round them; name its type with schema=, such as decimal128(38, 0), string, or float64"
+        f"{where}: column {column!r} has {least} and {most}: neither int64 nor uint64 holds both, and float64 would "
+        f"round them; name its type with schema= (of all columns for read_json), such as {decimal}string, or float64"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,8 +14,18 @@ import pyarrow as pa
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
 from dataflow.contracts.source import Condition, InputIdentity, Json, Source, SourceContext, Split, SplitReader
-from dataflow.errors import InputChanged, SchemaMismatch, SourceError, check_count
+from dataflow.errors import (
+    FilesLeftOutWarning,
+    InputChanged,
+    SchemaMismatch,
+    SourceError,
+    check_count,
+    user_frame,
+)
 from dataflow.untrusted import excerpt
+from operators.sources.files import Files
+from operators.sources.known_file import UNREADABLE
+from operators.sources.name_set import NameSet
 from operators.sources.paths import resolve
 from operators.sources.text_source import check_known, given_types, selected
 from operators.sources.watch_reader import WatchReader
@@ -27,7 +38,7 @@ def watch(
     directory: str | os.PathLike[str],
     read: Callable[..., Source],
     *,
-    pattern: str = "*",
+    pattern: str | None = None,
     every: Duration = "1s",
     splits: int = 1,
     remember: int = 10_000,
@@ -36,8 +47,8 @@ def watch(
 ) -> WatchSource:
     """Read the files in ``directory``, and those that will appear in it; the source does not end.
 
-    All files have the columns of the first one. If there is none yet, the options must include ``schema=`` with all
-    columns.
+    All files have the columns of the first one that is not empty. If there is none yet, the options must include
+    ``schema=`` with all columns.
 
     New files of one listing are read in the order of their time of modification, then of their names, each to its end
     before the next. Files in folders below are not read. Names that begin with ``_`` or ``.``, or end in ``.tmp``,
@@ -62,7 +73,9 @@ def watch(
     Args:
         directory: a path or URI, as in ``read_csv``.
         read: the function that reads one file: ``read_csv``, ``read_json``, ``read_ipc`` or ``read_parquet``.
-        pattern: files whose names do not match it (``"*.csv"``) are ignored.
+        pattern: files whose names do not match it (``"*.csv"``) are ignored. None: files whose names do not end, in
+            upper case or lower, as those of the format do, are left out; a FilesLeftOutWarning names them once. A
+            function of your own reads all files.
         every: the least time between two listings, such as ``"10s"``.
         splits: how many subtasks can read; a hash of its name assigns each file to one.
         remember: how many files of each split are checked for changes.
@@ -88,15 +101,20 @@ def watch(
     check_count("watch: splits", splits)
     check_count("watch: remember", remember)
     where, path = resolve(directory, filesystem)
-    watched = WatchedDirectory(path, where, pattern, microseconds(every, "watch(every=)"), remember)
+    suffixes = _attribute(read, "suffixes")
+    watched = WatchedDirectory(path, where, pattern, suffixes, microseconds(every, "watch(every=)"), remember)
     accepted = inspect.signature(read).parameters
     if "split_by" in accepted:
         options = {**options, "split_by": "file"}
     if "filesystem" in accepted and where.filesystem is not None:
         options = {**options, "filesystem": where.filesystem}
-    files = sorted(watched.files(), key=reading_order)
+    listing = watched.listing()
+    if left_out := watched.left_out(listing, NameSet()):
+        warnings.warn(watched.named(left_out), FilesLeftOutWarning, stacklevel=user_frame())
+        watched = replace(watched, warned=True)
+    files = sorted(watched.wanted(listing, NameSet()), key=reading_order)
     if files:
-        first = read(where.join(path, files[0].name), **options)
+        first = read(_first_with_rows([where.join(path, file.name) for file in files], where), **options)
         schema, sides = first.schema, first.sides
     elif options.get("schema") is not None:
         schema = _given(options)
@@ -110,6 +128,23 @@ def watch(
     if "schema" in accepted:  # types are not inferred anew from each file
         options = {**options, "schema": schema}
     return WatchSource(watched, read, options, schema, sides, splits)
+
+
+def _attribute(read: Callable[..., Source], name: str) -> tuple[str, ...]:
+    """Return an attribute of a reader of the library, which may be in a ``functools.partial``."""
+    attribute: tuple[str, ...] = getattr(getattr(read, "func", read), name, ())
+    return attribute
+
+
+def _first_with_rows(paths: Sequence[str], where: Files) -> str:
+    """Return the first file that is not empty, or the first one if all are; one that cannot be read is not empty."""
+    for path in paths:
+        try:
+            if not where.is_empty(path):
+                return path
+        except UNREADABLE:  # the reader of its format says why
+            return path
+    return paths[0]
 
 
 def _given(options: Mapping[str, Any]) -> pa.Schema:
@@ -157,7 +192,7 @@ class WatchSource(Source):
 
     @property
     def kernels(self) -> Sequence[str]:
-        return getattr(self._read, "kernels", ())  # of the function: there may be no file yet
+        return _attribute(self._read, "kernels")  # of the function: there may be no file yet
 
     def splits(self) -> tuple[Split, ...]:
         return tuple(

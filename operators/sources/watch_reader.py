@@ -21,6 +21,7 @@ from dataflow.errors import (
     CheckpointDamaged,
     CleanupFailedWarning,
     ConfigurationError,
+    FilesLeftOutWarning,
     InputChanged,
     InputMissingWarning,
     NewInputWarning,
@@ -61,6 +62,7 @@ class WatchReader(SplitReader):
         self._until = None if until is None else WatchPosition.of(until, watched.path)
         self._directory: int | None = at.directory
         self._warned = False
+        self._named_left_out = watched.warned
         self._done: dict[str, FileIdentity] = {
             name: FileIdentity(known.bytes, known.modified, known.content) for name, known in at.done.items()
         }
@@ -162,10 +164,17 @@ class WatchReader(SplitReader):
         listing = self._watched.listing()
         self._check_done(listing)
         self._forget_gone(listing)
+        self._name_left_out(listing)
         new = sorted(self._watched.wanted(listing, self._read), key=reading_order)
         if self._mark is not None:
             new = self._after_mark(new, self._mark)
         return new if self._until is None else self._again(new)
+
+    def _name_left_out(self, listing: Listing) -> None:
+        """Warn once of files whose names have other suffixes."""
+        if not self._named_left_out and (others := self._watched.left_out(listing, self._read)):
+            self._context.notify(FilesLeftOutWarning, self._watched.named(others))
+            self._named_left_out = True
 
     def _again(self, files: list[Status]) -> list[Status]:
         """Return of ``files`` those that were read, or begun, before ``until``, in the order in which they were."""

@@ -6,6 +6,7 @@ import datetime as dt
 import gzip
 import json
 import pickle
+import re
 from decimal import Decimal
 from pathlib import Path
 
@@ -140,8 +141,9 @@ def test_times_of_day_are_read_from_text_and_durations_from_numbers(tmp_path: Pa
 
 
 def test_a_type_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SchemaMismatch, match="map<string, int64>"):
-        read_json(write(tmp_path / "a.jsonl", {"m": 1}), schema={"m": pa.map_(pa.string(), pa.int64())})
+    with pytest.raises(SchemaMismatch, match=r"large_list<item: int64>.*read it as text"):
+        read_json(write(tmp_path / "a.jsonl", {"m": [1]}), schema={"m": pa.large_list(pa.int64())})
+    assert rows_of(read_json(tmp_path, schema={"m": "string"})) == [{"m": "[1]"}]
 
 
 def test_fields_that_are_not_chosen_are_left_out(tmp_path: Path) -> None:
@@ -154,8 +156,9 @@ def test_fields_that_are_not_chosen_are_left_out(tmp_path: Path) -> None:
 def test_types_are_inferred_from_the_lines_ahead_of_one_that_is_wrong(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", {"i": 1}, {"i": 2}, b"null", {"i": 4})
     assert rows_of(read_json(path, on_error="skip")) == [{"i": 1}, {"i": 2}, {"i": 4}]
-    with pytest.raises(SourceError, match=r"first row cannot be parsed.*give schema="):
-        read_json(write(tmp_path / "b.jsonl", b"null"), on_error="skip")
+    for policy in ("fail", "skip"):
+        with pytest.raises(SourceError, match=r"first row cannot be parsed.*give schema="):
+            read_json(write(tmp_path / "b.jsonl", b"null"), on_error=policy)
 
 
 @pytest.mark.parametrize("text", [b'\n\n{"i":1}\n\n', b'{"i":1}\r\n', b'\xef\xbb\xbf{"i":1}', b'  {"i":1}  \n \n'])
@@ -233,3 +236,113 @@ def test_a_file_that_is_one_array_is_told_how_to_become_lines(tmp_path: Path) ->
     write(tmp_path / "a.json", b'[{"i":1},\n{"i":2}]\n')
     with pytest.raises(SourceError, match=r"write one object a line, such as with jq -c '\.\[\]'$"):
         read_json(tmp_path)
+
+
+@pytest.mark.parametrize("block_bytes", SIZES)
+def test_a_bad_first_line_is_a_bad_line(tmp_path: Path, block_bytes: int) -> None:
+    lines = [b'ot":1}', b"", b"[1]", b"\xff", {"a": 1}, b'{"a":', {"a": 2, "b": "x"}]
+    path = write(tmp_path / "a.jsonl", *lines)
+    with pytest.raises(SourceError, match=r"first row cannot be parsed.*correct .*a\.jsonl:1, .*on_error='skip'"):
+        read_json(path)
+    source = read_json(path, on_error="side", block_bytes=block_bytes, columns=["a"])
+    assert rows_of(source) == [{"a": 1}, {"a": 2}]
+    assert [row["where"] for row in rejected_of(source)] == [f"{path}:{line}" for line in (1, 3, 4, 6)]
+    skipping = read_json(path, on_error="skip")
+    assert rows_of(skipping) == [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
+    write(tmp_path / "0.jsonl", b"cut")  # before it, and with no other line
+    assert rows_of(read_json(tmp_path, on_error="skip", columns=["a"])) == [{"a": 1}, {"a": 2}]
+
+
+MAPS = {
+    "m": pa.map_(pa.string(), pa.int64()),
+    "deep": pa.list_(pa.struct({"of": pa.map_(pa.string(), pa.map_(pa.string(), pa.timestamp("us", "UTC")))})),
+    "ids": pa.map_(pa.int64(), pa.list_(pa.string())),
+}
+
+
+@pytest.mark.parametrize("block_bytes", SIZES)
+def test_objects_with_keys_of_their_own_are_read_as_maps(tmp_path: Path, block_bytes: int) -> None:
+    at, time = "2024-01-01T02:00:00+02:00", dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+    lines: list[object] = [
+        {"m": {"a": 1, 'q"\\\n': None}, "deep": [{"of": {"x": {"y": at, "z": None}}}, None], "ids": {"7": ["s"]}},
+        {"m": {}, "deep": [], "ids": None},
+        b' { "m" : { "b" : 2 , "c" : 3 } , "deep" : [ { "of" : null } ] } ',
+        {"m": [{"key": "k", "value": 4}], "ids": [{"key": "-8", "value": []}]},  # as write_json writes a map
+    ]
+    bad: list[object] = [
+        {"m": {"a": "x"}},
+        b'{"m": {"a": 1, "a": 2}}',
+        {"m": 3},
+        {"m": [{"value": 1}]},
+        b'{"m": {"a": 1}',
+    ]
+    bad += [{"ids": {"x": []}}, b'{"m": {"a" 1}}', b'{"m": {a: 1}}', {"new": 1}]
+    path = write(tmp_path / "a.jsonl", *lines, *bad)
+    source = read_json(path, schema=MAPS, on_error="side", block_bytes=block_bytes)
+    assert rows_of(source) == [
+        {
+            "m": [("a", 1), ('q"\\\n', None)],
+            "deep": [{"of": [("x", [("y", time), ("z", None)])]}, None],
+            "ids": [(7, ["s"])],
+        },
+        {"m": [], "deep": [], "ids": None},
+        {"m": [("b", 2), ("c", 3)], "deep": [{"of": None}], "ids": None},
+        {"m": [("k", 4)], "deep": None, "ids": [(-8, [])]},
+    ]
+    assert [row["where"] for row in rejected_of(source)] == [f"{path}:{n + 5}" for n in range(len(bad))]
+    check_every_position(source, cuts=(1,))
+    assert rows_of(read_json(path, schema=MAPS, on_error="skip", columns=["m"]))[2:] == [
+        {"m": [("b", 2), ("c", 3)]}, {"m": [("k", 4)]}, {"m": None}, {"m": None}
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("block_bytes", SIZES)
+def test_values_are_read_as_the_text_they_have_if_the_schema_says_text(tmp_path: Path, block_bytes: int) -> None:
+    texts = ['{"b": [1, {"c":  "\\u00e9}"}], "b": 2}', "[1, 2]", "18446744073709551616", "-0.10", "true", "NaN", "{}"]
+    bad = [b'{"s": {"a" 1}}', b'{"s": [1}', b'{"s": nothing}', b'{"s": }', b'{"s": 01x}']
+    path = write(tmp_path / "a.jsonl", *[f'{{"i": {n}, "s": {text} }}'.encode() for n, text in enumerate(texts)], *bad)
+    types = {"s": pa.string(), "i": pa.int64()}
+    source = read_json(path, schema=types, on_error="side", block_bytes=block_bytes)
+    assert [row["s"] for row in rows_of(source)] == texts
+    assert len(rejected_of(source)) == len(bad)
+    path = write(tmp_path / "b.jsonl", {"s": None, "in": [{"t": {"a": 1}}, {"t": "x"}]}, {"s": 'a "quote"'}, {"s": {}})
+    types = {"s": pa.dictionary(pa.int8(), pa.string()), "in": pa.list_(pa.struct({"t": pa.large_string()}))}
+    expected = [(None, [{"t": '{"a": 1}'}, {"t": "x"}]), ('a "quote"', None), ("{}", None)]
+    assert [(row["s"], row["in"]) for row in rows_of(read_json(path, schema=types))] == expected
+
+
+def test_text_that_was_inferred_takes_no_other_values(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", {"s": "x"}, *[{"s": "y"}] * 50, {"s": {"a": 1}})
+    assert rejected_of(read_json(path, on_error="side", block_bytes=100))[0]["where"] == f"{path}:52"
+
+
+def test_the_advice_for_an_unexpected_field_works(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", *[{"m": {"a": 1}}] * 20, {"m": {"b": 2}}, {"m": {"c": 3}})
+    for schema in (None, {"m": pa.struct({"a": pa.int64()})}):
+        with pytest.raises(
+            SourceError, match=r"unexpected field 'm\.b': .*schema= adds it, or has 'm' as a map or as text"
+        ):
+            rows_of(read_json(path, schema=schema, block_bytes=30))
+    for last, type_ in (([("c", 3)], MAPS["m"]), ('{"c": 3}', pa.string())):
+        assert rows_of(read_json(path, schema={"m": type_}, block_bytes=30))[-1] == {"m": last}
+    path = write(tmp_path / "b.jsonl", {"m": {"k": {"a": 1}}}, {"m": {"k": {"b": 1}}})
+    nested = {"m": pa.map_(pa.string(), pa.struct({"a": pa.int64()}))}
+    for columns in (None, ["m"]):
+        with pytest.raises(SourceError, match=r"unexpected field 'm.*b'"):
+            rows_of(read_json(path, schema=nested, columns=columns))
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**37, 10**40, 10**90])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_the_advice_for_numbers_that_no_integer_type_holds_works(tmp_path: Path, name: str, number: int) -> None:
+    read = read_json if name.endswith("jsonl") else op.read_csv
+    path = tmp_path / name
+    path.write_text(
+        f"id,n\n{number},1\n1,2\n" if read is op.read_csv else f'{{"id":{number},"n":1}}\n{{"id":1,"n":2}}\n'
+    )
+    with pytest.raises(SourceError, match="name its type with schema=") as caught:
+        read(path)
+    types = re.findall(r"decimal128\(38, 0\)|string|float64$", str(caught.value).partition("such as ")[2])
+    assert ("decimal128(38, 0)" in types) is (abs(number) < 10**38)
+    values = [rows_of(read(path, schema={"id": type_, "n": "int64"}))[0]["id"] for type_ in types]
+    assert values == [Decimal(number), str(number), float(number)][-len(types) :]

@@ -84,6 +84,7 @@ def test_a_reader_knows_its_offset(tmp_path: Path) -> None:
     assert offsets == [2, 5, 7]
 
 
+@pytest.mark.filterwarnings("ignore::dataflow.errors.FilesLeftOutWarning")
 def test_files_come_in_the_order_of_their_names_however_they_are_given(tmp_path: Path) -> None:
     for index in (2, 0, 1):
         write(tmp_path / "data" / f"{index}.parquet", 3, start=10 * index)

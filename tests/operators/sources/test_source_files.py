@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
 import pickle
+import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,11 +18,13 @@ from pyarrow import fs
 
 from dataflow.clock import ManualClock
 from dataflow.contracts.source import END, Source, SourceContext
-from dataflow.errors import ConfigurationError, InputChanged, SourceError
-from operators import read_parquet
+from dataflow.errors import ConfigurationError, FilesLeftOutWarning, InputChanged, SourceError
+from operators import read_csv, read_ipc, read_json, read_parquet, watch
 from operators.sources.files import Files
 from operators.sources.paths import expand
+from tests.operators.sources.watching import Watching
 
+READERS = [(read_csv, ".csv"), (read_json, ".jsonl"), (read_ipc, ".arrow"), (read_parquet, ".parquet")]
 CONTEXT = SourceContext("source", 0, 1, ManualClock())
 NAMES = [
     "a.parquet",
@@ -54,6 +61,7 @@ def xs(source: Source) -> list[int]:
     return rows
 
 
+@pytest.mark.filterwarnings("ignore::dataflow.errors.FilesLeftOutWarning")
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -133,3 +141,132 @@ def test_this_machine_given_as_a_filesystem_is_this_machine(tmp_path: Path) -> N
     pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "a.parquet")
     source = read_parquet(str(tmp_path), filesystem=fs.LocalFileSystem())
     assert (xs(source), source.blocking) == ([1, 2], False)
+
+
+@pytest.mark.parametrize(("read", "suffix"), READERS)
+def test_a_name_that_is_not_utf8_is_named_by_every_reader(
+    tmp_path: Path, read: Callable[..., Source], suffix: str
+) -> None:
+    odd = os.fsdecode(b"caf\xe9")
+    Path(tmp_path, f"{odd}{suffix}").write_bytes(b'{"x": 1}\n')
+    Path(tmp_path, odd).mkdir()
+    part = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    sources = (
+        lambda: read(tmp_path),
+        lambda: read(f"{tmp_path}/c*"),
+        lambda: read(tmp_path / odd),
+        lambda: watch(tmp_path, read),
+        lambda: watch(tmp_path / odd, read, schema={"x": "int64"}),
+        lambda: read("", filesystem=part),
+        lambda: read("*", filesystem=part),
+        lambda: watch("", read, filesystem=part),
+        lambda: read(f"{odd}{suffix}", filesystem=part),
+    )
+    for source in sources:
+        with pytest.raises(SourceError, match=r"not UTF-8.*rename it"):
+            source()
+
+
+def write_rows(path: Path, *xs: int) -> Path:
+    """Write a file in the format that its name says, whatever its case."""
+    name, table = path.name.lower(), pa.table({"x": xs})
+    out = io.BytesIO()
+    if ".parquet" in name:
+        pq.write_table(table, out)
+    elif ".arrow" in name or ".ipc" in name:
+        with pa.ipc.new_file(out, table.schema) as file:
+            file.write_table(table)
+    else:
+        line = '{"x": %d}\n' if "json" in name else "%d\n"
+        out.write(b"" if "json" in name else b"x\n")
+        out.write("".join(line % x for x in xs).encode())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(out.getvalue()) if name.endswith(".gz") else out.getvalue())
+    return path
+
+
+def watched_xs(source: Source) -> list[object]:
+    return Watching(source).rows()
+
+
+@pytest.mark.parametrize(
+    ("read", "names"),
+    [
+        (read_csv, ["a.csv", "B.CSV", "c.Csv.GZ"]),
+        (read_json, ["a.JSONL", "b.Json", "c.NDJSON.gz"]),
+        (read_parquet, ["a.parquet", "B.PARQUET"]),
+        (read_ipc, ["a.ARROW", "b.Ipc"]),
+    ],
+)
+def test_suffixes_are_compared_without_case(tmp_path: Path, read: Callable[..., Source], names: list[str]) -> None:
+    for number, name in enumerate(names):
+        write_rows(tmp_path / name, number)
+    (tmp_path / "_x.tsv").touch()  # names that are hidden, or unfinished when watched, are not mentioned
+    part = fs.SubTreeFileSystem(str(tmp_path.parent), fs.LocalFileSystem())
+    for source in (read(tmp_path), read(tmp_path.name, filesystem=part)):
+        assert sorted(xs(source)) == list(range(len(names)))
+    (tmp_path / "y.tmp").touch()
+    for source in (watch(tmp_path, read), watch(tmp_path, partial(read)), watch(tmp_path.name, read, filesystem=part)):
+        assert sorted(watched_xs(source)) == list(range(len(names)))
+
+
+def left_out(make: Callable[[], Source]) -> tuple[Source, str]:
+    """Return a source, and the text of the one warning with which it is made."""
+    with pytest.warns(FilesLeftOutWarning) as caught:
+        source = make()
+    (warning,) = caught
+    assert warning.filename == __file__
+    return source, str(warning.message)
+
+
+@pytest.mark.parametrize(("read", "suffix"), READERS)
+def test_files_that_a_directory_leaves_out_are_named_with_the_pattern_that_reads_them(
+    tmp_path: Path, read: Callable[..., Source], suffix: str
+) -> None:
+    folder = tmp_path / "in [1]"  # which a pattern must escape
+    write_rows(folder / f"a{suffix}", 1)
+    write_rows(folder / "deep" / f"b{suffix}.TXT", 2)
+    write_rows(folder / f"part-0{suffix.replace('.', '-')}", 3) if suffix == ".csv" else None
+    part = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    for path, options in ((f"{folder}", {}), (folder.as_uri(), {}), (folder.name, {"filesystem": part})):
+        source, text = left_out(lambda path=path, options=options: read(path, **options))
+        assert xs(source) == [1]
+        assert "b.TXT" in text.replace(suffix, "")
+        patterns = re.findall(r"'([^']*\*\*[^']*)'", text)
+        assert len(patterns) == (2 if suffix == ".csv" else 1), text
+        assert sorted(xs(read([path, *patterns], **options))) == ([1, 2, 3] if suffix == ".csv" else [1, 2])
+
+
+def test_files_that_must_be_unpacked_are_named_as_such(tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.csv", 1)
+    for name in ("b.csv.xz", "c.zip"):
+        (tmp_path / name).touch()
+    source, text = left_out(lambda: read_csv(tmp_path))
+    assert text.endswith("or .zst): 'b.csv.xz', 'c.zip'; unpack 'b.csv.xz', 'c.zip', which no reader reads")
+    assert xs(source) == [1]
+
+
+def test_a_directory_without_files_of_the_format_names_the_others(tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.tsv", 1)
+    with pytest.raises(
+        SourceError, match=r"no file that ends in \.csv .*, only 'a\.tsv'; add '(.*)' to the paths"
+    ) as caught:
+        read_csv(tmp_path)
+    assert xs(read_csv(re.findall("add '(.*)' to", str(caught.value)))) == [1]
+
+
+def test_a_watched_directory_names_once_what_it_leaves_out(tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.csv", 1)
+    early = Watching(watch(tmp_path, read_csv))
+    assert (early.rows(), early.notices) == ([1], [])
+    write_rows(tmp_path / "b.tsv", 2)
+    assert (early.later().rows(), early.later().rows()) == ([], [])
+    assert len(early.notices) == 1
+    assert "FilesLeftOutWarning" in early.notices[0]
+    source, text = left_out(lambda: watch(tmp_path, read_csv))
+    assert "'b.tsv'; pattern='*.tsv' reads these instead, pattern='*' all files" in text
+    watching = Watching(source)
+    assert (watching.rows(), watching.notices) == ([1], [])
+    assert watched_xs(watch(tmp_path, read_csv, pattern="*.tsv")) == [2]
+    assert sorted(watched_xs(watch(tmp_path, read_csv, pattern="*"))) == [1, 2]
+    assert sorted(watched_xs(watch(tmp_path, lambda path: read_csv(path)))) == [1, 2]

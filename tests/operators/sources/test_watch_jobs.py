@@ -50,7 +50,7 @@ def test_each_row_of_each_format_comes_once_through_crashes(
 ) -> None:
     for index in range(5):
         write(tmp_path / f"{index}.data", pa.table({"x": range(10 * index, 10 * index + 10)}))
-    source = watch(tmp_path, read, splits=2)
+    source = watch(tmp_path, read, pattern="*.data", splits=2)
     with flow.Pipeline("watched") as p:
         p.source(UntilQuiet(source), name="rows").sink(op.collect(), name="out")
     crashing = flow.SimulatedRunner(seed=seed, faults=Faults(crashes=3))

@@ -78,14 +78,14 @@ def test_a_file_that_was_read_may_go_and_its_name_come_again(tmp_path: Path) -> 
 
 
 def test_a_file_that_is_renamed_after_it_was_listed_is_read_once(tmp_path: Path) -> None:
-    put(tmp_path, "a", 0, at=1)
-    put(tmp_path, "b", 1, at=2)
+    put(tmp_path, "a.csv", 0, at=1)
+    put(tmp_path, "b.csv", 1, at=2)
     watching = Watching(watch(tmp_path, read_csv, schema={"x": pa.int64()}))
     assert watching.rows(1) == [0]
-    (tmp_path / "b").rename(tmp_path / "c")
+    (tmp_path / "b.csv").rename(tmp_path / "c.csv")
     assert (watching.rows(), watching.later().rows()) == ([], [1])
     (notice,) = watching.notices
-    assert "/b' was removed or renamed after it was listed, and is not read" in notice
+    assert "/b.csv' was removed or renamed after it was listed, and is not read" in notice
 
 
 def test_a_file_of_any_age_is_read_whatever_is_remembered(tmp_path: Path) -> None:
