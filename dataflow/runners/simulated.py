@@ -28,6 +28,7 @@ from dataflow.errors import (
     CheckpointsFailedWarning,
     CheckpointSkippedWarning,
     CleanupFailedWarning,
+    CommitsDelayedWarning,
     CommitsRetriedWarning,
     ConfigurationError,
     JobTimeout,
@@ -90,6 +91,7 @@ _INJECTED = (
     CheckpointSkippedWarning,
     CheckpointsFailedWarning,
     CleanupFailedWarning,
+    CommitsDelayedWarning,
     CommitsRetriedWarning,
     RowsTakenBackWarning,
 )
