@@ -45,6 +45,7 @@ if _TYPE_CHECKING:
     from dataflow.runners.spark.spark_source import SparkSource
     from dataflow.runtime.checkpoint_reader.checkpoint import Checkpoint
     from dataflow.runtime.job.checkpoint_state import CheckpointState
+    from dataflow.runtime.job.committer import WaitingCommit
     from dataflow.runtime.restore.duplicate_precision import Precision
     from dataflow.runtime.restore.find_checkpoint import RestoreReport
     from dataflow.state.keyed_state import KeyedState
@@ -78,6 +79,7 @@ __all__ = [
     "Tuning",
     "Choice",
     "JobProgress",
+    "WaitingCommit",
     "CheckpointState",
     "RestoreReport",
     "Precision",
@@ -138,6 +140,7 @@ _LAZY = {
     "Tuning": "dataflow.runners.tuning",
     "Choice": "dataflow.contracts.tuning",
     "JobProgress": "dataflow.runners.job_progress",
+    "WaitingCommit": "dataflow.runtime.job.committer",
     "Checkpoint": "dataflow.runtime.checkpoint_reader.checkpoint",
     "CheckpointStatus": "dataflow.store.status",
     "ObjectStatus": "dataflow.store.status",

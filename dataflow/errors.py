@@ -27,6 +27,7 @@ __all__ = [
     "CheckpointsExist",
     "CheckpointsFailedWarning",
     "CleanupFailedWarning",
+    "CommitsDelayedWarning",
     "CommitsRetriedWarning",
     "ConfigurationError",
     "ContractViolation",
@@ -256,12 +257,14 @@ class BarrierflowWarning(UserWarning):
     ``run()`` would have returned. A second ``wait()`` returns it, too.
 
     Attributes:
+        given: whether it was given while the job ran; then it is not given again at the end.
         result: the `RunResult`; None for a warning that is not about a run, or about a run that failed.
 
     >>> import warnings
     >>> warnings.filterwarnings("ignore", category=LateRowsWarning)  # one category, or BarrierflowWarning for all
     """
 
+    given: bool = False
     result: Any = None
 
 
@@ -282,6 +285,10 @@ class CheckpointsFailedWarning(BarrierflowWarning):
 
 class CommitsRetriedWarning(BarrierflowWarning):
     """A sink had to retry a commit, so rows became visible later than their checkpoint."""
+
+
+class CommitsDelayedWarning(BarrierflowWarning):
+    """A sink has not committed durable rows for a minute, and the job continues. It is given while the job runs."""
 
 
 class LateRowsWarning(BarrierflowWarning):

@@ -34,6 +34,7 @@ from dataflow.errors import ConfigurationError
 from dataflow.planning.graph import Node
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.run_warnings import raise_warnings
+from operators.sinks.net import left_rows, net_rows
 
 if TYPE_CHECKING:
     from dataflow.runners.run_result import RunResult
@@ -215,8 +216,9 @@ class _Comparison:
         if exactly and restored and restored.duplicated():
             failures.append(f"expected no repeated delivery, the restore reported {restored.duplicated():,}")
         repeats = None if exactly else restored
+        net = net_rows if repeats is None else left_rows
         verdicts = {
-            sink: judge(sink, claim, trial.rows(writer), undisturbed.rows(writer), repeats)
+            sink: judge(sink, claim, trial.rows(writer, net), undisturbed.rows(writer), repeats)
             for sink, (claim, writer) in self._claims()
         }
         verdict = Verdict.of(verdicts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,11 +66,11 @@ class Trial(ABC):
         """Return the directory with the Parquet files of ``sink``."""
         return Path(self.folder) / "output" / sink
 
-    def rows(self, writer: Node) -> pa.Table:
-        """Return what the sink of ``writer`` committed; of signed changes, the rows that are left."""
+    def rows(self, writer: Node, net: Callable[[pa.Table], pa.Table] = net_rows) -> pa.Table:
+        """Return what the sink of ``writer`` committed; of signed changes, the ``net``."""
         output = self.output(writer.name)
         table = read_committed(output) if committed_files(output) else writer.schema.empty_table()
-        return net_rows(table) if writer.changes == "signed" else table
+        return net(table) if writer.changes == "signed" else table
 
     def pipeline(self) -> flow.Pipeline:
         """Return the subject's pipeline, writing to this folder."""

@@ -197,6 +197,8 @@ class OperatorContext:
         splits: the splits of the source that feeds it; None: its rows come from another task.
         repeats: whether rows that are in a snapshot may come again after it is restored, because the checkpoints are of
             mode "unaligned".
+        repeated: whether rows may have come twice, or will in this run: the restored checkpoint, or one before it, has
+            duplicates to report. It is a fact of the state, whatever the mode is now.
         spill: where rows of a batch are sorted if they are too many for memory.
         emitted: takes note of batches of a user's function that wait here before they are emitted: see
             ``dataflow.contracts.emitted_rows``.
@@ -227,6 +229,7 @@ class OperatorContext:
     tally: RowTally = field(default_factory=RowTally)
     splits: LiveSplits | None = None
     repeats: bool = False
+    repeated: bool = False
     spill: Spill = field(default_factory=Spill)
     emitted: Unwatched = UNWATCHED
 

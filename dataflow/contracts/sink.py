@@ -163,6 +163,24 @@ class Sink(ABC):
         """
         return table
 
+    def present_repeated(self, table: pa.Table, changes: Changes) -> pa.Table:
+        """Return the result of a run in which rows may have come twice; by default, as ``present`` does.
+
+        It is called instead of ``present`` if a restore reported duplicates, in this run or before its checkpoint.
+
+        Args:
+            table: the rows of all subtasks.
+            changes: the meaning of the rows, as `Stream.changes` has it.
+
+        Raises: any error, which fails the run after all rows were written.
+
+        >>> import pyarrow as pa, operators as op
+        >>> changes = pa.table({"x": [5, 7, 7], "change": pa.array([1, -1, -1], pa.int8())})
+        >>> op.collect(net=True).present_repeated(changes, "signed").to_pylist()
+        [{'x': 5}]
+        """
+        return self.present(table, changes)
+
     def check(self, schema: pa.Schema) -> None:
         """Check that rows of ``schema`` can be written. By default, all can. Called while the graph is built.
 

@@ -150,6 +150,8 @@ def facts_table(sheet: CheckpointSheet) -> Table:
             "format": manifest.format,
             "tasks": line.tasks,
         }
+        if manifest.repeated:
+            facts["rows that came twice"] = "yes, after an earlier restore, so the state is at least once"
         if manifest.execution != Execution.STREAMING.value:
             facts["execution"] = f"{manifest.execution}: what its sinks must commit, and no state"
     if line.bytes is not None:

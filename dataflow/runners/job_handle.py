@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dataflow.clock import Clock, Duration, microseconds
 from dataflow.errors import BarrierflowWarning, JobTimeout
 from dataflow.runners.interrupts import CtrlC
-from dataflow.runners.run_warnings import note_failure_left, raise_warnings
+from dataflow.runners.run_warnings import give_now, note_failure_left, raise_warnings
 from dataflow.runtime.job.predicates import Answers, Predicate
 
 if TYPE_CHECKING:
@@ -194,6 +194,7 @@ class WatchedJob(JobHandle):
             try:
                 while not self._over_within(pause):
                     self._line.tick()
+                    give_now(self._notices)
                     if pressed.count:
                         break
                     if limit is not None and self._clock.now() - started > limit and (late := self._timed_out(limit)):

@@ -15,12 +15,13 @@ from dataflow.clock import Clock, Duration, duration_text, microseconds
 from dataflow.contracts.updates import Changes
 from dataflow.planning.specs import Write
 from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.runtime.job.committer import WaitingCommit
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.task.progress import JobState
 from dataflow.runtime.task.task_input import SplitState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dataflow.planning.graph import Graph
 
@@ -30,6 +31,8 @@ _SECOND: Final = 1_000_000
 _DAY: Final = 86_400 * _SECOND
 _ON_TERMINAL: Final = "200ms"
 _IN_FILE: Final = "5s"
+_SLOW: Final = 10 * _SECOND
+"""A commit that has not failed is shown if it takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class JobProgress:
         lag: wall-clock time minus the watermark; None if there is no watermark.
         done: the share of the input that was read, 0 to 1; None if the size of the input is unknown.
         left: time for the rest of the input at the average rate so far; None if unknown.
+        waiting: for each sink that has not committed all durable rows: see `WaitingCommit`. Always empty on Spark,
+            where a commit that fails fails the job.
         compiling: the kernels being compiled or loaded before the first row; "" once rows are read.
 
     >>> str(JobProgress(JobState.RUNNING, 2_000_000, 1_500_000, 7, 1e6, 40, 0, 2, 3, 1, 0, done=0.25, left=6_000_000))
@@ -78,6 +83,7 @@ class JobProgress:
     compiling: str = ""
     updates_out: int = 0
     changes_out: int = 0
+    waiting: Sequence[WaitingCommit] = ()
 
     def __str__(self) -> str:
         if self.compiling:
@@ -92,7 +98,8 @@ class JobProgress:
         troubles = [f"{n} {label}" for n, label in ((self.failed, "failed"), (self.pending, "under way")) if n]
         parts.append(f"{self.checkpoints:,} checkpoints" + (f" ({', '.join(troubles)})" if troubles else ""))
         parts += [f"{label} {n:,}" for n, label in ((self.late, "late"), (self.skipped, "skipped")) if n]
-        return ", ".join([*parts, f"backlog {self.backlog:,}"])
+        parts.append(f"backlog {self.backlog:,}")
+        return ", ".join(parts + [str(commit) for commit in self.waiting if commit.failure or commit.age >= _SLOW])
 
 
 class Meter(Protocol):
@@ -145,6 +152,7 @@ class ProgressMeter:
             done=None if read_input is None else read_input.share,
             left=None if read_input is None else read_input.time_left(rows_in, now - job.began_at),
             compiling=str(job.loading),
+            waiting=tuple(job.committer.waiting(now)),
         )
 
     def _watermark(self) -> int | None:

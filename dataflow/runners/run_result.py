@@ -466,14 +466,16 @@ def _tables(job: Job) -> Mapping[str, pa.Table]:
         for node in task.chain.nodes:
             if isinstance(node.operator, Collector):
                 parts.setdefault(node.name, []).append(node.operator.result())
-    return presented(job.plan.graph, {name: pa.concat_tables(tables) for name, tables in parts.items()})
+    collected = {name: pa.concat_tables(tables) for name, tables in parts.items()}
+    return presented(job.plan.graph, collected, repeated=job.identity.repeated)
 
 
-def presented(graph: Graph, tables: Mapping[str, pa.Table]) -> Mapping[str, pa.Table]:
-    """Return the tables of collecting sinks as these present them, by name."""
+def presented(graph: Graph, tables: Mapping[str, pa.Table], *, repeated: bool = False) -> Mapping[str, pa.Table]:
+    """Return the tables of collecting sinks as these present them, by name; ``repeated``: rows may have come twice."""
     sinks = {node.name: (node.spec.sink, node.changes) for node in graph if isinstance(node.spec, Write)}
     presented = dict(tables)
     for name in sinks.keys() & tables.keys():
         sink, changes = sinks[name]
-        presented[name] = sink.present(tables[name], changes)
+        present = sink.present_repeated if repeated else sink.present
+        presented[name] = present(tables[name], changes)
     return presented

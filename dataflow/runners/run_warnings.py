@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from dataflow.clock import duration_text
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from dataflow.runtime.job.job import Job
     from dataflow.runtime.task.notices import Notices
 
-__all__ = ["late_rows", "lateness_text", "note_failure_left", "raise_warnings", "share_text", "warnings_of"]
+__all__ = ["give_now", "late_rows", "lateness_text", "note_failure_left", "raise_warnings", "share_text", "warnings_of"]
 
 
 _ENDED: Final = 1 << 61
@@ -137,6 +138,17 @@ def lateness_text(lateness: Lateness) -> str:
     return f"half of them at most {half} late, 90% at most {most}, all at most {duration_text(lateness.most)}"
 
 
+def give_now(notices: Notices) -> None:
+    """Give the warnings that a user must see while the job runs.
+
+    One that a filter turns into an error does not end the wait for the job; it is raised at the end.
+    """
+    for warning in notices.take_now():
+        with suppress(BarrierflowWarning):
+            warnings.warn(warning, stacklevel=user_frame())
+            warning.given = True
+
+
 def raise_warnings(
     collected: Sequence[BarrierflowWarning], *, result: RunResult | None = None, error: BaseException | None = None
 ) -> None:
@@ -152,6 +164,8 @@ def raise_warnings(
     """
     raised: list[BaseException] = [] if error is None else [error]
     for warning in collected:
+        if warning.given:
+            continue
         try:
             warnings.warn(warning, stacklevel=user_frame())
         except BarrierflowWarning as exception:

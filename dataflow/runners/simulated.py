@@ -29,6 +29,7 @@ from dataflow.errors import (
     CheckpointsFailedWarning,
     CheckpointSkippedWarning,
     CleanupFailedWarning,
+    CommitsDelayedWarning,
     CommitsRetriedWarning,
     ConfigurationError,
     JobTimeout,
@@ -91,6 +92,7 @@ _INJECTED = (
     CheckpointSkippedWarning,
     CheckpointsFailedWarning,
     CleanupFailedWarning,
+    CommitsDelayedWarning,
     CommitsRetriedWarning,
     RowsTakenBackWarning,
 )

@@ -64,7 +64,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     detail, inputs, schema), for comparison with the pipeline that restores it. ``transactions`` has the handles each
     sink must commit. ``created`` is in seconds since 1970. ``summary`` is for people. ``parts`` names every object that
     a restore reads, older ones included: of each task its state, then its log, base first. ``execution`` is that of the
-    job: of a "batch" there is one checkpoint, with what its sinks must commit and no state.
+    job: of a "batch" there is one checkpoint, with what its sinks must commit and no state. ``repeated``: rows may have
+    come twice to the operators, because a restore before this checkpoint reported rows that were delivered again.
 
     >>> manifest = Manifest(format=FORMAT, checkpoint=7, kind="checkpoint", pipeline="bids", mode="aligned",
     ...                     guarantee="exactly once", finished=False, created=0.0, run_id="a")
@@ -86,6 +87,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     transactions: dict[str, list[dict[str, Any]]] = {}
     summary: dict[str, Any] = {}
     execution: str = "streaming"
+    repeated: bool = False
 
 
 class _Envelope(msgspec.Struct, frozen=True):

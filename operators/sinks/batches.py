@@ -132,7 +132,9 @@ def upsert_batches(
 
     Returns: a sink.
 
-    Raises: ConfigurationError as ``write_batches`` does. The run raises AmbiguousKey if a key has two rows at the end.
+    Raises: ConfigurationError as ``write_batches`` does. The run raises AmbiguousKey if a key has two rows at the end,
+        and NegativeNet if a row was taken back and never added, unless a restore in mode "unaligned" reported
+        duplicates.
 
     >>> prices: dict[str, float] = {}
     >>> upsert_batches(lambda batch: prices.update(zip(batch["item"].to_pylist(), batch["price"].to_pylist())))

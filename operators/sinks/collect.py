@@ -13,7 +13,7 @@ from dataflow.contracts.sink import Collector, Guarantee, Sink
 from dataflow.contracts.updates import Changes
 from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch, ConfigurationError, GraphError, SchemaMismatch
 from dataflow.state.dictionaries import wide_schema, widened
-from operators.sinks.net import net_rows
+from operators.sinks.net import left_rows, net_rows
 
 __all__ = ["CollectSink", "CollectWriter", "collect"]
 
@@ -100,6 +100,9 @@ class CollectSink(Sink):
     def present(self, table: pa.Table, changes: Changes) -> pa.Table:
         return net_rows(table) if self._net and changes == "signed" else table
 
+    def present_repeated(self, table: pa.Table, changes: Changes) -> pa.Table:
+        return left_rows(table) if self._net and changes == "signed" else table
+
     def writer(self, context: OperatorContext) -> CollectWriter:
         return CollectWriter(context, limit=self._limit)
 
@@ -118,8 +121,8 @@ def collect(*, limit: int | None = None, net: bool = False) -> CollectSink:
 
     Returns: a sink.
 
-    Raises: ConfigurationError for a negative limit. The run raises ValueError if a row was taken back more often than
-        it was added.
+    Raises: ConfigurationError for a negative limit. The run raises NegativeNet if a row was taken back more often than
+        it was added, unless a restore in mode "unaligned" reported duplicates: then such a row is left out.
 
     >>> collect(limit=10)
     collect()

@@ -23,7 +23,7 @@ from dataflow.state.arrays import is_key, plain
 from dataflow.state.dictionaries import decoded
 from dataflow.state.keyed import KeyIndex
 
-__all__ = ["equal_rows", "net_rows"]
+__all__ = ["equal_rows", "left_rows", "net_rows"]
 
 _AT_ONCE = 32
 """Columns whose values are compared at once; a key of keyed state has at most 62."""
@@ -37,24 +37,43 @@ def net_rows(table: pa.Table) -> pa.Table:
 
     Raises: NegativeNet if a row was taken back more often than it was added.
     """
-    weights = to_numbers(table.column(CHANGE)).astype(np.int64)
-    rows = table.drop_columns([CHANGE])
-    if not table.num_rows:
-        return rows
-    numbers = equal_rows([column.combine_chunks() for column in rows.columns])
-    counts = np.bincount(numbers, weights).astype(np.int64)  # exact, because there are fewer than 2**53 rows
+    numbers, counts = _counts(table)
     if (counts < 0).any():
         number = int(np.argmin(counts))
-        (row,) = render_rows(rows.slice(int(np.argmax(numbers == number)), 1))
+        (row,) = render_rows(table.drop_columns([CHANGE]).slice(int(np.argmax(numbers == number)), 1))
         raise NegativeNet(
             f"the row {row} was taken back {-counts[number]} times more than it was added ({int((counts < 0).sum()):,} "
-            "such rows): functions over signed changes must return the same for the same row. In mode 'unaligned', a "
-            "restore delivers changes twice, which its report lists"
+            "such rows): functions over signed changes must return the same for the same row"
         )
-    added = np.flatnonzero(weights > 0)
+    return _left(table, numbers, counts)
+
+
+def left_rows(table: pa.Table) -> pa.Table:
+    """Return the net of signed changes that may have come twice: as `net_rows`, without rows below zero.
+
+    >>> changes = pa.table({"x": [1, 2, 2], "change": pa.array([1, -1, -1], pa.int8())})
+    >>> left_rows(changes).to_pylist()
+    [{'x': 1}]
+    """
+    return _left(table, *_counts(table))
+
+
+def _counts(table: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return a number for each row, equal for equal rows, and the sum of the changes of each number."""
+    if not table.num_rows:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    numbers = equal_rows([column.combine_chunks() for column in table.drop_columns([CHANGE]).columns])
+    weights = to_numbers(table.column(CHANGE)).astype(np.int64)
+    return numbers, np.bincount(numbers, weights).astype(np.int64)  # exact: there are fewer than 2**53 rows
+
+
+def _left(table: pa.Table, numbers: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> pa.Table:
+    """Return the rows with counts above zero, each as often as its count, in the order in which they were added."""
+    added = np.flatnonzero(to_numbers(table.column(CHANGE)) > 0)
     _, first = np.unique(numbers[added], return_index=True)
     places = np.sort(added[first])
-    return rows.take(to_array(np.repeat(places, counts[numbers[places]])))
+    times = np.maximum(counts[numbers[places]], 0)
+    return table.drop_columns([CHANGE]).take(to_array(np.repeat(places, times)))
 
 
 def equal_rows(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:

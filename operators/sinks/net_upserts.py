@@ -104,7 +104,7 @@ class NetUpsertWriter(ReceiverWriter):
         self._state = KeyedState(self._keys, pa.schema([]), rows=self._columns.kept)
         self._arrival = 0
         self._is_restored = False
-        self._repeats = context.repeats
+        self._repeated = context.repeated
         if context.restored is not None:
             values: Any = context.restored.values
             parts: Any = context.restored.logs.get("rows", ())
@@ -134,7 +134,7 @@ class NetUpsertWriter(ReceiverWriter):
 
     def finish(self, out: Out) -> None:
         self._show_restored()
-        if not self._repeats:  # else a change may have been delivered twice
+        if not self._repeated:  # else a change may have come twice
             for slots in self._chunks():
                 self._check_end(slots)
         super().finish(out)

@@ -6,7 +6,9 @@ only times that the function's input does not have are errors.
 
 State: the watermark, so that the first rows after a restore are also checked. It is ignored if the event time is now
 another column, because a function may change between two runs. If rows of a snapshot are read again (mode "unaligned"),
-the watermark may be later than such rows: then the check begins with the next watermark.
+the watermarks of that snapshot may be later than such rows, which are late then without a fault of the function. So no
+watermark is stored in that mode, and a run that is restored from such a snapshot checks nothing, in whatever mode it
+runs.
 """
 
 from __future__ import annotations
@@ -41,9 +43,11 @@ class MovedTimes:
         self._time = time
         self._where = where
         self._watermark: int | None = None
+        self._is_checked = time is not None
         self._kept = time is not None and context is not None and not context.repeats
-        if time is not None and self._kept and context is not None and context.restored is not None:
+        if time is not None and context is not None and context.restored is not None:
             values = context.restored.values
+            self._is_checked = "time" in values
             if values.get("time") == time.column:
                 self._watermark = parsed(Time | None, values.get("watermark"), f"{context.name}: the watermark")
 
@@ -59,7 +63,7 @@ class MovedTimes:
 
     def rows(self, given: pa.RecordBatch, made: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Return the rows of ``made`` with times before the watermark that no row of ``given`` has."""
-        if self._time is None or self._watermark is None or not made.num_rows:
+        if self._time is None or not self._is_checked or self._watermark is None or not made.num_rows:
             return _NONE
         times = made.column(self._time.column)
         least = pc.min(times)

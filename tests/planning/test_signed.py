@@ -13,6 +13,7 @@ import operators as op
 from dataflow import col, lit
 from dataflow.contracts.operator import Operator
 from dataflow.errors import GraphError, NegativeNet, SchemaMismatch, UnknownColumn
+from dataflow.runners.run_result import presented
 
 ROWS = pa.table({"k": ["a", "a", "a", "b"], "x": [1, 2, 3, 4], "at": pa.array([1, 12, 2, 30], pa.timestamp("s"))})
 Way = Callable[[flow.Stream], Any]
@@ -184,3 +185,12 @@ def test_drop_and_rename_keep_change_and_do_not_see_it() -> None:
         counts().drop("change")
     with pytest.raises(GraphError, match="'change' is kept without being named"):
         counts().rename({"n": "change"})
+
+
+def test_a_row_that_was_taken_back_too_often_is_left_out_if_rows_may_have_come_twice() -> None:
+    with flow.Pipeline("x") as p:
+        numbers = p.source(op.from_arrow(pa.table({"k": [1]})), name="in")
+        numbers.key_by("k").agg(n=op.count(), emit="changes").sink(op.collect(net=True), name="out")
+    changes = {"k": [1, 2, 2], "n": [1, 1, 1], "change": pa.array([1, -1, -1], pa.int8())}
+    tables = presented(p.graph, {"out": pa.table(changes)}, repeated=True)
+    assert tables["out"].to_pylist() == [{"k": 1, "n": 1}]

@@ -22,6 +22,7 @@ from dataflow.errors import (
     CheckpointsFailedWarning,
     CheckpointSkippedWarning,
     CleanupFailedWarning,
+    CommitsDelayedWarning,
     CommitsRetriedWarning,
     JobFailedWarning,
     LateRowsWarning,
@@ -215,6 +216,43 @@ def test_commits_that_were_tried_again_are_told(tmp_path: Path) -> None:
     sink.__class__ = Stubborn
     with pytest.warns(CommitsRetriedWarning, match=r"^2 commits of sink 'out' failed .*no space left"):
         numbers(sink, rows=10).run()
+
+
+def test_commits_that_fail_for_long_are_told_once_while_the_job_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dataflow.runtime.job.committer._LONG_WAIT", 1)
+    shown: list[tuple[str, list[tuple[str, int]], JobState]] = []
+    sink: Any = op.write_parquet(tmp_path / "out")
+    sink.__class__ = Stubborn
+
+    def show(message: Any, *_: Any, **__: Any) -> None:
+        shown.append((str(message), [(one.sink, one.rows) for one in job.progress().waiting], job.state))
+        sink.refusals = 0  # until now, every commit was refused
+
+    sink.refusals = 1_000
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        with numbers(sink, rows=10).start(checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1h")) as job:
+            result = job.wait()
+    (text, waiting, state), *others = shown
+    assert text.startswith("10 rows have waited ")
+    assert (waiting, state) == ([("out", 10)], JobState.RUNNING)
+    assert [type(warning) for warning in result.warnings] == [CommitsDelayedWarning, CommitsRetriedWarning]
+    assert len(others) == 1
+    assert job.progress().waiting == ()
+
+
+def test_a_delayed_commit_that_a_filter_turns_into_an_error_is_raised_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dataflow.runtime.job.committer._LONG_WAIT", 1)
+    sink = op.write_parquet(tmp_path / "out")
+    sink.__class__ = Stubborn
+    with pytest.raises(CommitsDelayedWarning) as raised:
+        numbers(sink, rows=10).run()
+    assert raised.value.result.rows_out == {"out": 10}
 
 
 def test_a_predicate_that_stopped_the_job_and_no_longer_holds_is_told() -> None:

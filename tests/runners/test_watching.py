@@ -22,6 +22,7 @@ from dataflow.planning.physical_plan import make_plan
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.job_progress import JobProgress, ProgressLine, ProgressMeter
 from dataflow.runtime.job.build_job import Settings, build
+from dataflow.runtime.job.committer import WaitingCommit
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.task.progress import JobState
 
@@ -127,6 +128,19 @@ def test_the_lag_is_how_far_event_time_is_behind_the_wall() -> None:
     assert (now.watermark, now.lag) == (NOON, 3_000_000)
     assert "lag 3.00 s" in str(now)
     assert "lag" not in str(replace(now, lag=86_400_000_001))
+
+
+def test_the_text_names_sinks_whose_commits_fail_or_take_long() -> None:
+    with job() as made:
+        now = ProgressMeter(made).read()
+    soon, late, failing = (
+        WaitingCommit("soon", 1, 5, 9_000_000),
+        WaitingCommit("late", 1, 1, 10_000_000),
+        WaitingCommit("db", 2, 1_200, 4_000_000, "no route"),
+    )
+    assert str(replace(now, waiting=(soon, late, failing))) == (
+        f"{now}, 1 row has waited 10.00 s for sink 'late', 1,200 rows have waited 4.00 s for sink 'db' (no route)"
+    )
 
 
 class Terminal(io.StringIO):

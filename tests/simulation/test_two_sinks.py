@@ -17,7 +17,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.contracts.sink import TwoPhaseSink
-from dataflow.errors import StoreError
+from dataflow.errors import CommitsDelayedWarning, StoreError
 from dataflow.runners.faults import Attempt, Faults
 from dataflow.runtime.task.crash_points import Point
 from dataflow.testing import Pause, ScriptedSource, delivered_again, ledger_sink
@@ -228,7 +228,8 @@ def test_an_earlier_commit_is_retried_for_as_long_as_the_job_runs() -> None:
         rows = p.source(ScriptedSource([first, Pause(2_000), second]), name="in", parallelism=1)
         for name, world in (("all", refusing), ("even", healthy)):
             rows.sink(ledger_sink(world), name=name)
-    simulate(p, store, 0, every="100s")  # 20 retries take 80 s
+    with pytest.warns(CommitsDelayedWarning, match=r"^1 row has waited 1\.0 min for sink 'all' \(not now\)"):
+        simulate(p, store, 0, every="100s")  # 20 retries take 80 s
     assert store.log[:4] == ["open", "manifest 1", "even 1", "all 1"]
     assert singles(refusing) == singles(healthy) == [1, 2]
 

@@ -57,6 +57,8 @@ class Checkpoint:
         guarantee: the guarantee from source to sink.
         created: seconds since 1970.
         finished: the job had read all its input.
+        repeated: rows may have come twice to the operators, because a restore before this checkpoint reported
+            duplicates.
         operators: the names of the pipeline's operators.
         channels: the pairs of operators between which rows may be in flight.
 
@@ -100,6 +102,7 @@ class Checkpoint:
             self.guarantee: Guarantee = Guarantee(manifest.guarantee)
             self.created: float = manifest.created
             self.finished: bool = manifest.finished
+            self.repeated: bool = manifest.repeated
             self.operators: tuple[str, ...] = tuple(node["name"] for node in manifest.nodes)
             self.channels: tuple[Channel, ...] = self._channels.channels
 

@@ -270,7 +270,8 @@ class _Builder:
     def _identity(self) -> Identity:
         settings, checkpointed = self.settings, self.settings.checkpointing is not None
         mode, execution = self.checkpointing.mode, self.plan.execution
-        return Identity(settings.pipeline, settings.run_id, mode, self._guarantee(), checkpointed, execution)
+        repeated = self.verification.repeated
+        return Identity(settings.pipeline, settings.run_id, mode, self._guarantee(), checkpointed, execution, repeated)
 
     def _completed(self) -> list[int]:
         """Return the checkpoints that count for ``keep``: not savepoints, nor checkpoints that cannot be read."""
@@ -288,8 +289,10 @@ class _Builder:
         return counted
 
     def _guarantee(self) -> Guarantee:
-        durable = self.settings.checkpointing is not None
-        return self.plan.graph.guarantee(self.checkpointing.mode.guarantee if durable else Guarantee.AT_MOST_ONCE)
+        if self.settings.checkpointing is None:
+            return self.plan.graph.guarantee(Guarantee.AT_MOST_ONCE)
+        mode = Guarantee.AT_LEAST_ONCE if self.verification.repeated else self.checkpointing.mode.guarantee
+        return self.plan.graph.guarantee(mode)
 
     def _ready(self, restored: RestoredCheckpoint | None, sinks: Mapping[str, TwoPhaseSink]) -> None:
         """Bring the store and the sinks to the checkpoint that the job starts from.
@@ -325,8 +328,9 @@ class _Builder:
     def _setup(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: SourceInput | None) -> SubtaskSetup:
         clock, run_id = self.settings.clock, self.settings.run_id
         red_log = partial(RedLog[str], self._sample) if self.checkpointing.mode is Mode.UNALIGNED else None
+        repeated = self.verification.repeated
         setup = SubtaskSetup(
-            self.plan, vertex, subtask, clock, run_id, state, splits, red_log, emitted=self.settings.emitted
+            self.plan, vertex, subtask, clock, run_id, state, splits, red_log, repeated, emitted=self.settings.emitted
         )
         return setup if self.settings.spill is None else replace(setup, spill=self.settings.spill)
 

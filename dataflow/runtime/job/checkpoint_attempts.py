@@ -150,6 +150,11 @@ class CheckpointAttempt:
         """Return the ``tasks`` that have not acknowledged yet."""
         return [task for task in tasks if task not in self.stats]
 
+    @property
+    def staged(self) -> Mapping[str, int]:
+        """The rows that each two-phase sink had staged in this run, whether they are committed or not."""
+        return _sums(stats.staged for stats in self.stats.values())
+
     def record(self, now: int) -> CheckpointRecord:
         """Return the record of this checkpoint, which is durable."""
         size = sum(stats.size for stats in self.stats.values())
@@ -178,8 +183,13 @@ class CheckpointAttempt:
 
 def _duplicated(tasks: Mapping[str, TaskStats]) -> dict[str, int]:
     """Return duplicated rows by operator. Do not add them up: a row counts at each operator that it reaches."""
-    counts: dict[str, int] = {}
-    for stats in tasks.values():
-        for operator, rows in stats.duplicated.items():
-            counts[operator] = counts.get(operator, 0) + rows
-    return counts
+    return _sums(stats.duplicated for stats in tasks.values())
+
+
+def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sum of the counts of each operator."""
+    sums: dict[str, int] = {}
+    for some in counts:
+        for operator, rows in some.items():
+            sums[operator] = sums.get(operator, 0) + rows
+    return sums

@@ -1,6 +1,7 @@
 """Commit the transactions of two-phase sinks when their checkpoint is durable, and retry failed commits.
 
-A job whose sink directory another job has taken over (``DirectoryInUse``) can never commit again, so it fails.
+A job whose sink directory another job has taken over (``DirectoryInUse``) can never commit again, so it fails. Any
+other failure is retried for as long as the job runs, so `WaitingCommit` says which rows wait, and for how long.
 
 The committer keeps the pending commit of each sink, the failures, and when to retry. Calls of ``commit`` run in the
 background, one after the other, oldest checkpoint first.
@@ -12,27 +13,31 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dataflow.clock import duration_text
 from dataflow.contracts.sink import Handle, TwoPhaseSink
 from dataflow.errors import DirectoryInUse
 from dataflow.runtime.task.crash_points import Point, Probe, no_probe
 from dataflow.runtime.task.messages import Crashed
 
-__all__ = ["LAST_ATTEMPTS", "Committer", "SinkCommitted", "SinkFailed"]
+__all__ = ["LAST_ATTEMPTS", "Committer", "SinkCommitted", "SinkFailed", "WaitingCommit"]
 
 LAST_ATTEMPTS = 8
 """Failed commits of the *last* checkpoint before the job fails; earlier ones are retried for as long as it runs."""
 
 _FIRST_RETRY, _LAST_RETRY = 100_000, 5_000_000
+_LONG_WAIT = 60_000_000
+"""Microseconds after which a wait is one that the user should know of."""
 
 log = logging.getLogger("dataflow.job")
 
 
 @dataclass(frozen=True, slots=True)
 class SinkCommitted:
-    """All transactions of ``sink`` up to ``checkpoint`` are visible."""
+    """All transactions of ``sink`` up to ``checkpoint`` are visible: ``rows`` rows of this run."""
 
     checkpoint: int
     sink: str
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +57,47 @@ class SinkFailed:
         return self.error
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingCommit:
+    """The rows of a sink that are durable in a checkpoint and that the sink has not committed yet.
+
+    Attributes:
+        sink: the name of the sink.
+        checkpoint: the newest checkpoint that it has to commit.
+        rows: the number of rows that wait, of this checkpoint and older ones.
+        age: microseconds since the oldest of these checkpoints became durable.
+        failure: the last error of a commit in this time; "": none failed, but a commit has not returned yet.
+
+    >>> str(WaitingCommit("db", 7, 1_200, 65_000_000, "no route to host"))
+    "1,200 rows have waited 1.1 min for sink 'db' (no route to host)"
+    """
+
+    sink: str
+    checkpoint: int
+    rows: int
+    age: int
+    failure: str = ""
+
+    @property
+    def advice(self) -> str:
+        """A sentence for the user: what waits, why, and what to do."""
+        problem = "each attempt failed, and the job tries again" if self.failure else "the commit has not returned"
+        return (
+            f"{self}: {problem}. The rows are durable up to checkpoint {self.checkpoint} and become visible with the "
+            "next commit; fix the problem, or stop the job and run it again later with restore='auto'"
+        )
+
+    def __str__(self) -> str:
+        rows = "1 row has" if self.rows == 1 else f"{self.rows:,} rows have"
+        reason = f" ({self.failure})" if self.failure else ""
+        return f"{rows} waited {duration_text(self.age)} for sink {self.sink!r}{reason}"
+
+
 @dataclass(slots=True)
 class _Commit:
     """The newest checkpoint that a sink must commit. Its handles include all older ones that may be uncommitted.
 
+    ``rows`` are all rows that the sink staged in this run up to the checkpoint, which became durable at ``durable_at``.
     ``missing`` is shared by the commits of one checkpoint: the sinks that have not committed it. Once the commits have
     started, only their background queue uses it.
     """
@@ -63,8 +105,19 @@ class _Commit:
     checkpoint: int
     handles: Sequence[Handle]
     missing: set[str]
+    rows: int
+    durable_at: int
     attempts: int = 0
     retry_at: int | None = None
+
+
+@dataclass(slots=True)
+class _Wait:
+    """The time since which a sink has had something to commit, the last failure, and whether the user knows."""
+
+    since: int
+    failure: str = ""
+    is_known: bool = False
 
 
 class Committer:
@@ -86,21 +139,34 @@ class Committer:
         self._probe = probe
         self._pending: dict[str, _Commit] = {}
         self._committed = dict.fromkeys(sinks, 0)
+        #: Has the sinks of ``_pending``, and no others.
+        self._waits: dict[str, _Wait] = {}
+        self._visible = dict.fromkeys(sinks, 0)  # rows of this run that are committed
         self.failures: dict[str, tuple[int, SinkFailed]] = {}
         """The number of failed commits by sink, and the last failure."""
 
-    def commit(self, checkpoint: int, transactions: Mapping[str, Sequence[Handle]]) -> None:
-        """Start to commit every sink's transactions up to ``checkpoint``."""
+    def commit(
+        self, checkpoint: int, transactions: Mapping[str, Sequence[Handle]], staged: Mapping[str, int], now: int
+    ) -> None:
+        """Start to commit every sink's transactions up to ``checkpoint``.
+
+        ``staged`` has the rows that each sink staged in this run up to the checkpoint, committed ones included.
+        """
         missing = set(self._sinks)
         for name in self._sinks:
-            self._pending[name] = _Commit(checkpoint, transactions.get(name, ()), missing)
+            handles, rows = transactions.get(name, ()), staged.get(name, 0)
+            self._pending[name] = _Commit(checkpoint, handles, missing, rows, now)
+            self._waits.setdefault(name, _Wait(now))
             self._start(name)
 
     def committed(self, done: SinkCommitted) -> int:
         """Record a commit; return the checkpoint up to which *all* sinks have committed."""
         pending = self._pending.get(done.sink)
+        self._visible[done.sink] = max(self._visible[done.sink], done.rows)
         if pending is not None and pending.checkpoint <= done.checkpoint:
-            del self._pending[done.sink]
+            del self._pending[done.sink], self._waits[done.sink]
+        elif pending is not None:
+            self._waits[done.sink] = _Wait(pending.durable_at)
         self._committed[done.sink] = max(self._committed[done.sink], done.checkpoint)
         return self.horizon
 
@@ -108,6 +174,8 @@ class Committer:
         """Record a failed commit, to be retried after a pause that doubles; return the number of failed attempts."""
         times, _ = self.failures.get(failure.sink, (0, None))
         self.failures[failure.sink] = times + 1, failure
+        if failure.sink in self._waits:
+            self._waits[failure.sink].failure = str(failure.error) or type(failure.error).__name__
         pending = self._pending.get(failure.sink)
         attempts = 0
         if pending is not None and pending.checkpoint == failure.checkpoint:
@@ -128,6 +196,22 @@ class Committer:
             self._start(name)
         return bool(due)
 
+    def waiting(self, now: int) -> list[WaitingCommit]:
+        """Return for each sink that has something to commit what waits. Any thread may call it."""
+        waits = dict(self._waits)
+        return [
+            WaitingCommit(name, commit.checkpoint, commit.rows - self._visible[name], now - wait.since, wait.failure)
+            for name, commit in list(self._pending.items())
+            if (wait := waits.get(name)) is not None
+        ]
+
+    def overdue(self, now: int) -> list[WaitingCommit]:
+        """Return what has waited for a minute, each wait once."""
+        late = [name for name, wait in self._waits.items() if not wait.is_known and now - wait.since >= _LONG_WAIT]
+        for name in late:
+            self._waits[name].is_known = True
+        return [waiting for waiting in self.waiting(now) if waiting.sink in late] if late else []
+
     @property
     def deadline(self) -> int | None:
         """The time of the next retry; None: no commit failed."""
@@ -146,6 +230,7 @@ class Committer:
         pending = self._pending[name]
         pending.retry_at = None
         sink, checkpoint, handles, missing = self._sinks[name], pending.checkpoint, pending.handles, pending.missing
+        rows = pending.rows
 
         def run() -> None:
             try:
@@ -161,6 +246,6 @@ class Committer:
             except Exception as error:
                 self._report(SinkFailed(checkpoint, name, error))
             else:
-                self._report(SinkCommitted(checkpoint, name))
+                self._report(SinkCommitted(checkpoint, name, rows))
 
         self._submit("commit", run)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, assert_never, cast
 from dataflow.contracts.checkpointing import Mode
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.tuning import Choice
-from dataflow.errors import CheckpointError, JobCancelled
+from dataflow.errors import CheckpointError, CommitsDelayedWarning, JobCancelled
 from dataflow.protocol.coordination import Coordinator
 from dataflow.protocol.coordinator_actions import (
     AbortTasks,
@@ -210,6 +210,8 @@ class Job:
         if self.over:
             return True
         worked = self.committer.tick(now) or worked
+        for waiting in self.committer.overdue(now):
+            self.notices.add_now(waiting.sink, CommitsDelayedWarning, waiting.advice)
         for request in self._requests.due(now):
             self._ask_again(request, now)
             worked = True
@@ -386,7 +388,7 @@ class Job:
         if attempt.kind is BarrierKind.FINAL:
             self._final = checkpoint
         if self.committer.sinks:
-            self.committer.commit(checkpoint, attempt.transactions)
+            self.committer.commit(checkpoint, attempt.transactions, attempt.staged, now)
         else:
             self._committed(checkpoint, now)
 

@@ -53,6 +53,7 @@ def manifest_of(action: Persist, attempt: CheckpointAttempt, identity: Identity,
         transactions={sink: [dict(h) for h in handles] for sink, handles in attempt.transactions.items()},
         summary=attempt.summary(clock.now()),
         execution=plan.execution.value,
+        repeated=identity.repeated,
     )
 
 

@@ -301,6 +301,7 @@ def _report(
         in_flight=tuple(c for state in states.values() for c in state.in_flight),
         passed_over=tuple(skipped),
         state_bytes=_bytes(manifest),
+        repeated=manifest.repeated,
     )
 
 

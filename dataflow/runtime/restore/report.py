@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.sink import Guarantee
 from dataflow.contracts.source import Json
 from dataflow.protocol.events import Data, EndOfInput, Watermark
 from dataflow.protocol.recovery import Skipped
@@ -49,6 +50,8 @@ class RestoreReport:
         state_bytes: the size of the checkpoint's parts; None on Spark, which keeps the state of operators itself.
         not_read: the "source/split" that a source has now but did not have when the job started: they are not part of
             this job and are not read.
+        repeated: rows may have come twice to the operators before the checkpoint was taken, because an earlier restore
+            reported duplicates. It holds for every later checkpoint, in any mode.
         duration: microseconds from the start of the search for a checkpoint until the job was built and its sinks
             recovered; None if no job was built from it, and on Spark, which restores state while it runs.
 
@@ -74,7 +77,13 @@ class RestoreReport:
     passed_over: Sequence[Skipped] = ()
     state_bytes: int | None = 0
     not_read: Sequence[str] = ()
+    repeated: bool = False
     duration: int | None = None
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of the engine's state: of the mode, or "at least once" if rows may have come twice before."""
+        return Guarantee.AT_LEAST_ONCE if self.repeated else self.mode.guarantee
 
     @property
     def rows_replayed(self) -> int:
@@ -230,7 +239,8 @@ class RestoreReport:
             "checkpoint": self.checkpoint,
             "location": self.location,
             "mode": self.mode.value,
-            "guarantee": self.mode.guarantee.value,
+            "guarantee": self.guarantee.value,
+            "repeated": self.repeated,
             "finished": self.finished,
             "rows_replayed_at_least": self.rows_replayed,
             "in_flight_rows": self.in_flight_rows,

@@ -73,6 +73,8 @@ def sections(report: RestoreReport) -> Iterator[Section]:
         yield Section.of("not read", summary, [(split,) for split in report.not_read])
     yield _in_flight(report)
     yield _duplicates(report)
+    if report.repeated:
+        yield Section("earlier", "a restore before this checkpoint delivered rows again, so the state is at least once")
     if report.too_low:
         summary = f"rows that your operators held: duplicates may be too low at {_some(report.too_low)}"
         yield Section("not counted", summary)

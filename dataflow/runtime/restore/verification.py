@@ -68,6 +68,8 @@ class Verification:
         """The inputs of source tasks, by task; their splits were checked."""
         self.operators: dict[str, Mapping[int, ChainNode]] = {}
         """The restored operators of the library, by task: see ``restore_nodes``."""
+        self.repeated = False
+        """Whether rows may have come twice to the restored operators, or will come twice to them."""
         self._plan = plan
         self._setup = setup
         self._clock = clock
@@ -88,6 +90,7 @@ class Verification:
         Raises: CheckpointDamaged; InputChanged; errors of restoring an operator.
         """
         self.operators.clear()
+        self.repeated = manifest.repeated or any([d.rows > 0 for state in states.values() for d in state.duplicates])
         for name, sink in two_phase_sinks(self._plan).items():
             sink.check_handles(manifest.transactions.get(name, []))
         splits = self._splits(states)

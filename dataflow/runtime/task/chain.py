@@ -358,6 +358,11 @@ class ChainNode:
         """Return every handle that may not be committed yet, oldest first."""
         return tuple(handle for handles in self.uncommitted.values() for handle in handles)
 
+    @property
+    def is_two_phase(self) -> bool:
+        """Whether its rows become visible when a checkpoint is committed."""
+        return isinstance(self.operator, TwoPhaseWriter)
+
     def committed(self, checkpoint: int) -> None:
         """Drop the handles up to ``checkpoint``, which are committed: later checkpoints need not name them."""
         for done in [n for n in self.uncommitted if n <= checkpoint]:

@@ -98,7 +98,8 @@ class TaskStats:
     bytes. ``copy_cpu`` and ``write_cpu`` are the CPU time of the thread that took the snapshot, from its barrier on,
     and of the thread that wrote the part. ``in_flight_rows`` and ``in_flight_bytes`` are the channel state.
     ``duplicated`` counts, by operator, the rows that a restore delivers twice. ``blocked`` is the total time that each
-    input channel was blocked, from the start of the run to this checkpoint.
+    input channel was blocked, from the start of the run to this checkpoint. ``staged`` counts, by two-phase sink, the
+    rows that this task staged from the start of the run to this checkpoint.
     """
 
     alignment: int = 0
@@ -112,6 +113,7 @@ class TaskStats:
     in_flight_bytes: int = 0
     duplicated: Mapping[str, int] = field(default_factory=dict)
     blocked: Mapping[str, int] = field(default_factory=dict)
+    staged: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

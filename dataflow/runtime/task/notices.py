@@ -34,9 +34,11 @@ class Notices:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards both
+        self._lock = threading.Lock()  # guards all
         self._texts: dict[type[BarrierflowWarning], list[str]] = {}
         self._counts: dict[type[BarrierflowWarning], int] = {}
+        self._now: dict[tuple[str, type[BarrierflowWarning]], BarrierflowWarning] = {}
+        self._not_given: list[BarrierflowWarning] = []
 
     def add(self, category: type[BarrierflowWarning], text: str) -> None:
         """Record an event and log it. Any thread may call this."""
@@ -50,6 +52,25 @@ class Notices:
         for _, error in errors:
             if not is_cleanup_failure(error):
                 raise error
+
+    def add_now(self, where: str, category: type[BarrierflowWarning], text: str) -> None:
+        """Record an event that the user must see while the job runs, and log it. It replaces an earlier one of
+        ``where``.
+        """
+        log.warning("%s", text)
+        warning = category(text)
+        with self._lock:
+            earlier = self._now.get((where, category))
+            self._now[where, category] = warning
+            self._not_given = [*(other for other in self._not_given if other is not earlier), warning]
+
+    def take_now(self) -> Sequence[BarrierflowWarning]:
+        """Return the warnings to give while the job runs, each once. Those with ``given`` were given."""
+        if not self._not_given:  # read without the lock, because threads that wait ask often
+            return ()
+        with self._lock:
+            taken, self._not_given = self._not_given, []
+        return taken
 
     @contextmanager
     def as_notes(self) -> Iterator[None]:
@@ -86,9 +107,10 @@ class Notices:
                     distinct.append(text)
 
     def warnings(self) -> list[BarrierflowWarning]:
-        """Return a warning for each category, in the order of the first event."""
+        """Return a warning for each category, in the order of the first event, after those of ``add_now``."""
         with self._lock:
-            return [category(_text(texts, self._counts[category])) for category, texts in self._texts.items()]
+            categories = [category(_text(texts, self._counts[category])) for category, texts in self._texts.items()]
+            return [*self._now.values(), *categories]
 
 
 def _categories(root: type[BarrierflowWarning]) -> Iterator[type[BarrierflowWarning]]:

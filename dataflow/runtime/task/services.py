@@ -48,7 +48,8 @@ class Services:
 class Identity:
     """The names of a job, and the guarantee of its checkpoints. ``checkpointed``: the user asked for checkpoints.
 
-    ``execution``: whether it processes a stream or a batch.
+    ``execution``: whether it processes a stream or a batch. ``repeated``: rows may have come twice to the operators,
+    because this restore, or an earlier one, reported rows that are delivered again.
     """
 
     pipeline: str
@@ -57,6 +58,7 @@ class Identity:
     guarantee: Guarantee
     checkpointed: bool
     execution: Execution = Execution.STREAMING
+    repeated: bool = False
 
     @property
     def resumes(self) -> bool:

@@ -34,7 +34,8 @@ class SubtaskSetup:
     """The setup of a chain: it is for ``subtask`` of ``vertex`` in run ``run_id``, and starts from ``state``.
 
     ``splits`` is the input of a source task. ``red_log`` makes the log of the rows that a restore delivers again to an
-    operator (see ``ChainNode``); None: there are no such rows, because the mode is exactly once.
+    operator (see ``ChainNode``); None: there are no such rows, because the mode is exactly once. ``repeated``: see
+    ``OperatorContext``.
     ``key_groups`` are the key groups of the rows that come here, if not those of the subtask. ``spill`` says where rows
     of a batch are sorted. ``emitted`` makes what takes note of the rows that a user's operator emits, given its name
     for messages.
@@ -48,6 +49,7 @@ class SubtaskSetup:
     state: TaskState | None = None
     splits: SourceInput | None = None
     red_log: Callable[[], RedLog[str]] | None = None
+    repeated: bool = False
     key_groups: range | None = None
     spill: Spill = field(default_factory=Spill)
     emitted: Callable[[str], Unwatched] = unwatched
@@ -120,6 +122,7 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
         tally=chain_node.tally,
         splits=setup.splits,
         repeats=setup.red_log is not None,
+        repeated=setup.repeated,
         spill=setup.spill,
         emitted=emitted,
     )

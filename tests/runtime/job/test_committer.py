@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataflow.contracts.operator import OperatorContext
 from dataflow.contracts.sink import Handle, TwoPhaseSink, TwoPhaseWriter
 from dataflow.errors import DirectoryInUse, StoreError
-from dataflow.runtime.job.committer import Committer, SinkCommitted, SinkFailed
+from dataflow.runtime.job.committer import Committer, SinkCommitted, SinkFailed, WaitingCommit
 from dataflow.runtime.task.crash_points import Point
 from dataflow.runtime.task.messages import Crashed
 
@@ -46,7 +46,7 @@ class Rig:
         )
 
     def commit(self, checkpoint: int, **handles: Sequence[Handle]) -> Rig:
-        self.committer.commit(checkpoint, handles)
+        self.committer.commit(checkpoint, handles, {}, now=0)
         return self
 
     def background(self) -> list[SinkCommitted | SinkFailed | Crashed]:
@@ -234,3 +234,43 @@ def test_a_sink_whose_directory_another_job_took_over_ends_the_job_and_is_not_tr
     assert rig.background() == [Crashed("coordinator", rig.sinks["a"].refusal)]
     assert rig.sinks["a"].refusal.__notes__ == ["raised while sink 'a' committed checkpoint 3"]
     assert not rig.committer.tick(now=10_000_000)
+
+
+def test_rows_that_wait_are_counted_since_the_oldest_checkpoint_that_has_not_been_committed() -> None:
+    rig = closed("a")
+    committer = rig.committer
+    rig.sinks["a"].refusal = StoreError("no route to host")
+    committer.commit(1, {}, {"a": 100}, now=1_000_000)
+    assert committer.waiting(3_000_000) == [WaitingCommit("a", 1, 100, 2_000_000)]
+    rig.heard(3_000_000)
+    committer.commit(2, {}, {"a": 130}, now=5_000_000)
+    assert committer.waiting(5_000_000) == [WaitingCommit("a", 2, 130, 4_000_000, "no route to host")]
+    rig.sinks["a"].closed = False
+    rig.heard()
+    assert committer.waiting(6_000_000) == []
+    committer.commit(3, {}, {"a": 150}, now=7_000_000)
+    assert committer.waiting(7_500_000) == [WaitingCommit("a", 3, 20, 500_000)]
+
+
+def test_a_commit_that_came_late_leaves_the_rows_of_later_checkpoints_waiting() -> None:
+    rig = Rig("a")
+    for checkpoint, rows in ((1, 10), (2, 25)):
+        rig.committer.commit(checkpoint, {}, {"a": rows}, now=checkpoint)
+    rig.committer.committed(SinkCommitted(1, "a", 10))
+    assert rig.committer.waiting(9) == [WaitingCommit("a", 2, 15, 7)]
+
+
+def test_a_wait_of_a_minute_is_overdue_once_whether_commits_fail_or_do_not_return() -> None:
+    rig = closed("a", "b")
+    minute = 60_000_000
+    rig.committer.commit(1, {}, {"a": 3, "b": 4}, now=0)
+    assert rig.committer.overdue(minute - 1) == []
+    assert [(one.sink, one.rows, one.age) for one in rig.committer.overdue(minute)] == [
+        ("a", 3, minute),
+        ("b", 4, minute),
+    ]
+    rig.committer.commit(2, {}, {"a": 5, "b": 6}, now=minute)
+    assert rig.committer.overdue(3 * minute) == []
+    rig.committer.committed(SinkCommitted(2, "a", 5))
+    rig.committer.commit(3, {}, {"a": 9, "b": 9}, now=3 * minute)
+    assert [one.sink for one in rig.committer.overdue(4 * minute)] == ["a"]
