@@ -279,6 +279,8 @@ class Expr(Methods, Aggregated):
     def cast(self, target: pa.DataType | str, *, strict: bool = True) -> Expr:
         """Convert the values to another type. Whole numbers count a timestamp's units; see ``from_epoch`` for others.
 
+        A timestamp without a zone becomes one with a zone as if it were in UTC; ``dt.localize`` reads local times.
+
         Args:
             target: a pyarrow type or its name (``"int32"``, ``"timestamp[us, tz=UTC]"``).
             strict: raise during evaluation for a value that ``target`` cannot hold; False: make it null.

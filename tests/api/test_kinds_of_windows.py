@@ -37,7 +37,10 @@ LENGTHS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "no growth": (lambda: op.cumulate("1h", every="0s"), r"cumulate\(every=\) must be above 0"),
     "steps that do not divide": (lambda: op.cumulate("10s", every="3s"), r"must divide the period.*op.hopping takes"),
-    "a negative offset": (lambda: op.hopping("10s", every="3s", offset="-1s"), r"hopping\(offset=\)"),
+    "no offset": (
+        lambda: op.hopping("10s", every="3s", offset="-1"),
+        r"hopping\(offset=\) must be a timedelta or text",
+    ),
     "no rows": (lambda: op.after_rows(0), r"after_rows\(n\) must be a whole number above 0, got 0"),
     "a truth value": (lambda: op.after_rows(n=True), r"after_rows\(n\) must be a whole number above 0, got True"),
     "no time of the clock": (lambda: op.after_time("0s"), r"after_time\(length\) must be above zero"),

@@ -6,6 +6,7 @@ pipelines: ``tests/agreement/test_batches_on_spark.py``.
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal, localcontext
@@ -333,6 +334,19 @@ def test_sums_of_int64_are_exact_in_any_order(spark: Any, tmp_path: Path) -> Non
     assert sums == {key: sum(filter(None, each)) if each != [None] else None for key, each in values.items()}
 
 
+def test_local_days_have_the_rows_that_the_local_engine_gives_them(spark: Any, tmp_path: Path) -> None:
+    at = [datetime.datetime(2018, 11, 3, 22) + datetime.timedelta(minutes=20 * n) for n in range(90)]
+    pq.write_table(pa.table({"at": pa.array(at, pa.timestamp("us"))}), tmp_path / "x.parquet")
+    with flow.Pipeline("days") as p:
+        rows = p.source(op.read_parquet(tmp_path / "x.parquet"))
+        local = rows.with_columns(at=col("at").dt.localize("America/Havana", "later"), name="local")
+        half_days = local.with_columns(half=col("at").dt.truncate("12h"), name="halves").with_watermark("at")
+        days = half_days.window(op.tumbling("1d", zone="America/Havana"))
+        days.agg(n=op.count(), halves=col("half").count_distinct(), name="days").sink(op.collect(), name="out")
+    assert {"local", "halves"} <= native(p)
+    agree(spark, p)
+
+
 def test_floats_of_32_bits_have_no_more_digits_in_sums(spark: Any, tmp_path: Path) -> None:
     numbers = [2**31 - 1, 2**24 + 1, -(2**31) + 1, 5]
     table = pa.table(
@@ -374,9 +388,19 @@ def timeless(folder: Path) -> flow.Pipeline:
     return p
 
 
+def localizing(folder: Path) -> flow.Pipeline:
+    at = [datetime.datetime(2024, 7, 1), datetime.datetime(2024, 10, 27, 2, 30)]
+    pq.write_table(pa.table({"at": pa.array(at, pa.timestamp("us"))}), folder / "x.parquet")
+    with flow.Pipeline("localizing") as p:
+        rows = p.source(op.read_parquet(folder / "x.parquet"))
+        rows.select(at=col("at").dt.localize("Europe/Berlin")).sink(op.collect(), name="out")
+    return p
+
+
 @pytest.mark.parametrize(
     ("made", "kind", "message"),
     [
+        (localizing, ValueError, "choose a time with ambiguous= and missing=, or filter such rows out first"),
         (overflowing, OverflowError, "does not fit into 64 bits: cast its argument to float64"),
         (dividing, OverflowError, "overflow"),
         (timeless, ValueError, "the event time 'at' is null; filter such rows out before"),
