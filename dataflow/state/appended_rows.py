@@ -25,7 +25,7 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array
 from dataflow.state.appended_columns import Frozen, appended_column
 from dataflow.state.copy_on_write import CHUNK
-from dataflow.state.parts import LIVE, marked, owned, rows_since_base, small_batches
+from dataflow.state.parts import LIVE_FIELD, marked, owned, rows_since_base, small_batches
 
 __all__ = ["AppendedRows"]
 
@@ -46,7 +46,7 @@ class AppendedRows:
         """The number of rows."""
         self._keys = keys
         self._columns = [appended_column(type_) for type_ in schema.types]
-        self._stored = pa.schema([*schema, pa.field(LIVE, pa.bool_())])
+        self._stored = pa.schema([*schema, LIVE_FIELD])
         self._counts: dict[int, int] = {}  # the rows that each checkpoint has since the last durable one
         self._restored = 0  # rows of the restored checkpoint
 

@@ -21,7 +21,15 @@ from dataflow.state.copy_on_write import Readers, Reading, RecordRows, Rows
 from dataflow.state.free_numbers import FreeNumbers
 from dataflow.state.index import MAX_SLOTS, Slots
 from dataflow.state.keyed import KnownKeys
-from dataflow.state.parts import LIVE, check_columns, in_order, marked, stored_numbers
+from dataflow.state.parts import (
+    LIVE_FIELD,
+    check_columns,
+    check_present,
+    in_order,
+    marked,
+    number_field,
+    stored_numbers,
+)
 from dataflow.state.ranges import SEQUENCE, SLOT, TimeRanges
 from dataflow.state.runs import Runs
 
@@ -44,9 +52,9 @@ class KeyedRows:
 
     def __init__(self, keys: pa.Schema, schema: pa.Schema, readers: Readers) -> None:
         self.schema = schema
-        order = [pa.field("/sequence", pa.int64()), pa.field("/time", pa.int64())]
         self._keys = len(keys)
-        self._stored = pa.schema([*keys, *order, *schema, pa.field(LIVE, pa.bool_())])
+        columns = [field.with_nullable(nullable=True) for field in schema]  # rows that were removed have nulls
+        self._stored = pa.schema([*keys, number_field("/sequence"), number_field("/time"), *columns, LIVE_FIELD])
         self.columns = WordColumns(schema, WORDS)
         self.records = RecordRows(self.columns.template)
         self.columns.attach(self.records, readers)
@@ -196,8 +204,9 @@ class KeyedRows:
         slots = np.unique(self.records.rows[numbers, SLOT]).astype(np.int32)
         self._drop(numbers)
         self._runs.sweep(slots, self.records.rows)
-        for batch in in_order(table, self._keys):
+        for batch in in_order(table, self._keys, self._keys):
             batch = batch.filter(batch.columns[-1])
+            check_present(batch.select(range(self._keys + 2, batch.num_columns)), self.schema)
             if batch.num_rows:
                 slots = find(batch.columns[: self._keys])
                 if (slots < 0).any():

@@ -26,7 +26,7 @@ from dataflow.state.columns import RecordColumns
 from dataflow.state.copy_on_write import Readers, Reading, RecordRows
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex
-from dataflow.state.parts import LIVE, STAMP, check_columns, marked, stored_keys
+from dataflow.state.parts import LIVE_FIELD, STAMP, check_columns, check_present, marked, number_field, stored_keys
 from dataflow.state.ttl import Ttl
 
 __all__ = ["KeyedValues"]
@@ -63,8 +63,10 @@ class KeyedValues:
         self.changes = Changes(partial(_release, readers, self.index))
         self._sweep = 0
         self.most = 0
-        stamp = [] if ttl is None else [pa.field(STAMP, pa.int64())]
-        self.stored = pa.schema([*self.index.schema, *columns.stored, *stamp, pa.field(LIVE, pa.bool_())])
+        stamp = [] if ttl is None else [number_field(STAMP)]
+        self._present = pa.schema([*self.index.schema, *columns.stored, *stamp])
+        nullable = [field.with_nullable(nullable=True) for field in self._present]  # keys without a value have nulls
+        self.stored = pa.schema([*nullable, LIVE_FIELD])
 
     def visible(self, slots: Slots, now: Times) -> npt.NDArray[np.bool_]:
         """Return whether each slot has a value that is visible at ``now``; -1 has none."""
@@ -191,6 +193,7 @@ class KeyedValues:
                 batch = batch.filter(to_array(live))
             if not batch.num_rows:
                 continue
+            check_present(batch, self._present)
             slots = self.index.slots(batch.columns[:count])
             written += batch.num_rows
             self.records.grow(len(self.index))
@@ -206,8 +209,6 @@ class KeyedValues:
 
     def _restore_records(self, slots: Slots, columns: list[pa.Array], *, empty: bool) -> None:
         """Write the columns of a batch into the records of ``slots``; the state was ``empty`` before its part."""
-        if self.stamp and columns[-1].null_count:
-            raise CheckpointDamaged(f"{columns[-1].null_count} keys have no stamp")
         stamps = [words(columns.pop())] if self.stamp else []
         first, last = int(slots[0]), int(slots[-1])
         in_order = empty and last - first == len(slots) - 1

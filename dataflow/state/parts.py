@@ -25,16 +25,22 @@ from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, KnownKeys
 from dataflow.state.ranges import SLOT
 
-__all__ = ["LIVE", "STAMP", "check_columns", "is_base", "marked", "owned", "resolved", "stored_keys"]
-__all__ += ["MakeRows", "in_order", "rows_since_base", "small_batches", "stored_numbers"]
+__all__ = ["LIVE", "STAMP", "check_columns", "check_present", "is_base", "marked", "owned", "resolved", "stored_keys"]
+__all__ += ["LIVE_FIELD", "MakeRows", "in_order", "number_field", "rows_since_base", "small_batches", "stored_numbers"]
 
 LIVE = "/live"
 STAMP = "/stamp"
+LIVE_FIELD = pa.field(LIVE, pa.bool_(), nullable=False)
 
 _PART = b"barrierflow.part"
 _KEYS = b"barrierflow.keys"
 _BASE, _DELTA = b"base", b"delta"
 _SIGN = -(2**63)
+
+
+def number_field(name: str) -> pa.Field:
+    """Return the field of a column of the engine's numbers, which are never null."""
+    return pa.field(name, pa.int64(), nullable=False)
 
 
 def marked(schema: pa.Schema, *, base: bool, keys: int = 0) -> pa.Schema:
@@ -91,11 +97,13 @@ def rows_since_base(parts: Sequence[Mapping[str, pa.Table]], expected: pa.Schema
 
 
 def check_columns(table: pa.Table, expected: pa.Schema) -> None:
-    """Raise CheckpointMismatch for a stored table of other columns, CheckpointDamaged if ``/live`` is ever null."""
+    """Raise CheckpointMismatch for a stored table of other columns.
+
+    Raises: CheckpointDamaged, too: a column that must have a value in each row has nulls.
+    """
     found = table.schema
     if found.types == expected.types and not _moved(found.names, expected.names):
-        if table.num_columns and table.column(table.num_columns - 1).null_count:
-            raise CheckpointDamaged(f"it is unknown of some rows whether their keys are live: {LIVE} is null")
+        check_present(table, expected)
         return
     theirs = {name: str(type_) for name, type_ in zip(found.names, found.types, strict=True)}
     ours = {name: str(type_) for name, type_ in zip(expected.names, expected.types, strict=True)}
@@ -105,6 +113,20 @@ def check_columns(table: pa.Table, expected: pa.Schema) -> None:
         f"the checkpoint's state has {only or 'the same columns in another order'} where this pipeline has "
         f"{missing or 'others'}: restore it with the pipeline that wrote it, or start without it"
     )
+
+
+def check_present(rows: pa.Table | pa.RecordBatch, expected: pa.Schema) -> None:
+    """Raise CheckpointDamaged if a column has nulls that are not nullable in ``expected``, by its place.
+
+    >>> check_present(pa.table({"n": [1, None]}), pa.schema([number_field("n")]))
+    Traceback (most recent call last):
+    dataflow.errors.CheckpointDamaged: 1 of 2 stored rows have no 'n', which is never null
+    """
+    for field, column in zip(expected, rows.columns, strict=False):
+        if not field.nullable and column.null_count:
+            raise CheckpointDamaged(
+                f"{column.null_count} of {rows.num_rows} stored rows have no {field.name!r}, which is never null"
+            )
 
 
 def _moved(found: Sequence[str], expected: Sequence[str]) -> bool:
@@ -186,12 +208,33 @@ class MakeRows(Protocol):
         """Return the rows."""
 
 
-def in_order(table: pa.Table, column: int) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of ``table`` in ascending order of an int64 column."""
+def in_order(table: pa.Table, column: int, keys: int) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of ``table`` in ascending order of an int64 column, the sequence number.
+
+    Raises: CheckpointDamaged if a key, the first ``keys`` columns, has two rows of one number that are live. Rows of
+        several tasks, after a change of parallelism, have the same numbers under other keys.
+    """
     numbers = to_numbers(table.column(column))
-    if len(numbers) and (np.diff(numbers) < 0).any():
-        table = table.take(to_array(np.argsort(numbers, kind="stable")))
+    steps = np.diff(numbers)
+    if (steps < 0).any():
+        order = np.argsort(numbers, kind="stable")
+        table, steps = table.take(to_array(order)), np.diff(numbers[order])
+    if not steps.all():
+        equal = np.append(steps == 0, False) | np.append(False, steps == 0)
+        _check_distinct(table.filter(to_array(equal)), column, keys)
     yield from table.to_batches()
+
+
+def _check_distinct(rows: pa.Table, column: int, keys: int) -> None:
+    """Raise CheckpointDamaged if two live rows of a key have one number in ``column``."""
+    rows = rows.filter(rows.column(rows.num_columns - 1))
+    of_key = KeyIndex(pa.schema([*list(rows.schema)[:keys], rows.schema.field(column)]))
+    for batch in rows.to_batches():
+        of_key.slots([*batch.columns[:keys], batch.column(column)])
+    if len(of_key) < rows.num_rows:
+        raise CheckpointDamaged(
+            f"{rows.num_rows} stored rows have {len(of_key)} distinct keys and sequence numbers: expected each once"
+        )
 
 
 def stored_numbers(

@@ -18,7 +18,7 @@ from dataflow.state.changes import Changes
 from dataflow.state.copy_on_write import Readers, Reading, RecordRows, Rows
 from dataflow.state.index import Slots, WideSlotIndex
 from dataflow.state.keyed import KeyIndex, KnownKeys
-from dataflow.state.parts import LIVE, check_columns, in_order, marked, stored_numbers
+from dataflow.state.parts import LIVE_FIELD, check_columns, in_order, marked, number_field, stored_numbers
 from dataflow.state.ranges import SEQUENCE, SLOT, TimeRanges
 
 __all__ = ["TimeDomain", "Timers"]
@@ -51,8 +51,7 @@ class Timers:
 
     def __init__(self, keys: pa.Schema, readers: Readers) -> None:
         self._keys = len(keys)
-        numbers = [pa.field(name, pa.int64()) for name in ("due", "domain", "sequence")]
-        self._stored = pa.schema([*keys, *numbers, pa.field(LIVE, pa.bool_())])
+        self._stored = pa.schema([*keys, *map(number_field, ("due", "domain", "sequence")), LIVE_FIELD])
         self._index = WideSlotIndex(3)
         self.records = RecordRows(np.zeros(5, np.int64))
         index = self._index
@@ -155,7 +154,7 @@ class Timers:
         """
         check_columns(table, self._stored)
         count, entered = self._keys, [np.empty(0, np.int32)]
-        for batch in in_order(table, count + 2):
+        for batch in in_order(table, count + 2, count):
             dues, domains, _, live = [to_numbers(column) for column in batch.columns[count:]]
             gone = index.find(batch.columns[:count])
             for domain, number in _NUMBERS.items():

@@ -17,10 +17,9 @@ import pyarrow as pa
 from sortedcontainers import SortedDict
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.errors import CheckpointDamaged
 from dataflow.state.index import Slots
 from dataflow.state.partition import order_by_target
-from dataflow.state.parts import LIVE, marked, owned, rows_since_base
+from dataflow.state.parts import LIVE_FIELD, marked, number_field, owned, rows_since_base
 from operators.aggregation.window_times import Numbers
 
 __all__ = ["RowLog"]
@@ -61,7 +60,7 @@ class RowLog:
     def __init__(self, schema: pa.Schema, keys: int) -> None:
         self.schema = schema
         self._keys = keys
-        self._stored = pa.schema([*schema, pa.field(NUMBER, pa.int64()), pa.field(LIVE, pa.bool_())])
+        self._stored = pa.schema([*schema, number_field(NUMBER), LIVE_FIELD])
         self._slices: SortedDict[int, list[_Piece]] = SortedDict()
 
     @property
@@ -146,8 +145,6 @@ class RowLog:
         Raises: CheckpointMismatch for other columns; CheckpointDamaged for rows without a slice.
         """
         for table in rows_since_base(parts, self._stored):
-            if table.column(NUMBER).null_count:
-                raise CheckpointDamaged("it is unknown of some rows to which slice of time they belong")
             for batch in owned(table, self._keys, groups, max_groups).to_batches():
                 numbers = to_numbers(batch.column(NUMBER))
                 rows = pa.RecordBatch.from_arrays(batch.columns[: len(self.schema)], schema=self.schema)

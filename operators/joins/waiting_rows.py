@@ -21,8 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.errors import CheckpointDamaged
-from dataflow.state.parts import LIVE, marked, owned, rows_since_base, small_batches
+from dataflow.state.parts import LIVE_FIELD, marked, number_field, owned, rows_since_base, small_batches
 from operators.aggregation.window_times import Numbers
 from operators.joins.time_order import by_time
 
@@ -98,7 +97,7 @@ class WaitingRows:
         self.count = 0
         """The number of rows."""
         self._keys = keys
-        self._stored = pa.schema([*schema, pa.field(TIME, pa.int64()), pa.field(LIVE, pa.bool_())])
+        self._stored = pa.schema([*schema, number_field(TIME), LIVE_FIELD])
         self._heap: list[tuple[int, int, _Run]] = []  # the earliest time of each run that takes no more rows
         self._sequence = 0  # decides between runs of one time, in the order of arrival
         self._open: _Run | None = None
@@ -177,8 +176,6 @@ class WaitingRows:
         Raises: CheckpointMismatch for other columns; CheckpointDamaged for missing tables, and for rows without a time.
         """
         for table in rows_since_base(parts, self._stored):
-            if table.column(TIME).null_count:
-                raise CheckpointDamaged("the times of some rows are unknown")
             for batch in owned(table, self._keys, groups, max_groups).to_batches():
                 times = to_numbers(batch.column(TIME))
                 waits = np.ones(len(times), np.bool_) if passed is None else times >= passed

@@ -14,6 +14,7 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
+from dataflow.state.parts import number_field
 from operators.aggregation.window_times import Numbers
 from operators.joins.members import Members
 from operators.process.stores import LEAST, Codec, Store, free_name
@@ -34,7 +35,7 @@ class Maps(Store):
         self._count = len(keys)
         names = [free_name(name, keys.names) for name in ("entry", "value", "number")]
         self._entry, self._value, self._number = names
-        self._schema = pa.schema([pa.field(names[1], self.codec.kept), pa.field(names[2], pa.int64())])
+        self._schema = pa.schema([pa.field(names[1], self.codec.kept), number_field(names[2])])
         self._entries = KeyedState(pa.schema([*keys, pa.field(names[0], entry)]), self._schema, grouped_by=len(keys))
         self._members = Members(keys)
         self._lives = None if ttl is None else KeyedState(keys, pa.schema([]), ttl=Ttl(ttl))

@@ -10,6 +10,7 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import ContractViolation
 from dataflow.state.keyed_state import KeyedState
+from dataflow.state.parts import number_field
 from operators.process.stores import Codec
 from operators.process.values import Converter, canonical
 
@@ -29,7 +30,7 @@ class SharedValues:
         self._codec = Codec(value)
         self._key = Converter(key, f"{where}: key", nullable=False)
         self._value = Converter(value, f"{where}: value")
-        self._schema = pa.schema([pa.field("value", self._codec.kept), pa.field("number", pa.int64())])
+        self._schema = pa.schema([pa.field("value", self._codec.kept), number_field("number")])
         self.state = KeyedState(pa.schema([pa.field("key", key)]), self._schema)
         self._entries: dict[Any, tuple[Any, Any]] = {}
         self._numbers: dict[Any, int] = {}

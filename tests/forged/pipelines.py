@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from dataflow.expressions import count
 from dataflow.store.directory import DirectoryStore
 from tests.operators.sources.until_quiet import UntilQuiet
 
-__all__ = ["PIPELINES", "SECRET", "prepare"]
+__all__ = ["PIPELINES", "SECRET", "inputs", "prepare"]
 
 SECRET = "the secret of another user"
 ROWS = 600
@@ -155,7 +158,189 @@ def watched(home: Path) -> flow.Pipeline:
     return p
 
 
-PIPELINES = {f.__name__: f for f in (keyed, windowed, various, watching, generated, chosen, watched)}
+def _timed(p: flow.Pipeline, home: Path, name: str = "in") -> flow.Stream:
+    """The rows of files, with event time, none of them late."""
+    rows = p.source(op.read_parquet(home / "in" / "parquet", batch_rows=20), name=name)
+    return rows.with_watermark("t", delay="1h", name=f"time of {name}")
+
+
+def _collect(streams: Iterable[flow.Stream]) -> None:
+    for number, stream in enumerate(streams):
+        stream.sink(op.collect(net=stream.changes == "signed"), name=f"out {number}")
+
+
+def joined(home: Path) -> flow.Pipeline:
+    """Joins of all rows of a key, of rows that expire, and of signed changes."""
+    with flow.Pipeline("joined") as p:
+        left = _timed(p, home).with_columns(key=col("x") % 40)
+        right = _timed(p, home, "other").filter(col("x") < 50).select("t", key=col("x") % 40, what=col("c"))
+        counts = left.key_by("key").agg(n=count(), emit="changes", name="counts")
+        _collect(
+            [
+                left.join(right, on="key", how="full", emit="changes", name="all"),
+                left.join(right, on="key", ttl="100s", name="expiring"),
+                counts.join(right.select("key", "what"), on="key", name="signed"),
+            ]
+        )
+    return p
+
+
+def joined_by_time(home: Path) -> flow.Pipeline:
+    """Joins by time, in which rows wait for others and for the watermark."""
+    with flow.Pipeline("joined_by_time") as p:
+        left, right = _timed(p, home), _timed(p, home, "other").select("t", "c", what=col("f"))
+        _collect(
+            [
+                left.join(right, on="c", within=("-9s", "9s"), how="left", name="near"),
+                left.join(right.rename({"t": "time"}), on="c", window=op.tumbling("20s"), how="full", name="windows"),
+                left.join_asof(right, by="c", name="before"),
+                left.join_asof(right, by="c", strategy="forward", tolerance="30s", name="after"),
+            ]
+        )
+    return p
+
+
+@dataclass(frozen=True)
+class Visits(flow.Window):
+    """Sessions of a kind of a user."""
+
+    merges = True
+
+    def assign(self, times: Any, batch: Any) -> flow.Assigned:
+        return flow.Assigned(times, times + 50_000_000)
+
+
+def sessions(home: Path) -> flow.Pipeline:
+    """Windows that merge, and those that slide from row to row."""
+    asked = {"n": count(), "total": col("x").sum(), "last": col("k").last(by="x"), "all": col("x").to_list()}
+    with flow.Pipeline("sessions") as p:
+        by_key = _timed(p, home).key_by("k")
+        _collect(
+            [
+                by_key.window(op.session("40s")).agg(asked, name="sessions"),
+                by_key.window(op.session("40s"), lateness="5s").agg(n=count(), emit="changes", name="again"),
+                by_key.window(op.session("9s"), early=op.after_rows(2), panes="discarding").agg(asked, name="panes"),
+                by_key.window(Visits()).agg(asked, name="visits"),
+                by_key.window(op.sliding("90s")).agg(n=count(), most=col("f").max(), name="sliding"),
+            ]
+        )
+    return p
+
+
+def triggered(home: Path) -> flow.Pipeline:
+    """Windows with panes, one window of all times, and windows of counts."""
+    with flow.Pipeline("triggered") as p:
+        by_key, early = _timed(p, home).key_by("k"), op.after_rows(3)
+        hopping = op.hopping("60s", every="20s")
+        _collect(
+            [
+                by_key.window(hopping, early=early, late=early, lateness="9s").agg(n=count(), name="panes"),
+                by_key.window(op.tumbling("60s"), early=op.after_time("2ms")).agg(n=count(), name="clock"),
+                by_key.window(op.global_window(), early=early).agg(most=col("x").max(), name="all times"),
+                by_key.window(op.count_window(7)).agg(n=count(), c=col("c").last(by="x"), name="sevens"),
+                by_key.window(op.count_window(7, every=2)).agg(n=count(), name="counts"),
+            ]
+        )
+    return p
+
+
+def ranked(home: Path) -> flow.Pipeline:
+    """Rows that are chosen by their order, or because they are the first or the last of their key."""
+    with flow.Pipeline("ranked") as p:
+        rows = _timed(p, home)
+        sums = rows.key_by("k").agg(total=col("x").sum(), emit="changes", name="sums")
+        _collect(
+            [
+                rows.unique("k", "c", name="first"),
+                rows.unique("k", ttl="60s", name="first of a minute"),
+                rows.unique("k", keep="last", emit="changes", name="last"),
+                rows.key_by("c").top(4, by="x", emit="changes", name="top"),
+                rows.key_by("c").top(4, by="x", ttl="60s", emit="changes", name="top of a minute"),
+                sums.with_columns(group=col("total") % 5).key_by("group").top(2, by="total", name="signed"),
+                rows.key_by("c").window(op.tumbling("50s")).top(3, by=["f", "k"], name="windows"),
+            ]
+        )
+    return p
+
+
+class Keeps(flow.KeyedProcess):
+    """Has state of each kind, and timers. Rows with nulls, of a forgery, are left out."""
+
+    count = flow.value_state(pa.int64())
+    fresh = flow.value_state(pa.string(), ttl="100s")
+    listed = flow.list_state(pa.struct([("x", pa.int64()), ("c", pa.string())]))
+    recent = flow.list_state(pa.int64(), ttl="100s")
+    by_colour = flow.map_state(pa.string(), pa.int64())
+    of_late = flow.map_state(pa.int64(), pa.decimal128(21, 2), ttl="100s")
+    rules = flow.shared_map(pa.string(), pa.int64())
+
+    def process_broadcast(self, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+        for row in rows.drop_null().to_pylist():
+            self.rules.put(row["k"], row["x"])
+
+    def process(self, key: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+        for row in rows.drop_null().to_pylist():
+            self.count.set(self.count.get(0) + 1)
+            self.fresh.set(row["c"])
+            self.listed.append({"x": row["x"], "c": row["c"]})
+            self.recent.append(row["x"])
+            self.by_colour.put(row["c"], self.by_colour.get(row["c"], 0) + 1)
+            self.of_late.put(row["x"] % 5, row["d"])
+            ctx.timers.event(row["t"] + timedelta(seconds=60))
+            ctx.timers.clock(datetime(1970, 1, 1) + timedelta(milliseconds=row["x"]))
+
+    def on_timer(self, key: Any, due: Any, ctx: flow.ProcessContext) -> None:
+        kept = [*self.by_colour.items(), *self.of_late.items(), *self.listed.get(), *self.recent.get()]
+        ctx.emit({"k": key, "n": self.count.get(0), "kept": f"{kept} {self.fresh.get()} {self.rules.get(key)}"})
+
+
+class KeepsColumns(flow.BatchProcess):
+    """Has state of each kind as columns, and timers."""
+
+    count = flow.value_state(pa.int64())
+    fresh = flow.value_state(pa.string(), ttl="100s")
+    listed = flow.list_state(pa.int64())
+    by_colour = flow.map_state(pa.string(), pa.int64(), ttl="100s")
+
+    def process(self, slots: Any, rows: pa.RecordBatch, ctx: Any) -> None:
+        self.count.set(slots, rows["x"])
+        self.fresh.set(slots, rows["k"])
+        self.listed.append(slots, rows["x"])
+        self.by_colour.put(slots, rows["k"], rows["x"])
+        ctx.timers.event(slots, rows["t"])
+
+    def on_timer(self, slots: Any, dues: pa.Array, ctx: Any) -> None:
+        kept = zip(*[state.get(slots).to_pylist() for state in (self.count, self.fresh, self.listed)], strict=True)
+        texts = [f"{each} {items}" for each, items in zip(kept, self.by_colour.items(slots).to_pylist(), strict=True)]
+        keys = ctx.keys(slots).column(0)
+        ctx.emit(pa.RecordBatch.from_arrays([keys, self.count.get(slots), pa.array(texts)], schema=KEPT))
+
+
+KEPT = pa.schema({"k": pa.string(), "n": pa.int64(), "kept": pa.string()})
+
+
+def processed(home: Path) -> flow.Pipeline:
+    """Process functions of both kinds, with state of all kinds."""
+    with flow.Pipeline("processed") as p:
+        rows = _timed(p, home).with_columns(c=col("c").cast("string"))
+        rules = p.source(op.read_csv(str(home / "in" / "csv" / "*.csv"), batch_rows=40), name="rules")
+        by_key = rows.key_by("k")
+        _collect(
+            [
+                by_key.process(Keeps, schema=KEPT, broadcast=rules, name="keys"),
+                by_key.process(KeepsColumns, schema=KEPT, name="columns"),
+            ]
+        )
+    return p
+
+
+PIPELINES = {
+    f.__name__: f
+    for f in (
+        keyed, windowed, various, watching, generated, chosen, watched,
+        joined, joined_by_time, sessions, triggered, ranked, processed,
+    )
+}  # fmt: skip
 
 
 MODES = ["unaligned-persisted", "aligned", "unaligned"]
@@ -175,6 +360,7 @@ def prepare(home: Path, name: str) -> None:
     newest = (flying or middle)[len(flying or middle) // 2]
     print(f"{name}: {store.manifest(newest).summary.get('in_flight_rows')} rows in flight", file=sys.stderr)
     keep = {newest, max([n for n in ids if n < newest], default=newest)}
+    keep |= {part.checkpoint for n in keep for part in store.manifest(n).parts}
     for n in ids:
         if n not in keep:
             shutil.rmtree(home / "ckpt" / f"chk-{n:08d}")

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dataflow.contracts.updates import CHANGE, Signed
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch
-from dataflow.planning.graph import Partitioning, schema_json
+from dataflow.planning.graph import Node, Partitioning, schema_json
 from dataflow.planning.physical_plan import Link, Plan
 from dataflow.protocol.events import Data
 from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint
@@ -90,5 +91,20 @@ def check_carried(captured: ChannelState, plan: Plan, link: Link, library: Libra
                 f"rows in flight on {captured.channel!r} have the columns {schema_json(batch.schema)}, expected "
                 f"{captured.schema}"
             )
+        for name in _never_null(node, link.tag):
+            if name in actual.names and batch.column(name).null_count:
+                missing = batch.column(name).null_count
+                raise CheckpointDamaged(
+                    f"{missing} rows in flight on {captured.channel!r} have no {name!r}, which is never null there"
+                )
         if folded is not None and actual.names == folded.names:
             library.check_folded(batch, head.spec, captured.channel)
+
+
+def _never_null(node: Node, tag: str | None) -> list[str]:
+    """Return the columns of an output that its operator never emits with nulls, and that later ones rely on."""
+    names = [field.name for field in node.output(tag) if not field.nullable]
+    if tag is None:
+        names += [] if node.time is None else [node.time.column]
+        names += [CHANGE] if isinstance(node.meaning, Signed) else []
+    return names

@@ -374,6 +374,29 @@ def test_rows_in_flight_that_the_channel_does_not_carry_are_damage(rows: pa.Reco
         check_carried(captured, plan, link, LIBRARY)
 
 
+@pytest.mark.parametrize("column", ["at", "change", "id"])
+def test_rows_in_flight_without_a_time_or_a_sign_are_damage(column: str) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("at", pa.timestamp("s")), ("k", pa.string())])
+    table = pa.table({"id": [1], "at": pa.array([1], pa.timestamp("s")), "k": ["a"]}).cast(schema)
+    with flow.Pipeline("p") as p:
+        rows = p.source(op.from_arrow(table), name="in").with_watermark("at")
+        if column == "change":
+            rows = rows.key_by("k").agg(id=col("id").sum(), emit="changes", name="sums")
+        rows.rebalance().filter(col("k").is_not_null(), name="to").sink(op.collect(net=column == "change"), name="out")
+    plan = make_plan(p.graph, parallelism=2)
+    (link,) = [link for link in plan.links if link.target == "to"]
+    carried = plan.graph.schema_of(plan.vertices["to"].head.inputs[0])
+    batch = pa.RecordBatch.from_pylist([dict.fromkeys(carried.names)], schema=carried)
+    values = {"at": 1, "change": 1, "id": 1, "k": "a"}
+    for name in carried.names:
+        if name != column:
+            place = carried.get_field_index(name)
+            batch = batch.set_column(place, carried.field(name), pa.array([values[name]], carried.field(name).type))
+    captured = ChannelState("to", "to[0]", "in[0] -> to[0]", [Data(batch)])
+    with pytest.raises(CheckpointDamaged, match=rf"1 rows in flight on .* have no '{column}', which is never null"):
+        check_carried(captured, plan, link, LIBRARY)
+
+
 def test_the_end_of_a_task_that_continues_is_damage_whatever_its_name() -> None:
     p = flow.Pipeline()
     read = p.source(op.from_arrow(pa.table({"x": [1]})), name="in -> put")
