@@ -10,28 +10,26 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import csv, types
+from pyarrow import csv
 
 from dataflow.arrow_values import to_array, to_numbers, to_scalar
-from dataflow.expressions.coercion import value_type
+from operators.sources.csv_numbers import changed_number
+from operators.sources.csv_settings import CsvSettings
+from operators.sources.csv_tables import convert_options, is_text, read_table
 from operators.sources.text import Unparsable, Wrong
 
-if TYPE_CHECKING:
-    from operators.sources.csv_files import CsvDialect
-
-__all__ = ["is_hexadecimal", "read_as_integer", "rescued"]
+__all__ = ["rescued"]
 
 _FIRST: Final = 64  # values tried after a bad one, then four times as many, and so on
-_HEX: Final = re.compile(rb"[ \t]*0[xX]")
 _ROW: Final = re.compile(r"In CSV column #0: Row #(\d+): CSV conversion error to .*?: (.*)", re.DOTALL)
 
 
 def rescued(
-    format: CsvDialect, names: Sequence[str], schema: pa.Schema, data: bytes
+    format: CsvSettings, names: Sequence[str], schema: pa.Schema, data: bytes
 ) -> tuple[pa.RecordBatch, list[Wrong]]:
     """Return the rows of ``data`` that can be converted to ``schema``, and the others."""
     rows = [(start, end) for start, end in pairwise([0, *format.ends(data)]) if data[start:end].strip(b"\r\n")]
@@ -50,19 +48,8 @@ def rescued(
     return batch, [Wrong(*rows[row], wrong[row]) for row in sorted(wrong)]
 
 
-def is_hexadecimal(value: bytes) -> bool:
-    """Return whether Arrow might read ``value`` as a hexadecimal integer."""
-    return _HEX.match(value) is not None
-
-
-def read_as_integer(type_: pa.DataType) -> bool:
-    """Return whether Arrow reads a column of ``type_`` as integers, which may be hexadecimal."""
-    kind = value_type(type_)
-    return types.is_integer(kind) or types.is_duration(kind)
-
-
 def _fields(
-    format: CsvDialect, names: Sequence[str], schema: pa.Schema, data: bytes
+    format: CsvSettings, names: Sequence[str], schema: pa.Schema, data: bytes
 ) -> tuple[pa.Table, dict[int, Unparsable]]:
     """Return the fields as bytes, and the rows left out because they have a wrong number of fields.
 
@@ -74,15 +61,13 @@ def _fields(
         wrong[row.number - 1] = Unparsable(f"expected {row.expected_columns} fields, found {row.actual_columns}")
         return "skip"
 
-    parse = format.parse_options()
-    parse.invalid_row_handler = leave_out
-    convert = format.convert_options(dict.fromkeys(schema.names, pa.binary()), schema.names)
-    read = csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(names))
-    table = csv.read_csv(pa.BufferReader(format.utf8(data)), read, parse, convert)
+    texts = [field.name for field in schema if is_text(field.type)]
+    as_bytes = dict.fromkeys(schema.names, pa.binary())
+    table = read_table(format, data, names, as_bytes, schema.names, texts=texts, bad_row=leave_out)
     return table.combine_chunks(), wrong
 
 
-def _column(format: CsvDialect, field: pa.Field, fields: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
+def _column(format: CsvSettings, field: pa.Field, fields: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
     """Return a column, null where a field cannot be converted, and an error message for each such field."""
     encoded = fields.combine_chunks().dictionary_encode()
     typed, errors = _values(format, field, encoded.dictionary.to_pylist())
@@ -91,15 +76,12 @@ def _column(format: CsvDialect, field: pa.Field, fields: pa.ChunkedArray) -> tup
     return typed.take(encoded.indices), {int(at): errors[int(indices[at])] for at in bad}
 
 
-def _values(format: CsvDialect, field: pa.Field, values: Sequence[bytes]) -> tuple[pa.Array, dict[int, str]]:
-    lines = [b'"' + value.replace(b'"', b'""') + b'"\n' for value in values]
-    convert = format.convert_options({field.name: field.type})
+def _values(format: CsvSettings, field: pa.Field, values: Sequence[bytes]) -> tuple[pa.Array, dict[int, str]]:
     hint = "" if field.name in format.given else " (a type inferred from the first rows; schema= gives another)"
-    errors: dict[int, str] = {}
-    if read_as_integer(field.type):
-        for at in (at for at, value in enumerate(values) if is_hexadecimal(value)):
-            text = values[at].decode(errors="backslashreplace")
-            errors[at] = f"column {field.name!r}: invalid value '{text}' for {field.type}{hint}"
+    reasons = {at: reason for at, value in enumerate(values) if (reason := changed_number(format, field, value))}
+    errors = {at: f"column {field.name!r}: {reason}{hint}" for at, reason in reasons.items()}
+    lines = [b'"' + value.replace(b'"', b'""') + b'"\n' for value in values]
+    convert = convert_options(format, {field.name: field.type})
     start, count = 0, len(lines)
     while start < len(lines):
         try:

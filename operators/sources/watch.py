@@ -16,7 +16,7 @@ from dataflow.contracts.source import Condition, InputIdentity, Json, Source, So
 from dataflow.errors import InputChanged, SchemaMismatch, SourceError, check_count
 from dataflow.untrusted import excerpt
 from operators.sources.paths import resolve
-from operators.sources.text_source import check_known, given_types, selected
+from operators.sources.text_source import KnownTypes, check_known, given_names, given_types, selected
 from operators.sources.watch_reader import WatchReader
 from operators.sources.watched_directory import WatchedDirectory, reading_order
 
@@ -108,7 +108,7 @@ def watch(
             + ("give schema=" if "schema" in accepted else "put a first file there, which may have no rows")
         )
     if "schema" in accepted:  # types are not inferred anew from each file
-        options = {**options, "schema": schema}
+        options = {**options, "schema": KnownTypes(schema, given_names(options.get("schema")))}
     return WatchSource(watched, read, options, schema, sides, splits)
 
 
