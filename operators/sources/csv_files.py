@@ -32,12 +32,14 @@ from operators.sources.text_source import (
     ordered,
     selected,
 )
+from operators.sources.time_parsers import KERNELS, has_formats, inferred_time_type, parse_times
 
 __all__ = ["CsvDialect", "read_csv"]
 
 _KERNELS: Final = ("operators.kernels.csv_rows",)
 _SUFFIXES: Final = (".csv", ".csv.gz", ".csv.bz2", ".csv.zst")
 _HEAD: Final = 1 << 16
+_TEXT: Final = pa.string()
 
 
 def read_csv(
@@ -91,7 +93,10 @@ def read_csv(
         quoted_nulls: whether such a field is null in quotes, too: ``"typed"``, in columns of numbers, booleans, times
             and other values that are not text; ``"always"``, in columns of text and bytes, too; ``"never"``.
         decimal_point: the character before the fraction of a number.
-        timestamp_parsers: formats of ``strptime``, tried before ISO 8601.
+        timestamp_parsers: formats of ``strptime`` for timestamps and dates, tried in their order, before ISO 8601. A
+            value fits only if each part that is read is that of the resulting time: 30 February and 25 hours do not.
+            ``%Y`` has four digits, ``%f`` 1 to 9; names are English, in any case; other numbers may have fewer digits
+            than usual. Formats with ``%z`` are for timestamps with a zone, others for those without.
         encoding: UTF-8, or an encoding of one byte per character (``"latin-1"``, ``"cp1252"``).
         on_error: for rows with too few or too many fields, or with a value that does not fit: ``"fail"`` ends the job,
             naming file and line; ``"skip"`` drops and counts them; ``"side"`` emits them at side output ``errors``,
@@ -139,7 +144,11 @@ def read_csv(
     return TextSource(format, files, whole, names, reading)
 
 
-read_csv.kernels = _KERNELS  # type: ignore[attr-defined]  # for ``watch``, which may open no file before the job runs
+def _kernels(timestamp_parsers: Sequence[str] = (), **_: Any) -> tuple[str, ...]:
+    return (*_KERNELS, *(KERNELS if timestamp_parsers else ()))
+
+
+read_csv.kernels = _kernels  # type: ignore[attr-defined]  # for ``watch``, which may open no file before the job runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +161,7 @@ class CsvDialect(CsvSettings):
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        return _KERNELS
+        return _kernels(self.timestamp_parsers)
 
     @property
     def other_encodings(self) -> str:
@@ -221,13 +230,17 @@ class CsvDialect(CsvSettings):
         inferred = dict(zip(schema.names, schema.types, strict=True))
         numbers = [name for name, type_ in inferred.items() if types.is_integer(type_) or types.is_floating(type_)]
         inferred |= number_types(f"read_csv({path!r})", self._sample(head, numbers), inferred, wanted)
+        if self.timestamp_parsers:
+            texts = [name for name, type_ in inferred.items() if types.is_string(type_)]
+            for name, column in self._sample(head, texts, pa.binary()).items():
+                inferred[name] = inferred_time_type(self.timestamp_parsers, column.drop_null()) or inferred[name]
         return pa.schema(inferred)
 
-    def _sample(self, head: Head, columns: Sequence[str]) -> dict[str, pa.Array]:
-        """Return the values of columns in the first rows as text."""
+    def _sample(self, head: Head, columns: Sequence[str], type_: pa.DataType = _TEXT) -> dict[str, pa.Array]:
+        """Return the values of columns in the first rows as text, or as bytes."""
         if not columns:
             return {}
-        table = read_rows_of_full_length(self, head.rows, head.names, dict.fromkeys(columns, pa.string()), columns)
+        table = read_rows_of_full_length(self, head.rows, head.names, dict.fromkeys(columns, type_), columns)
         return {name: table[name].combine_chunks() for name in columns}
 
     def check_columns(self, first: str, path: str, where: Files, names: Sequence[str], *, everything: bool) -> None:
@@ -268,7 +281,8 @@ class CsvParser:
         self.encoding, self.other_encodings = format.encoding, format.other_encodings
         self._format = format
         self._names = names
-        self._types = dict(zip(schema.names, schema.types, strict=True))
+        self._timed = [field.name for field in schema if format.timestamp_parsers and has_formats(field.type)]
+        self._types = {f.name: pa.binary() if f.name in self._timed else f.type for f in schema}
         self._texts = [field.name for field in schema if is_text(field.type)]
         watched = {field.name for field in schema if is_inferred_integer(format, field)}
         self._watched = np.array([name in watched for name in names], np.uint8)
@@ -293,7 +307,8 @@ class CsvParser:
     def _column(self, table: pa.Table, field: pa.Field) -> pa.Array:
         column = table[field.name]
         assert column.num_chunks == 1, f"a block is read in one piece, got {column.num_chunks} chunks"
-        return column.chunk(0)
+        values = column.chunk(0)
+        return parse_times(self._format.timestamp_parsers, values, field.type) if field.name in self._timed else values
 
     def rescue(self, data: bytes) -> tuple[pa.RecordBatch, list[Wrong]]:
         return rescued(self._format, self._names, self.schema, data)

@@ -21,6 +21,7 @@ from operators.sources.csv_numbers import changed_number
 from operators.sources.csv_settings import CsvSettings
 from operators.sources.csv_tables import convert_options, is_text, read_table
 from operators.sources.text import Unparsable, Wrong
+from operators.sources.time_parsers import has_formats, parse_by_formats
 
 __all__ = ["rescued"]
 
@@ -80,6 +81,22 @@ def _values(format: CsvSettings, field: pa.Field, values: Sequence[bytes]) -> tu
     hint = "" if field.name in format.given else " (a type inferred from the first rows; schema= gives another)"
     reasons = {at: reason for at, value in enumerate(values) if (reason := changed_number(format, field, value))}
     errors = {at: f"column {field.name!r}: {reason}{hint}" for at, reason in reasons.items()}
+    if not format.timestamp_parsers or not has_formats(field.type):
+        return _values_by_arrow(format, field, values, hint, errors)
+    times, unread = parse_by_formats(format.timestamp_parsers, to_array(values, pa.binary()), field.type)
+    rest = np.flatnonzero(unread).tolist()
+    hint = f", nor a time in timestamp_parsers={list(format.timestamp_parsers)}{hint}"
+    others, wrong = _values_by_arrow(format, field, [values[at] for at in rest], hint, {})
+    both = pa.concat_arrays([times, others])
+    places = np.arange(len(values))
+    places[rest] = np.arange(len(values), len(values) + len(rest))
+    return both.take(to_array(places)), {rest[at]: message for at, message in wrong.items()}
+
+
+def _values_by_arrow(
+    format: CsvSettings, field: pa.Field, values: Sequence[bytes], hint: str, errors: dict[int, str]
+) -> tuple[pa.Array, dict[int, str]]:
+    """Return the values, null where one cannot be converted, and all errors; those known before are in ``errors``."""
     lines = [b'"' + value.replace(b'"', b'""') + b'"\n' for value in values]
     convert = convert_options(format, {field.name: field.type})
     start, count = 0, len(lines)

@@ -12,6 +12,7 @@ import numpy as np
 
 from dataflow.errors import ConfigurationError
 from operators.sources.text_source import check_distinct
+from operators.sources.time_parsers import check_formats
 
 __all__ = ["CsvSettings", "QuotedNulls", "texts_of"]
 
@@ -59,6 +60,7 @@ class CsvSettings:
         if self.names is not None:
             check_distinct("read_csv(column_names=)", self.names)
         self._check_null_values()
+        check_formats(self.timestamp_parsers)
 
     def _check_marks(self) -> None:
         for what in ("delimiter", "quote", "escape", "decimal_point"):

@@ -93,7 +93,6 @@ def convert_options(
         strings_can_be_null=True,
         quoted_strings_can_be_null=quoted_nulls,
         decimal_point=format.decimal_point,
-        timestamp_parsers=[*format.timestamp_parsers, csv.ISO8601] if format.timestamp_parsers else None,
     )
 
 

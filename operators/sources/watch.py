@@ -157,7 +157,8 @@ class WatchSource(Source):
 
     @property
     def kernels(self) -> Sequence[str]:
-        return getattr(self._read, "kernels", ())  # of the function: there may be no file yet
+        kernels = getattr(self._read, "kernels", None)  # of the function: there may be no file yet
+        return () if kernels is None else tuple(kernels(**self._options))
 
     def splits(self) -> tuple[Split, ...]:
         return tuple(
