@@ -75,15 +75,17 @@ def may_be_padded(text: Any, at: Any, delimiter: Any, quote: Any, escape: Any) -
     size = text.size
     if at + 1 >= size or text[at] != ZERO:
         return False
-    c = text[at + 1]
-    if not (ZERO <= c <= NINE or c in (quote, escape)):
-        return False
-    for end in range(at + 2, size):
+    digits = 0
+    for end in range(at + 1, size):
         c = text[end]
         if c in (delimiter, NEWLINE, RETURN):
             break
-        if not (ZERO <= c <= NINE or c in (quote, escape, SPACE, TAB)):
+        if ZERO <= c <= NINE:
+            digits += 1
+        elif c not in (quote, escape, SPACE, TAB):
             return False
+    if not digits:
+        return False
     for start in range(at - 1, -1, -1):
         c = text[start]
         if c in (delimiter, NEWLINE, RETURN):
@@ -95,7 +97,7 @@ def may_be_padded(text: Any, at: Any, delimiter: Any, quote: Any, escape: Any) -
 
 @kernel(types.boolean(RU8, types.uint8, types.uint8, types.uint8))
 def may_have_padded_number(text: Any, delimiter: Any, quote: Any, escape: Any) -> Any:
-    """Return False only if ``has_padded_number`` would, whatever columns it watches.
+    """Return False only if no field is a whole number with zeros in front.
 
     Each stretch of the text is first searched by a loop without branches, for vector units. ``quote`` and ``escape``
     are characters, or 255 for none.
@@ -111,9 +113,10 @@ def may_have_padded_number(text: Any, delimiter: Any, quote: Any, escape: Any) -
                 begins = (b == delimiter) | (b <= RETURN) | (b == quote) | (b == escape)
                 began = (a == delimiter) | (a <= SPACE) | (a == quote) | (a == escape)
                 begins |= ((b == SPACE) | (b == MINUS)) & began
-                digit = ((d >= ZERO) & (d <= NINE)) | (d == quote) | (d == escape)
-                goes_on = ((e >= ZERO) & (e <= NINE)) | (e <= SPACE) | (e == delimiter) | (e == quote) | (e == escape)
-                hits |= (zero[i] == ZERO) & digit & goes_on & begins
+                digit, taken_out = (d >= ZERO) & (d <= NINE), (d == quote) | (d == escape)
+                goes_on = ((e >= ZERO) & (e <= NINE)) | (e == quote) | (e == escape)
+                ends = (e <= SPACE) | (e == delimiter)
+                hits |= (zero[i] == ZERO) & begins & ((digit & (goes_on | ends)) | (taken_out & goes_on))
         if hits:
             for at in range(base, min(base + STRETCH, size)):
                 if text[at] == ZERO and may_be_padded(text, at, delimiter, quote, escape):

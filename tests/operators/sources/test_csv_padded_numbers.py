@@ -90,6 +90,14 @@ def test_such_text_beside_whole_numbers_is_read_as_it_is(tmp_path: Path) -> None
     assert [(row["n"], row["zip"]) for row in rows_of(source)] == [(n, f"0{n:04}") for n in range(40)]
 
 
+@pytest.mark.parametrize(
+    "row", ['"0","10"', "0, 0", "-0,0", "09:30:00,05.03.2024", "2024-01-05 09:00,0.5", "00ff,01.5", '"0""",0', "0,0 "]
+)
+def test_the_fast_search_passes_over_what_is_often_in_files(row: str) -> None:
+    codes = np.frombuffer(f"{row}\n".encode() * 300, np.uint8)
+    assert not may_have_padded_number(codes, ord(","), ord('"'), 255)
+
+
 FIELD = st.lists(st.sampled_from([b"0", b"0", b"1", b"-", b" ", b'"', b"\\", b"x", b".", b"+", b"\t"]), max_size=5)
 ROWS = st.lists(st.tuples(FIELD, FIELD), min_size=1, max_size=90)
 
