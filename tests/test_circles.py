@@ -50,7 +50,6 @@ LATE_IMPORTS = {
     ("dataflow.runners.summary", "dataflow.runners.run_result"),
     ("dataflow.runtime.restore.report", "dataflow.runtime.restore.report_text"),
     ("dataflow.runtime.restore.report_text", "dataflow.runtime.restore.report"),
-    ("operators.sources.csv_rescue", "operators.sources.csv_files"),
     ("operators.sources.watch_reader", "operators.sources.watch"),
 }
 """Imports for types or inside functions that close a circle of files: (importer, imported)."""

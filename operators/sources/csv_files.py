@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
-import re
-from codecs import BOM_UTF8
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,9 +11,12 @@ import pyarrow as pa
 from pyarrow import csv, types
 
 from dataflow.contracts.row_errors import OnError
-from dataflow.errors import ConfigurationError, SchemaMismatch, SourceError
+from dataflow.errors import SchemaMismatch, SourceError
 from operators.sources.blocks import Block, BlockStart
-from operators.sources.csv_rescue import is_hexadecimal, read_as_integer, rescued
+from operators.sources.csv_numbers import has_padded_number, hexadecimal_columns, is_inferred_integer, number_types
+from operators.sources.csv_rescue import rescued
+from operators.sources.csv_settings import CsvSettings, QuotedNulls, texts_of
+from operators.sources.csv_tables import is_text, parse_options, read_rows_of_full_length, read_table
 from operators.sources.files import Files
 from operators.sources.known_file import KnownFiles
 from operators.sources.paths import Paths, expand
@@ -27,24 +27,19 @@ from operators.sources.text_source import (
     Types,
     check_distinct,
     check_known,
+    given_names,
     given_types,
     ordered,
     selected,
-    whole_number,
-    whole_number_type,
 )
+from operators.sources.time_parsers import KERNELS, has_formats, inferred_time_type, parse_times
 
 __all__ = ["CsvDialect", "read_csv"]
 
 _KERNELS: Final = ("operators.kernels.csv_rows",)
 _SUFFIXES: Final = (".csv", ".csv.gz", ".csv.bz2", ".csv.zst")
-_WHOLE: Final = (1 << 30) - 1
 _HEAD: Final = 1 << 16
-_WHOLE_NUMBER: Final = re.compile(r"[ \t]*[+-]?[0-9]+[ \t]*")
-_ROW_END: Final = re.compile(rb"\n|\r(?=[^\n])")
-_DIGIT: Final = re.compile(r"[0-9]")
-_MINUS_ZERO: Final = re.compile(r"[ \t]*-0+[ \t]*")
-_MAYBE_HEX: Final = re.compile(rb"(?<![0-9A-Za-z])0[xX][0-9A-Fa-f]{1,16}(?![0-9A-Za-z])")
+_TEXT: Final = pa.string()
 
 
 def read_csv(
@@ -58,6 +53,7 @@ def read_csv(
     quote: str | None = '"',
     escape: str | None = None,
     null_values: Sequence[str] = ("",),
+    quoted_nulls: QuotedNulls = "typed",
     decimal_point: str = ".",
     timestamp_parsers: Sequence[str] = (),
     encoding: str = "utf-8",
@@ -72,8 +68,9 @@ def read_csv(
     ``schema`` does not have are inferred from the first ``block_bytes`` of the first file that has rows: text if a
     column has no value there, microseconds if its times have no fractions. Whole numbers are int64, or uint64 if one of
     them is above int64 and none is below zero; if neither type holds them, name one in ``schema`` (float64 would round
-    ids). A column with a fraction, an exponent or a plus among these is float64. Whole numbers have decimal digits: a
-    column with ``0xFF`` among them is text. A later value that does not fit is an error of its row.
+    ids). A column with a fraction or an exponent among these is float64. Otherwise it is text if one of them has a plus
+    or zeros in front, as ``+41791234567`` and ``00501``, or is hexadecimal, as ``0xFF``. A later value that does not
+    fit, such as ``00501`` in a column inferred to be int64, is an error of its row.
 
     Values: times are ISO 8601 (with an offset or ``Z`` for timestamps with a zone, which are in UTC if inferred, and
     without for others). A quoted field may span lines. Empty lines are skipped. The values of columns that a pipeline
@@ -93,9 +90,14 @@ def read_csv(
         delimiter: one ASCII character, as are ``quote``, ``escape`` and ``decimal_point``.
         quote: None: quotes are ordinary characters.
         escape: the character before one that is taken as it is; None: there is none.
-        null_values: unquoted fields that are null, in every column.
+        null_values: fields that are null, in every column. None of them may contain ``escape``.
+        quoted_nulls: whether such a field is null in quotes, too: ``"typed"``, in columns of numbers, booleans, times
+            and other values that are not text; ``"always"``, in columns of text and bytes, too; ``"never"``.
         decimal_point: the character before the fraction of a number.
-        timestamp_parsers: formats of ``strptime``, tried before ISO 8601.
+        timestamp_parsers: formats of ``strptime`` for timestamps and dates, tried in their order, before ISO 8601. A
+            value fits only if each part that is read is that of the resulting time: 30 February and 25 hours do not.
+            ``%Y`` has four digits, ``%f`` 1 to 9; names are English, in any case; other numbers may have fewer digits
+            than usual. Formats with ``%z`` are for timestamps with a zone, others for those without.
         encoding: UTF-8, or an encoding of one byte per character (``"latin-1"``, ``"cp1252"``).
         on_error: for rows with too few or too many fields, or with a value that does not fit: ``"fail"`` ends the job,
             naming file and line; ``"skip"`` drops and counts them; ``"side"`` emits them at side output ``errors``,
@@ -123,11 +125,12 @@ def read_csv(
         delimiter,
         quote,
         escape,
-        tuple(null_values),
+        texts_of("null_values", null_values),
+        quoted_nulls,
         decimal_point,
-        tuple(timestamp_parsers),
+        texts_of("timestamp_parsers", timestamp_parsers),
         encoding,
-        tuple(given_types(schema)),
+        given_names(schema),
     )
     format.check()
     reading = Reading.of(format.label, batch_rows, block_bytes, on_error)
@@ -142,24 +145,17 @@ def read_csv(
     return TextSource(format, files, whole, names, reading)
 
 
-read_csv.kernels = _KERNELS  # type: ignore[attr-defined]  # for ``watch``, which may open no file before the job runs
+def _kernels(timestamp_parsers: Sequence[str] = (), **_: Any) -> tuple[str, ...]:
+    return (*_KERNELS, *(KERNELS if timestamp_parsers else ()))
+
+
+read_csv.kernels = _kernels  # type: ignore[attr-defined]  # for ``watch``, which may open no file before the job runs
 read_csv.suffixes = _SUFFIXES  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
-class CsvDialect:
-    """How to parse a file; see ``read_csv``. ``given`` names the columns whose types were given."""
-
-    names: tuple[str, ...] | None
-    skip_rows: int
-    delimiter: str
-    quote: str | None
-    escape: str | None
-    null_values: tuple[str, ...]
-    decimal_point: str
-    timestamp_parsers: tuple[str, ...]
-    encoding: str
-    given: tuple[str, ...]
+class CsvDialect(CsvSettings):
+    """How to parse a file."""
 
     @property
     def label(self) -> str:
@@ -167,85 +163,11 @@ class CsvDialect:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        return _KERNELS
+        return _kernels(self.timestamp_parsers)
 
     @property
     def other_encodings(self) -> str:
         return "name its encoding with encoding=, such as 'latin-1', or convert the file, such as with iconv"
-
-    def check(self) -> None:
-        for what in ("delimiter", "quote", "escape", "decimal_point"):
-            value = getattr(self, what)
-            optional = what in ("quote", "escape")
-            if not (value is None and optional) and not (value and len(value) == 1 and value.isascii()):
-                raise ConfigurationError(f"read_csv: {what} must be one ASCII character, got {value!r}")
-        if self.skip_rows < 0:
-            raise ConfigurationError(f"read_csv: skip_rows must be at least 0, got {self.skip_rows}")
-        if not _is_text_encoding(self.encoding):
-            raise ConfigurationError(
-                f"read_csv: encoding must be 'utf-8' or one of a byte per character that contains ASCII, such as "
-                f"'latin-1', got {self.encoding!r}; convert the files first, such as with iconv"
-            )
-        if self.names is not None:
-            check_distinct("read_csv(column_names=)", self.names)
-
-    @property
-    def _utf8(self) -> bool:
-        return codecs.lookup(self.encoding).name in ("utf-8", "ascii")
-
-    def utf8(self, data: bytes) -> bytes:
-        """Return ``data`` in UTF-8. Bytes that are not text do not change, so that Arrow reports them."""
-        if data.startswith(BOM_UTF8) and self._utf8:
-            return BOM_UTF8 + data  # Arrow drops one, which is part of the first value
-        if self._utf8:
-            return data
-        return data.decode(self.encoding, "surrogateescape").encode("utf-8", "surrogateescape")
-
-    def text(self, data: bytes) -> str:
-        return data.decode("utf-8" if self._utf8 else self.encoding, "backslashreplace").rstrip("\r\n")
-
-    def row_ends(self, data: bytes, ends: Any) -> tuple[int, int, bool]:
-        from operators.kernels.csv_rows import row_ends
-
-        marks = [-1 if mark is None else ord(mark) for mark in (self.delimiter, self.quote, self.escape)]
-        rows, last, opened = row_ends(np.frombuffer(data, np.uint8), *marks, ends)
-        return rows, last, bool(opened)
-
-    def cut(self, data: bytes, final: bool) -> int:  # noqa: FBT001  the shape of blocks.Cut
-        if not self._special(data) and (whole := len(data) if final else data.rfind(b"\n") + 1):
-            return whole
-        _, last, opened = self.row_ends(data, np.empty(0, np.int64))
-        return len(data) if final and not opened else last
-
-    def _special(self, data: bytes) -> bool:
-        """Return whether some newlines may end no row."""
-        return any([mark is not None and mark.encode() in data for mark in (self.quote, self.escape)])
-
-    def _maybe_hexadecimal(self, data: bytes) -> bool:
-        """Return whether a hexadecimal number may be in ``data``. Cheap tests come first: every block is searched."""
-        if b"x" not in data and b"X" not in data:
-            return False
-        data = self._unmarked(data)
-        codes = np.frombuffer(data, np.uint8)
-        if not np.any((codes[:-1] == ord("0")) & ((codes[1:] | 0x20) == ord("x"))):  # X | 0x20 is x
-            return False
-        return _MAYBE_HEX.search(data) is not None
-
-    def _unmarked(self, data: bytes) -> bytes:
-        """Return ``data`` without quotes and escapes, which may occur between the characters of a value."""
-        marks = "".join(mark for mark in (self.quote, self.escape) if mark is not None)
-        return data.translate(None, marks.encode()) if self._special(data) else data
-
-    def ends(self, data: bytes) -> list[int]:
-        """Return the offsets at which rows end, the end of ``data`` included. Text without quotes needs no kernel."""
-        if not self._special(data):
-            found = [end.end() for end in _ROW_END.finditer(data)]
-            last = found[-1] if found else 0
-        else:
-            places = np.empty(data.count(b"\n") + data.count(b"\r") + 1, np.int64)
-            rows, last, _ = self.row_ends(data, places)
-            found = places[:rows].tolist()
-        return found if last == len(data) else [*found, len(data)]
 
     def head(self, path: str, where: Files, block_bytes: int = _HEAD) -> Head:
         """Return the names of a file's columns, where its rows begin, and its first block of rows."""
@@ -268,28 +190,10 @@ class CsvDialect:
         if (cause := undecodable(header.data, self.encoding, header.at)) is not None:
             raise SourceError(f"read_csv: {path}:{header.line}: {cause}; {self.other_encodings}")
         names = csv.read_csv(
-            pa.BufferReader(self.utf8(header.data) + b"\n"), parse_options=self.parse_options()
+            pa.BufferReader(self.utf8(header.data) + b"\n"), parse_options=parse_options(self)
         ).column_names
         check_distinct(f"read_csv({path!r})", names)
         return Head(tuple(names), header.after, block.data[end:].strip(b"\r\n") or (more.data if more else b""))
-
-    @property
-    def _marks(self) -> dict[str, Any]:
-        return {"delimiter": self.delimiter, "quote_char": self.quote or False, "escape_char": self.escape or False}
-
-    def parse_options(self) -> csv.ParseOptions:
-        return csv.ParseOptions(**self._marks, newlines_in_values=True)
-
-    def convert_options(self, types: dict[str, pa.DataType], columns: Collection[str] = ()) -> csv.ConvertOptions:
-        return csv.ConvertOptions(
-            column_types=types,
-            include_columns=list(columns),
-            null_values=list(self.null_values),
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-            decimal_point=self.decimal_point,
-            timestamp_parsers=[*self.timestamp_parsers, csv.ISO8601] if self.timestamp_parsers else None,
-        )
 
     def schema_of(
         self,
@@ -324,54 +228,22 @@ class CsvDialect:
         others = [name for name in head.names if name not in given]
         if not others or not head.rows.strip():
             return pa.schema(dict.fromkeys(others, pa.string()))
-        inferred = self._sample(head, {}, others).schema
-        for name in self.hexadecimal(head.rows, head.names, inferred):
-            inferred = inferred.set(inferred.get_field_index(name), pa.field(name, pa.string()))
-        floats = [field.name for field in inferred if types.is_floating(field.type) and field.name in wanted]
-        if not floats:
-            return inferred
-        texts = self._sample(head, dict.fromkeys(floats, pa.string()), floats)
-        for name in floats:
-            tokens = texts[name].unique().drop_null().to_pylist()
-            numbers = [whole_number(token) for token in tokens if _WHOLE_NUMBER.fullmatch(token)]
-            odd = [token for token in tokens if not _WHOLE_NUMBER.fullmatch(token)]
-            if any(_DIGIT.search(token) for token in odd):
-                continue  # a fraction or an exponent
-            odd += [token for token in tokens if "+" in token and token not in odd]  # Arrow reads no such integer
-            if max(numbers, default=0) >= 2**63:
-                odd += [token for token in tokens if _MINUS_ZERO.fullmatch(token)]  # nor this one as uint64
-            type_ = whole_number_type(f"read_csv({path!r})", name, numbers, odd)
-            if type_ is None:
-                continue
-            inferred = inferred.set(inferred.get_field_index(name), pa.field(name, type_))
-        return inferred
+        schema = read_rows_of_full_length(self, head.rows, head.names, {}, others).schema
+        inferred = dict(zip(schema.names, schema.types, strict=True))
+        numbers = [name for name, type_ in inferred.items() if types.is_integer(type_) or types.is_floating(type_)]
+        inferred |= number_types(f"read_csv({path!r})", self._sample(head, numbers), inferred, wanted)
+        if self.timestamp_parsers:
+            texts = [name for name, type_ in inferred.items() if types.is_string(type_)]
+            for name, column in self._sample(head, texts, pa.binary()).items():
+                inferred[name] = inferred_time_type(self.timestamp_parsers, column.drop_null()) or inferred[name]
+        return pa.schema(inferred)
 
-    def _sample(self, head: Head, types: dict[str, pa.DataType], columns: Sequence[str]) -> pa.Table:
-        return self._lenient(head.rows, head.names, types, columns)
-
-    def _lenient(
-        self, data: bytes, names: Sequence[str], types: dict[str, pa.DataType], columns: Sequence[str]
-    ) -> pa.Table:
-        """Return ``columns`` of the rows in ``data`` that have as many fields as there are ``names``."""
-        text = self.utf8(data).decode("utf-8", "replace").encode()  # Arrow cannot skip a row that is not UTF-8
-        parse = self.parse_options()
-        parse.invalid_row_handler = lambda _: "skip"
-        read = csv.ReadOptions(use_threads=False, block_size=_WHOLE, column_names=list(names))
-        return csv.read_csv(pa.BufferReader(text), read, parse, self.convert_options(types, columns))
-
-    def hexadecimal(self, data: bytes, names: Sequence[str], schema: pa.Schema) -> list[str]:
-        """Return the integer columns of ``schema`` that have a hexadecimal number in ``data``.
-
-        Arrow reads these as the bits of an integer: 0xFF as -1 where the type is int8. Durations are read as integers.
-
-        Args:
-            data: whole rows, whose columns are called ``names``.
-        """
-        integers = [field.name for field in schema if read_as_integer(field.type)]
-        if not integers or not self._maybe_hexadecimal(data):
-            return []
-        texts = self._lenient(data, names, dict.fromkeys(integers, pa.binary()), integers)
-        return [name for name in integers if any(map(is_hexadecimal, texts[name].unique().drop_null().to_pylist()))]
+    def _sample(self, head: Head, columns: Sequence[str], type_: pa.DataType = _TEXT) -> dict[str, pa.Array]:
+        """Return the values of columns in the first rows as text, or as bytes."""
+        if not columns:
+            return {}
+        table = read_rows_of_full_length(self, head.rows, head.names, dict.fromkeys(columns, type_), columns)
+        return {name: table[name].combine_chunks() for name in columns}
 
     def check_columns(self, first: str, path: str, where: Files, names: Sequence[str], *, everything: bool) -> None:
         found = self.head(path, where).names
@@ -411,36 +283,35 @@ class CsvParser:
         self.text = format.text
         self.encoding, self.other_encodings = format.encoding, format.other_encodings
         self._format = format
-        self._read = csv.ReadOptions(use_threads=False, block_size=_WHOLE, column_names=list(names))
-        self._parse = format.parse_options()
-        self._convert = format.convert_options(dict(zip(schema.names, schema.types, strict=True)), schema.names)
         self._names = names
+        self._timed = [field.name for field in schema if format.timestamp_parsers and has_formats(field.type)]
+        self._types = {f.name: pa.binary() if f.name in self._timed else f.type for f in schema}
+        self._texts = [field.name for field in schema if is_text(field.type)]
+        watched = {field.name for field in schema if is_inferred_integer(format, field)}
+        self._watched = np.array([name in watched for name in names], np.uint8)
+        self._watches = bool(watched)
         try:
-            csv.read_csv(pa.BufferReader(b"\n"), self._read, self._parse, self._convert)
+            read_table(format, b"\n", names, self._types, schema.names)
         except pa.ArrowNotImplementedError as error:
             raise SchemaMismatch(f"read_csv(schema=): {error}; read it as text, or leave the column out") from error
 
     def parse(self, data: bytes) -> pa.RecordBatch:
         if not data.strip(b"\r\n"):
             return no_rows(self.schema)
-        text = pa.BufferReader(self._format.utf8(data))
-        batches = csv.read_csv(text, self._read, self._parse, self._convert).to_batches()
-        if columns := self._format.hexadecimal(data, self._names, self.schema):
+        table = read_table(self._format, data, self._names, self._types, self.schema.names, texts=self._texts)
+        if columns := hexadecimal_columns(self._format, data, self._names, self.schema):
             raise Unparsable(f"hexadecimal numbers in the integer columns {columns}")
-        assert len(batches) <= 1, f"a block is read in one piece, got {len(batches)} batches"
-        return pa.RecordBatch.from_arrays(batches[0].columns, schema=self.schema) if batches else no_rows(self.schema)
+        if self._watches and has_padded_number(self._format, data, self._watched):
+            raise Unparsable("zeros in front of whole numbers")
+        if not table.num_rows:
+            return no_rows(self.schema)
+        return pa.RecordBatch.from_arrays([self._column(table, field) for field in self.schema], schema=self.schema)
+
+    def _column(self, table: pa.Table, field: pa.Field) -> pa.Array:
+        column = table[field.name]
+        assert column.num_chunks == 1, f"a block is read in one piece, got {column.num_chunks} chunks"
+        values = column.chunk(0)
+        return parse_times(self._format.timestamp_parsers, values, field.type) if field.name in self._timed else values
 
     def rescue(self, data: bytes) -> tuple[pa.RecordBatch, list[Wrong]]:
         return rescued(self._format, self._names, self.schema, data)
-
-
-def _is_text_encoding(name: str) -> bool:
-    """Return whether ``name`` is UTF-8, or has a byte per character and ASCII as its lower half (so newlines too)."""
-    try:
-        if codecs.lookup(name).name == "utf-8":
-            return True
-        lower = bytes(range(128))
-        every = bytes(range(256)).decode(name, "replace")
-    except (LookupError, UnicodeError):
-        return False
-    return len(every) == 256 and lower.decode(name) == lower.decode("ascii")

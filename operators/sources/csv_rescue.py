@@ -10,28 +10,27 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import csv, types
+from pyarrow import csv
 
 from dataflow.arrow_values import to_array, to_numbers, to_scalar
-from dataflow.expressions.coercion import value_type
+from operators.sources.csv_numbers import changed_number
+from operators.sources.csv_settings import CsvSettings
+from operators.sources.csv_tables import convert_options, is_text, read_table
 from operators.sources.text import Unparsable, Wrong
+from operators.sources.time_parsers import has_formats, parse_by_formats
 
-if TYPE_CHECKING:
-    from operators.sources.csv_files import CsvDialect
-
-__all__ = ["is_hexadecimal", "read_as_integer", "rescued"]
+__all__ = ["rescued"]
 
 _FIRST: Final = 64  # values tried after a bad one, then four times as many, and so on
-_HEX: Final = re.compile(rb"[ \t]*0[xX]")
 _ROW: Final = re.compile(r"In CSV column #0: Row #(\d+): CSV conversion error to .*?: (.*)", re.DOTALL)
 
 
 def rescued(
-    format: CsvDialect, names: Sequence[str], schema: pa.Schema, data: bytes
+    format: CsvSettings, names: Sequence[str], schema: pa.Schema, data: bytes
 ) -> tuple[pa.RecordBatch, list[Wrong]]:
     """Return the rows of ``data`` that can be converted to ``schema``, and the others."""
     rows = [(start, end) for start, end in pairwise([0, *format.ends(data)]) if data[start:end].strip(b"\r\n")]
@@ -51,18 +50,7 @@ def rescued(
     return batch, [Wrong(*rows[row], wrong[row]) for row in sorted(wrong)]
 
 
-def is_hexadecimal(value: bytes) -> bool:
-    """Return whether Arrow might read ``value`` as a hexadecimal integer."""
-    return _HEX.match(value) is not None
-
-
-def read_as_integer(type_: pa.DataType) -> bool:
-    """Return whether Arrow reads a column of ``type_`` as integers, which may be hexadecimal."""
-    kind = value_type(type_)
-    return types.is_integer(kind) or types.is_duration(kind)
-
-
-def _miscounted(format: CsvDialect, names: Sequence[str], data: bytes) -> dict[int, Exception]:
+def _miscounted(format: CsvSettings, names: Sequence[str], data: bytes) -> dict[int, Exception]:
     """Return the rows that have a wrong number of fields, by row number; empty lines do not count."""
     wrong: dict[int, Exception] = {}
 
@@ -70,29 +58,21 @@ def _miscounted(format: CsvDialect, names: Sequence[str], data: bytes) -> dict[i
         wrong[row.number - 1] = Unparsable(f"expected {row.expected_columns} fields, found {row.actual_columns}")
         return "skip"
 
-    text = format.utf8(data).decode("utf-8", "replace").encode()  # Arrow calls no handler for a row that is not UTF-8
-    parse = format.parse_options()
-    parse.invalid_row_handler = leave_out
-    read = csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(names))
-    convert = csv.ConvertOptions(
-        include_columns=list(names[:1]), column_types={name: pa.binary() for name in names[:1]}
-    )
-    csv.read_csv(pa.BufferReader(text), read, parse, convert)
+    first = names[:1]
+    read_table(format, data, names, dict.fromkeys(first, pa.binary()), first, texts=first, bad_row=leave_out)
     return wrong
 
 
-def _fields(format: CsvDialect, names: Sequence[str], schema: pa.Schema, rows: Sequence[bytes]) -> pa.Table:
+def _fields(format: CsvSettings, names: Sequence[str], schema: pa.Schema, rows: Sequence[bytes]) -> pa.Table:
     """Return the fields of rows as bytes."""
-    types = dict.fromkeys(schema.names, pa.binary())
+    as_bytes = dict.fromkeys(schema.names, pa.binary())
     if not rows:
-        return pa.schema(types).empty_table()
-    text = format.utf8(b"".join(rows))
-    convert = format.convert_options(types, schema.names)
-    read = csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(names))
-    return csv.read_csv(pa.BufferReader(text), read, format.parse_options(), convert).combine_chunks()
+        return pa.schema(as_bytes).empty_table()
+    texts = [field.name for field in schema if is_text(field.type)]
+    return read_table(format, b"".join(rows), names, as_bytes, schema.names, texts=texts).combine_chunks()
 
 
-def _column(format: CsvDialect, field: pa.Field, fields: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
+def _column(format: CsvSettings, field: pa.Field, fields: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
     """Return a column, null where a field cannot be converted, and an error message for each such field."""
     encoded = fields.combine_chunks().dictionary_encode()
     typed, errors = _values(format, field, encoded.dictionary.to_pylist())
@@ -101,15 +81,28 @@ def _column(format: CsvDialect, field: pa.Field, fields: pa.ChunkedArray) -> tup
     return typed.take(encoded.indices), {int(at): errors[int(indices[at])] for at in bad}
 
 
-def _values(format: CsvDialect, field: pa.Field, values: Sequence[bytes]) -> tuple[pa.Array, dict[int, str]]:
-    lines = [b'"' + value.replace(b'"', b'""') + b'"\n' for value in values]
-    convert = format.convert_options({field.name: field.type})
+def _values(format: CsvSettings, field: pa.Field, values: Sequence[bytes]) -> tuple[pa.Array, dict[int, str]]:
     hint = "" if field.name in format.given else " (a type inferred from the first rows; schema= gives another)"
-    errors: dict[int, str] = {}
-    if read_as_integer(field.type):
-        for at in (at for at, value in enumerate(values) if is_hexadecimal(value)):
-            text = values[at].decode(errors="backslashreplace")
-            errors[at] = f"column {field.name!r}: invalid value '{text}' for {field.type}{hint}"
+    reasons = {at: reason for at, value in enumerate(values) if (reason := changed_number(format, field, value))}
+    errors = {at: f"column {field.name!r}: {reason}{hint}" for at, reason in reasons.items()}
+    if not format.timestamp_parsers or not has_formats(field.type):
+        return _values_by_arrow(format, field, values, hint, errors)
+    times, unread = parse_by_formats(format.timestamp_parsers, to_array(values, pa.binary()), field.type)
+    rest = np.flatnonzero(unread).tolist()
+    hint = f", nor a time in timestamp_parsers={list(format.timestamp_parsers)}{hint}"
+    others, wrong = _values_by_arrow(format, field, [values[at] for at in rest], hint, {})
+    both = pa.concat_arrays([times, others])
+    places = np.arange(len(values))
+    places[rest] = np.arange(len(values), len(values) + len(rest))
+    return both.take(to_array(places)), {rest[at]: message for at, message in wrong.items()}
+
+
+def _values_by_arrow(
+    format: CsvSettings, field: pa.Field, values: Sequence[bytes], hint: str, errors: dict[int, str]
+) -> tuple[pa.Array, dict[int, str]]:
+    """Return the values, null where one cannot be converted, and all errors; those known before are in ``errors``."""
+    lines = [b'"' + value.replace(b'"', b'""') + b'"\n' for value in values]
+    convert = convert_options(format, {field.name: field.type})
     start, count = 0, len(lines)
     while start < len(lines):
         try:

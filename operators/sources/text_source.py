@@ -21,9 +21,11 @@ from operators.sources.known_file import KnownFiles, changed
 from operators.sources.text import RowParser, TextReader
 
 __all__ = [
+    "KnownTypes",
     "Reading",
     "TextFormat",
     "TextSource",
+    "given_names",
     "given_types",
     "inferred_type",
     "selected",
@@ -154,6 +156,19 @@ def check_distinct(where: str, names: Sequence[str]) -> None:
             f"{where}: column names must differ, but {repeated} occur more than once among {list(names)}; give each a "
             f"name of its own"
         )
+
+
+class KnownTypes(dict[str, pa.DataType]):
+    """The types of all columns, as ``schema=`` of a reader: those not in ``given`` were inferred from another file."""
+
+    def __init__(self, types: pa.Schema, given: Collection[str]) -> None:
+        super().__init__(zip(types.names, types.types, strict=True))
+        self.given = tuple(name for name in types.names if name in given)
+
+
+def given_names(schema: Types) -> tuple[str, ...]:
+    """Return the columns whose types a user gave."""
+    return schema.given if isinstance(schema, KnownTypes) else tuple(given_types(schema))
 
 
 def given_types(schema: Types) -> dict[str, pa.DataType]:

@@ -27,7 +27,7 @@ from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE
 from operators.sources.name_set import NameSet
 from operators.sources.paths import resolve
-from operators.sources.text_source import check_known, given_types, selected
+from operators.sources.text_source import KnownTypes, check_known, given_names, given_types, selected
 from operators.sources.watch_reader import WatchReader
 from operators.sources.watched_directory import WatchedDirectory, reading_order
 
@@ -126,7 +126,7 @@ def watch(
             + ("give schema=" if "schema" in accepted else "put a first file there, which may have no rows")
         )
     if "schema" in accepted:  # types are not inferred anew from each file
-        options = {**options, "schema": schema}
+        options = {**options, "schema": KnownTypes(schema, given_names(options.get("schema")))}
     return WatchSource(watched, read, options, schema, sides, splits)
 
 
@@ -192,7 +192,8 @@ class WatchSource(Source):
 
     @property
     def kernels(self) -> Sequence[str]:
-        return _attribute(self._read, "kernels")  # of the function: there may be no file yet
+        kernels = getattr(self._read, "kernels", None)  # of the function: there may be no file yet
+        return () if kernels is None else tuple(kernels(**self._options))
 
     def splits(self) -> tuple[Split, ...]:
         return tuple(

@@ -27,7 +27,7 @@ class Watch:
     """Notes who imports kernels for the first time."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if ".kernels." in name and not name.endswith(".instructions"):
+        if ".kernels." in name and not name.endswith("instructions"):
             imported.append(f"{name} by {threading.current_thread().name}")
 
 

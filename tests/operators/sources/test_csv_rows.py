@@ -70,6 +70,6 @@ def test_rows_taken_apart_parse_to_what_they_are_together(text: bytes) -> None:
 
 @given(st.lists(st.sampled_from([b"a", b",", b"\n", b"\r", b"\r\n", b"bc"]), max_size=12).map(b"".join))
 def test_rows_of_text_without_quotes_end_at_the_same_places_without_the_kernel(text: bytes) -> None:
-    format = CsvDialect(None, 0, ",", '"', None, ("",), ".", (), "utf-8", ())
+    format = CsvDialect(None, 0, ",", '"', None, ("",), "typed", ".", (), "utf-8", ())
     ends = ends_of(text)[0]
     assert format.ends(text) == (ends if (ends or [0])[-1] == len(text) else [*ends, len(text)])

@@ -61,7 +61,6 @@ def test_both_infer_one_type_and_read_one_instant(tmp_path: Path, text: str) -> 
         (["2024-01-01T10:00:00Z", "2024-01-01T10:00:00+01:00"], UTC),
         (["2024-01-01T10:00:00Z", "2024-01-01T10:00:00"], pa.string()),
         (["2024-01-01T10:00:00", "soon"], pa.string()),
-        (["2024-01-01T10:00:00", ""], pa.string()),
     ],
 )
 def test_both_infer_one_type_for_texts_that_differ(tmp_path: Path, texts: list[str], kind: pa.DataType) -> None:
