@@ -423,7 +423,7 @@ class Write(Spec):
         return type(self.sink).__module__.partition(".")[0] != "operators"
 
     def detail(self) -> dict[str, Json]:
-        return {"sink": type(self.sink).__name__}
+        return {"sink": type(self.sink).__name__, **self.sink.fixed_settings}
 
     def origin_of(self, column: str) -> str:
         return column
