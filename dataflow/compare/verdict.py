@@ -139,7 +139,7 @@ def _with_bound(verdict: Verdict, sink: str, report: RestoreReport) -> Verdict:
     """Return a verdict without failures: downstream of state, a repeated delivery may change any row."""
     result, count = EQUAL if not verdict.failures else f"differs ({verdict.failures[0]})", report.duplicated()
     if report.precision.get(sink) is Precision.MAY_BE_TOO_LOW:
-        bound = f"downstream of your own operator with state, {count:,} repeated deliveries may be too few"
+        bound = f"downstream of an operator that keeps rows, {count:,} repeated deliveries may be too few"
     else:
         bound = f"downstream of state, the {count:,} repeated deliveries are an upper bound"
     return Verdict(f"{result}; {bound}", checked=not verdict.failures)

@@ -42,9 +42,9 @@ class RestoreReport:
         duplicates: the rows delivered again, by operator, subtask and channel.
         in_flight: the rows and control elements between tasks, put back into their channels ahead of all input.
         precision: by operator, whether its duplicates are ``EXACT`` (the path from the sources to it is row-wise),
-            an ``UPPER_BOUND`` (downstream of an aggregate or window) or ``MAY_BE_TOO_LOW`` (downstream of a user's
-            operator that is not ``stateless``: rows that it held are only counted at that operator). Empty on Spark,
-            where nothing is delivered twice.
+            an ``UPPER_BOUND`` (downstream of an aggregate or window) or ``MAY_BE_TOO_LOW`` (downstream of an operator
+            that keeps rows, such as a join, ``top``, a process function or an operator of yours that is not
+            ``stateless``: rows that it kept are only counted there). Empty on Spark, where nothing is delivered twice.
         passed_over: newer checkpoints that could not be restored, with the reason.
         state_bytes: the size of the checkpoint's parts; None on Spark, which keeps the state of operators itself.
         not_read: the "source/split" that a source has now but did not have when the job started: they are not part of
