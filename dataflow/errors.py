@@ -33,6 +33,7 @@ __all__ = [
     "ContractViolation",
     "DataflowError",
     "DirectoryInUse",
+    "DirectoryNameWarning",
     "FilesLeftOutWarning",
     "GraphError",
     "GrowingStateWarning",
@@ -367,6 +368,10 @@ class GrowingStateWarning(BarrierflowWarning):
     Joins without ``window=``, ``within=`` and ``ttl=`` are an example, as are ``unique`` and ``top`` without ``ttl=``.
     The warning names what limits the state.
     """
+
+
+class DirectoryNameWarning(BarrierflowWarning):
+    """A sink writes a directory of files, and the directory has a name like that of a file."""
 
 
 class IgnoredSettingWarning(BarrierflowWarning):

@@ -13,7 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 import dataflow as flow
+import operators as op
 from dataflow.cli import main
+from dataflow.observe.checkpoints import LEGEND
 from dataflow.store.folder import CheckpointFolder
 from dataflow.store.manifest import encode
 from operators.sinks.collect import collect
@@ -395,3 +397,11 @@ def _flip(folder: Path, pattern: str) -> None:
     (path,) = folder.glob(pattern)
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+def test_the_legend_calls_a_checkpoint_on_request_a_checkpoint(tmp_path: Path) -> None:
+    with flow.Pipeline("endless") as p:
+        p.source(op.generate({"id": op.sequence()}, rate="10/s"), name="in").sink(op.collect(), name="out")
+    with p.start(checkpoint=flow.Checkpointing(tmp_path, every="1h")) as job:
+        assert flow.Checkpoint(tmp_path, job.checkpoint()).kind == "checkpoint"
+    assert "on request" in LEGEND["kind"].partition("savepoint")[0]

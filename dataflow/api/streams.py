@@ -29,6 +29,7 @@ from dataflow.planning.checks import check_zones, columns_of, key_names
 from dataflow.planning.graph import Edge, Partitioning
 from dataflow.planning.specs import Union, Write
 from dataflow.registry import resolve
+from dataflow.state.codec import check_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -181,6 +182,7 @@ class Stream(SplitMethods, UniqueMethods, FunctionMethods, OperatorMethods, Join
         Raises:
             GraphError: ``sink`` is no `Sink`.
             SchemaMismatch: it cannot write these columns.
+            TypeError, ValueError: checkpoints cannot store its ``fixed_settings``.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> with flow.Pipeline() as p:
@@ -191,6 +193,7 @@ class Stream(SplitMethods, UniqueMethods, FunctionMethods, OperatorMethods, Join
         if not isinstance(sink, Sink):
             raise GraphError(f"sink: expected a Sink such as op.write_parquet(...), got {type(sink).__name__}")
         sink.check(self.schema)
+        check_json(sink.fixed_settings, f"sink: fixed_settings of {sink!r}")
         edge = self._spread(Partitioning.HASH, key_names(sink.keys, self.schema, "sink")) if sink.keys else self._edge
         self._then(Write(sink), self.schema, "sink", name, parallelism, (edge,))
 

@@ -124,6 +124,19 @@ class Sink(ABC):
         return None
 
     @property
+    def fixed_settings(self) -> Mapping[str, Json]:
+        """The settings, by parameter, that a restore must not change; {}: it may change all.
+
+        A checkpoint stores them, and a pipeline with other values does not fit it. Leave out defaults, so that a new
+        setting does not refuse older checkpoints.
+
+        >>> import operators as op
+        >>> op.write_parquet("out", partition_by="day").fixed_settings
+        {'partition_by': ['day']}
+        """
+        return {}
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The columns by which rows must meet in one writer; (): any writer may take any row.
 
@@ -295,9 +308,9 @@ class TakenBack:
 class TwoPhaseSink(Sink):
     """A sink that commits with the checkpoints, exactly once. It has one committer, at any parallelism.
 
-    Calls: ``hold`` is entered, then ``begin`` or ``recover``, then any number of ``commit``, perhaps ``sweep``.
-    ``hold`` is left when the job has ended for any reason. One sink may be run several times, also at the same time:
-    the state of one run is in the object that ``hold`` returns.
+    Calls: ``hold`` is entered, then ``check_target`` and ``begin``, or ``recover``, then any number of ``commit``,
+    perhaps ``sweep``. ``hold`` is left when the job has ended for any reason. One sink may be run several times, also
+    at the same time: the state of one run is in the object that ``hold`` returns.
 
     ``commit`` must be idempotent: after a crash it may be called again for the same checkpoint and handles.
 
@@ -378,6 +391,26 @@ class TwoPhaseSink(Sink):
         >>> op.write_csv("prices").check_handles([{"path": "prices.csv"}])  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         dataflow.errors.CheckpointDamaged: a transaction of prices: ...
+        """
+
+    def check_target(self, schema: pa.Schema) -> None:
+        """Check that a fresh start may write rows to the target as it is now. By default nothing is checked.
+
+        Called inside ``hold`` before ``begin`` of any sink of the job, not before ``recover``. It changes nothing.
+
+        Args:
+            schema: the columns of the rows.
+
+        Raises: SchemaMismatch, OutputExists if they do not fit what is there.
+
+        >>> import tempfile, pyarrow as pa, dataflow as flow, operators as op
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     with flow.Pipeline("first") as p:
+        ...         p.source(op.from_arrow(pa.table({"x": [1, 2]}))).sink(op.write_csv(directory))
+        ...     result = p.run()
+        ...     op.write_csv(directory, if_exists="append").check_target(pa.schema({"y": pa.int64()}))
+        Traceback (most recent call last):
+        dataflow.errors.SchemaMismatch: write_csv('...', if_exists='append'): ...
         """
 
     @abstractmethod

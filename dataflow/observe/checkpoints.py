@@ -165,7 +165,8 @@ _HEADINGS = {
     "status": "left",
 }
 LEGEND = {
-    "kind": "checkpoint (periodic), savepoint (on request), or final (at the end of the input)",
+    "kind": "checkpoint (periodic, or on request by job.checkpoint() or job.stop()), savepoint (restored only if it is "
+    "named), or final (at the end of the input)",
     "in-flight rows, bytes": "rows that waited in queues and are stored in the checkpoint; a restore puts them back",
     "repeated deliveries": "rows that a restore delivers a second time, at the operator with the most",
     "finished": "whether the job had read all its input",

@@ -425,7 +425,7 @@ class Write(Spec):
         return is_users(self.sink)
 
     def detail(self) -> dict[str, Json]:
-        return {"sink": type(self.sink).__name__}
+        return {"sink": type(self.sink).__name__, **self.sink.fixed_settings}
 
     def origin_of(self, column: str) -> str:
         return column

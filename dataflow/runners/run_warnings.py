@@ -71,14 +71,14 @@ def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[Barrie
     """Return the warnings of each operator with partly late rows, split sessions, or late rows that no sink takes."""
     nodes = {node.name: node for node in graph}
     read = {(graph.nodes[edge.source].name, edge.tag) for node in graph for edge in node.inputs}
+    advice = _advice(graph)
     collected: list[BarrierflowWarning] = []
     for o in operators:
         if o.partly_late:
             rows = "1 row" if o.partly_late == 1 else f"{o.partly_late:,} rows"
             collected.append(
                 LateRowsWarning(
-                    f"{rows} came too late for some windows of {o.operator!r}, whose results lack them; wait longer "
-                    "with delay= or lateness="
+                    f"{rows} came too late for some windows of {o.operator!r}, whose results lack them; {advice}"
                 )
             )
         if o.split_sessions:
@@ -86,7 +86,7 @@ def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[Barrie
             collected.append(
                 LateRowsWarning(
                     f"{sessions} of {o.operator!r} came out before a row that belongs to them, which is now in a "
-                    "session of its own; wait longer with delay= or lateness=, or use emit='changes'"
+                    f"session of its own; use emit='changes'; {advice}"
                 )
             )
         counts = {LATE: o.late - o.late_right, LATE_RIGHT: o.late_right}
@@ -97,7 +97,7 @@ def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[Barrie
         share = share_text(o.lateness)
         how = lateness_text(o.lateness)
         readers = " and ".join(f".side({tag!r})" for tag in unread)
-        instead = f"; read them with {readers}, or wait longer with delay= or lateness=" if unread else ""
+        instead = f"; read them with {readers}; {advice}" if unread else f"; {advice}"
         in_part = o.operator in nodes and nodes[o.operator].spec.uses_late_rows
         lacks = "may lack pairs with them" if in_part else "lacks them"
         collected.append(
@@ -107,6 +107,12 @@ def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[Barrie
             )
         )
     return collected
+
+
+def _advice(graph: Graph) -> str:
+    """Return why rows may be late and what to do, as the end of a warning."""
+    batch = ', or run with execution="batch", in which no row is late' if graph.bounded else ""
+    return f"if the input is unordered, wait longer with delay= or lateness={batch}"
 
 
 def share_text(lateness: Lateness) -> str:

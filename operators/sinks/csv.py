@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import pyarrow as pa
 import pyarrow.csv as pc_csv
@@ -23,6 +24,8 @@ __all__ = ["CsvFormat", "CsvSink", "write_csv"]
 Quoting = Literal["needed", "all_valid", "none"]
 
 _BATCH = 16_384
+_DEFAULTS: Final = {"header": True, "delimiter": ",", "null_text": ""}
+"""As ``write_csv`` has them."""
 
 
 class CsvFormat(FileFormat):
@@ -62,6 +65,15 @@ class CsvFormat(FileFormat):
     @property
     def suffix(self) -> str:
         return super().suffix + COMPRESSED_SUFFIX[self._compression]
+
+    @property
+    def fixed_settings(self) -> Mapping[str, str | bool]:
+        options: dict[str, str | bool] = {
+            "header": self._header,
+            "delimiter": self._delimiter,
+            "null_text": self._null_text,
+        }
+        return {name: value for name, value in options.items() if value != _DEFAULTS[name]}
 
     def check(self, schema: pa.Schema, sink: object) -> None:
         for field in schema:

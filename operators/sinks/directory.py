@@ -23,7 +23,7 @@ Invariant: a file that ends in the suffix of a format is whole, durable and comm
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -98,6 +98,28 @@ class OutputDirectory:
         for directory in inside:
             with storing("make", directory):
                 self._files.make_directory(directory)
+
+    def newest_first(self) -> Iterator[CommittedFile]:
+        """Yield the committed files, those of the newest checkpoint first."""
+        for _, files in sorted(self.commits.all().items(), reverse=True):
+            yield from sorted(files, key=lambda committed: (self._written(committed), committed.file), reverse=True)
+
+    def _written(self, committed: CommittedFile) -> int:
+        """Return when a file was written, because files of several jobs may be in one list; 0: it is gone."""
+        try:
+            return (self.path / committed.file).stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    def suffixes(self) -> set[str]:
+        """Return the suffixes of the files of this format, as far as the directory can be read."""
+        endings = SUFFIXES[self._format.name]
+        if len(endings) == 1:
+            return set(endings)
+        names: list[str] = []
+        with suppress(OSError):
+            names.extend(name for name in self._names() if _number(name) is not None)
+        return {ending for ending in endings if any(name.endswith(ending) for name in names)}
 
     def strangers(self) -> list[str]:
         """Return the files of this format below the directory that are in no commit list."""

@@ -6,7 +6,8 @@ It is the same for every format: a ``FileFormat`` writes and reads one file, ``O
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
@@ -15,13 +16,15 @@ import pyarrow as pa
 
 from dataflow.contracts.operator import OperatorContext
 from dataflow.contracts.sink import Handle, TakenBack, TwoPhaseSink
-from dataflow.errors import ConfigurationError, StoreError
+from dataflow.contracts.source import Json
+from dataflow.errors import ConfigurationError, DirectoryNameWarning, StoreError, user_frame
 from dataflow.store.files import DISK, FileSystem, storing
 from dataflow.store.urls import is_url
 from operators.sinks.commits import CommitLists, CommittedFile
 from operators.sinks.directory import OutputDirectory
 from operators.sinks.file_writer import FileWriter
-from operators.sinks.formats import FileFormat, format_named
+from operators.sinks.formats import SUFFIXES, FileFormat, format_named
+from operators.sinks.one_schema import check_appended, united
 from operators.sinks.partitions import ByColumns, OneFolder, with_partitions
 
 __all__ = ["ROW_GROUP_BYTES", "ROW_GROUP_ROWS", "FileSink", "IfExists", "chosen", "committed_files", "read_committed"]
@@ -30,6 +33,7 @@ ROW_GROUP_ROWS: Final = 122_880
 ROW_GROUP_BYTES: Final = 64 << 20
 
 IfExists = Literal["error", "append", "overwrite"]
+_FILE_NAMES: Final = {".parquet", ".csv", ".json", ".jsonl", ".ndjson", ".arrow", ".ipc", ".feather", ".gz", ".zst"}
 
 
 class FileSink(TwoPhaseSink):
@@ -60,6 +64,7 @@ class FileSink(TwoPhaseSink):
                 f"{self._name}({os.fspath(directory)!r}): object stores and other URLs are not supported, only local "
                 "directories (without file://); write to one and copy the committed files"
             )
+        _warn_of_file_name(Path(directory), self._name)
         self._directory = OutputDirectory(Path(directory), format_, files=files)
         self._format = format_
         self._if_exists = if_exists
@@ -77,9 +82,19 @@ class FileSink(TwoPhaseSink):
 
     @property
     def readable(self) -> str:
-        """A pattern, because most readers would also take the files in ``_commits`` and ``_staging``."""
+        """A pattern, because most readers would also take the files in ``_commits`` and ``_staging``.
+
+        Files of an earlier run may have another compression, and so another suffix. Then it matches these, too.
+        """
         folders = ["*"] * len(self._by.columns) if self._by else []
-        return str(self._directory.path.joinpath(*folders, f"*{self._format.suffix}"))
+        suffixes = self._directory.suffixes() | {self._format.suffix}
+        ending = self._format.suffix if len(suffixes) == 1 else f"{SUFFIXES[self._format.name][0]}*"
+        return str(self._directory.path.joinpath(*folders, f"*{ending}"))
+
+    @property
+    def fixed_settings(self) -> Mapping[str, Json]:
+        folders: dict[str, Json] = {"partition_by": list(self._by.columns)} if self._by else {}
+        return folders | dict(self._format.fixed_settings)
 
     def check(self, schema: pa.Schema) -> None:
         if self._by is not None:
@@ -103,6 +118,13 @@ class FileSink(TwoPhaseSink):
 
     def check_handles(self, handles: Sequence[Handle]) -> None:
         self._directory.transactions(handles)
+
+    def check_target(self, schema: pa.Schema) -> None:
+        if self._if_exists == "append":
+            what = f"{self._name}({str(self._directory.path)!r}, if_exists='append')"
+            partition_by = self._by.columns if self._by else ()
+            self._directory.refuse_other_formats()
+            check_appended(what, self._directory.path, self._directory.newest_first(), schema, partition_by)
 
     def begin(self) -> None:
         match self._if_exists:
@@ -137,6 +159,17 @@ class FileSink(TwoPhaseSink):
         return self._directory.take_back(checkpoint)
 
 
+def _warn_of_file_name(directory: Path, what: str) -> None:
+    """Warn of a directory that is named like a file, unless it exists."""
+    if directory.suffix.lower() in _FILE_NAMES and not directory.is_dir():
+        warnings.warn(
+            f"{what}({str(directory)!r}) writes a directory of this name, with files in it: a job writes many files. "
+            f"Give it a name without a suffix, such as {str(directory.with_suffix(''))!r}",
+            DirectoryNameWarning,
+            stacklevel=user_frame(),
+        )
+
+
 def chosen(name: str, value: object, choices: Any) -> None:
     """Raise ConfigurationError unless ``value``, of parameter ``name``, is one of the literals ``choices``."""
     if value not in get_args(choices):
@@ -159,12 +192,14 @@ def committed_files(directory: str | os.PathLike[str]) -> list[Path]:
 def read_committed(directory: str | os.PathLike[str]) -> pa.Table:
     """Return the rows of all completely committed checkpoints, with the types they were written with.
 
-    Values that a format cannot distinguish are read as one: JSON has no NaN, so it is read as null.
+    Values that a format cannot distinguish are read as one: JSON has no NaN, so it is read as null. If files store one
+    type in different Arrow types, such as text and dictionaries of text, the result has a type for all of them.
 
     Args:
         directory: the directory that a sink of any format writes to.
 
-    Raises: StoreError if there are no rows (a sink writes no file for no rows), or if a file is gone or cannot be read.
+    Raises: StoreError if there are no rows (a sink writes no file for no rows), if a file is gone or cannot be read, or
+        if two files, which it names, have different columns.
 
     >>> import dataflow as flow, operators as op, tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -183,7 +218,8 @@ def read_committed(directory: str | os.PathLike[str]) -> pa.Table:
             f"{directory}: no rows are committed there, so there is no schema either: the job has committed nothing "
             "yet, or had no rows (a sink writes no file for no rows)"
         )
-    return pa.concat_tables([_read(path, committed, checkpoint) for committed, checkpoint in owners.values()])
+    rows = [(path / file, _read(path, committed, checkpoint)) for file, (committed, checkpoint) in owners.items()]
+    return united(rows)
 
 
 def _rows(path: Path, committed: CommittedFile) -> pa.Table:

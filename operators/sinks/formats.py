@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
@@ -99,6 +100,11 @@ class FileFormat(ABC):
         """The suffix of its files, with the dot."""
         return SUFFIXES[self.name][0]
 
+    @property
+    def fixed_settings(self) -> Mapping[str, str | bool]:
+        """The options, other than defaults, without which a file cannot be read: all files of a job have the same."""
+        return {}
+
     @abstractmethod
     def open(self, target: Any, schema: pa.Schema) -> TableWriter:
         """Return a writer into ``target``, which has ``write``; dictionaries in ``schema`` are wide."""
@@ -111,6 +117,12 @@ class FileFormat(ABC):
     @abstractmethod
     def read(path: Path, form: Form | None) -> pa.Table:
         """Return the rows of a file that was written in ``form``. Raises: OSError, pa.ArrowException."""
+
+    @staticmethod
+    def schema(path: Path, form: Form | None) -> pa.Schema:
+        """Return the columns of a file that was written in ``form``. Raises: OSError, pa.ArrowException."""
+        assert form is not None, f"{path} is listed without its columns"
+        return form.arrow_schema()
 
     def check(self, schema: pa.Schema, sink: object) -> None:
         """Raise SchemaMismatch, naming ``sink`` and the column, if rows of ``schema`` cannot be written."""

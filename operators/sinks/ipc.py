@@ -35,6 +35,11 @@ class IpcFormat(FileFormat):
         return _Writer(pa.ipc.new_file(target, schema, options=pa.ipc.IpcWriteOptions(compression=self._compression)))
 
     @staticmethod
+    def schema(path: Path, form: Form | None) -> pa.Schema:
+        with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
+            return reader.schema
+
+    @staticmethod
     def read(path: Path, form: Form | None) -> pa.Table:
         with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
             return reader.read_all()

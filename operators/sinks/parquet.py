@@ -53,6 +53,10 @@ class ParquetFormat(FileFormat):
         return None  # the first commit lists had no forms, only Parquet
 
     @staticmethod
+    def schema(path: Path, form: Form | None) -> pa.Schema:
+        return pq.read_schema(path)
+
+    @staticmethod
     def read(path: Path, form: Form | None) -> pa.Table:
         return pq.ParquetFile(path).read()
 
@@ -95,7 +99,10 @@ def write_parquet(
     Args:
         directory: a local directory, made if it does not exist.
         if_exists: for a fresh start in a directory with Parquet files: "error" raises OutputExists, "append" keeps
-            them, "overwrite" deletes those that this sink wrote (and raises OutputExists if there are others).
+            them, "overwrite" deletes those that this sink wrote (and raises OutputExists if there are others). With
+            "append" the rows must have the columns of the newest committed file, in the same order, of the same Parquet
+            types, and in the same partition folders; otherwise the job raises SchemaMismatch or OutputExists before it
+            writes anything.
         row_group_rows: rows wait in memory until a row group has this many ...
         row_group_bytes: ... or this many bytes; a barrier writes all that are waiting.
         compression: of the columns' pages.
@@ -103,7 +110,8 @@ def write_parquet(
             ``name=value``, the first column outermost, and files do not hold these columns. Values are escaped as in
             URLs, and a null is ``__HIVE_DEFAULT_PARTITION__``, as DuckDB, polars, pyarrow and Spark read it;
             ``read_committed`` returns all columns with their types. ``row_group_rows`` and ``row_group_bytes`` count
-            the rows of all partitions together, and each writer holds at most 32 files open.
+            the rows of all partitions together, and each writer holds at most 32 files open. A restore must not change
+            it.
         files: the file system, for tests.
 
     Returns: a sink.

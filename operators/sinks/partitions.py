@@ -24,7 +24,15 @@ from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import ConfigurationError, SchemaMismatch, UnknownColumn
 from operators.sinks.formats import MAX_FOLDER, FileFormat, Form, encoded
 
-__all__ = ["ByColumns", "Layout", "OneFolder", "column_names", "with_partitions"]
+__all__ = [
+    "ByColumns",
+    "Layout",
+    "OneFolder",
+    "column_names",
+    "folder_columns",
+    "schema_with_folders",
+    "with_partitions",
+]
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _NO_NULL: Final = f"%5F{_NULL[1:]}"  # the text that is spelled like a null
@@ -119,13 +127,31 @@ def with_partitions(table: pa.Table, folders: Sequence[str], form: Form) -> pa.T
 
     Raises: pa.ArrowException if a folder holds no value of its column's type.
     """
-    fields = list(form.arrow_schema())
-    placed = sorted(
-        zip([int(place) for _, place in form.options], fields, folders, strict=True), key=lambda each: each[0]
-    )
-    for place, field, folder in placed:
+    for place, field, level in _placed(form):
+        folder = folders[level]
         table = table.add_column(place, field, _repeated(folder.partition("=")[2], field.type, table.num_rows))
     return table
+
+
+def folder_columns(form: Form | None) -> list[str]:
+    """Return the columns that the folders of a file hold, the outermost first."""
+    return [] if form is None or not form.levels else form.arrow_schema().names
+
+
+def schema_with_folders(schema: pa.Schema, form: Form | None) -> pa.Schema:
+    """Return the columns of rows whose file has the columns of ``schema``."""
+    if form is None or not form.levels:
+        return schema
+    for place, field, _ in _placed(form):
+        schema = schema.insert(place, field)
+    return schema
+
+
+def _placed(form: Form) -> list[tuple[int, pa.Field, int]]:
+    """Return the columns that folders hold, in ascending order of their place: place, column, number of the folder."""
+    places = [int(place) for name, place in form.options if name == "partition"]
+    fields = zip(places, form.arrow_schema(), range(len(places)), strict=True)
+    return sorted(fields, key=lambda column: column[0])
 
 
 def _has_folders(dtype: pa.DataType) -> bool:

@@ -92,7 +92,7 @@ def test_behind_other_state_the_report_is_an_upper_bound() -> None:
     assert verdict.result.endswith("downstream of state, the 1 repeated deliveries are an upper bound")
 
 
-def test_behind_state_of_a_users_operator_the_report_may_be_too_low() -> None:
+def test_behind_an_operator_that_keeps_rows_the_report_may_be_too_low() -> None:
     report = replace(_reported("own", _table(a=1)), precision={"out": Precision.MAY_BE_TOO_LOW})
     verdict = _judge(AnyRows(), _table(a=2), _table(a=1), report)
     assert not verdict.failures

@@ -31,6 +31,8 @@ from dataflow.errors import (
     UnstablePredicateWarning,
 )
 from dataflow.runners.faults import Faults
+from dataflow.runners.run_result import OperatorMetrics
+from dataflow.runners.run_warnings import late_rows
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.progress import JobState
 from dataflow.store.memory import MemoryStore
@@ -83,8 +85,8 @@ def test_late_rows_are_warned_of_once_with_their_share_and_how_late_they_were(ru
     assert warning.category is LateRowsWarning
     assert str(warning.message) == (
         "2 rows (40.0% of its rows) came too late for 'counts', whose result lacks them: half of them at most "
-        "3.01 s late, 90% at most 4.00 s, all at most 4.00 s; read them with .side('late'), or wait longer with delay= "
-        "or lateness="
+        "3.01 s late, 90% at most 4.00 s, all at most 4.00 s; read them with .side('late'); if the input is unordered, "
+        'wait longer with delay= or lateness=, or run with execution="batch", in which no row is late'
     )
     assert warning.filename == __file__
     assert [str(w) for w in result.warnings] == [str(warning.message)]
@@ -335,6 +337,12 @@ def test_a_block_that_is_left_by_another_error_warns_of_a_job_that_failed() -> N
 def test_a_block_that_is_left_by_the_error_of_the_job_does_not_warn() -> None:
     with pytest.raises(ValueError, match="no"), failing().start() as job:
         is_over(job).checkpoint()
+
+
+def test_late_rows_of_endless_input_are_not_sent_to_a_batch() -> None:
+    ticks = flow.Pipeline().source(op.generate({"k": op.sequence()}), name="ticks")
+    (warning,) = late_rows(ticks._pipeline.graph, [OperatorMetrics("windows", 9, 1, late=2)])
+    assert str(warning).endswith("; if the input is unordered, wait longer with delay= or lateness=")
 
 
 def test_a_block_that_is_left_without_waiting_warns_of_late_rows() -> None:

@@ -36,6 +36,7 @@ from dataflow.runtime.restore.changed_tables import note_reloaded
 from dataflow.runtime.restore.find_checkpoint import refuse_another
 from dataflow.runtime.restore.new_input import new_input
 from dataflow.runtime.restore.report import RestoreReport
+from dataflow.runtime.restore.verification import begin_sinks
 from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.task_input import SplitState
@@ -101,9 +102,7 @@ def _restore_sinks(driver: Driver, source_tasks: int, pipeline: str, readers: li
     if directory.has_job:
         _take_back(driver, done)
     else:
-        for name, sink in driver.sinks.items():
-            with naming_sink(name, sink, "begin"):
-                sink.begin()
+        begin_sinks(assignment.spark_plan.graph, driver.sinks)
         tasks = [task for _, _, task in plan.tasks()]
         # "lanes" is a stored name: existing jobs have the number of source tasks under it
         fixed = {"lanes": source_tasks, "key_groups": plan.max_key_groups, "readers": readers}

@@ -50,7 +50,7 @@ from dataflow.runtime.restore.changed_tables import note_reloaded
 from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint, find
 from dataflow.runtime.restore.in_flight import put_back
 from dataflow.runtime.restore.new_input import with_new_input
-from dataflow.runtime.restore.verification import Verification, two_phase_sinks
+from dataflow.runtime.restore.verification import Verification, begin_sinks, two_phase_sinks
 from dataflow.runtime.task.byte_credit import TASK_BYTES
 from dataflow.runtime.task.chain import Chain
 from dataflow.runtime.task.channel import DEFAULT_CREDIT, Channel
@@ -301,9 +301,7 @@ class _Builder:
         Otherwise a crash in between would restore a checkpoint whose rows no longer exist.
         """
         if restored is None:
-            for name, sink in sinks.items():
-                with naming_sink(name, sink, "begin"):
-                    sink.begin()
+            begin_sinks(self.plan.graph, sinks)
             self.store.remove_orphans()
             return
         self.settings.probe(Point.RECOVERY)

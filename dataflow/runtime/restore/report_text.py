@@ -76,7 +76,7 @@ def sections(report: RestoreReport) -> Iterator[Section]:
     if report.repeated:
         yield Section("earlier", "a restore before this checkpoint delivered rows again, so the state is at least once")
     if report.too_low:
-        summary = f"rows that your operators held: duplicates may be too low at {_some(report.too_low)}"
+        summary = f"rows that operators kept: duplicates may be too low at {_some(report.too_low)}"
         yield Section("not counted", summary)
     if report.state_bytes is not None:
         yield Section("state", _count(report.state_bytes, "byte"))

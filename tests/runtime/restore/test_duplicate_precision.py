@@ -120,7 +120,7 @@ def test_where_an_operator_held_rows_the_report_says_that_it_may_be_too_low() ->
         assert report.duplicated("linger") == twice.total()
         low += [report] if report.duplicated("out") < twice.total() else []
     assert low, "no restore counted too few rows at the sink: this test proves nothing"
-    assert "not counted  rows that your operators held: duplicates may be too low at out" in str(low[0])
+    assert "not counted  rows that operators kept: duplicates may be too low at out" in str(low[0])
     assert low[0].duplicates_table().filter(pa.compute.field("operator") == "linger")["precision"][0].as_py() == "exact"
     assert low[0].to_json()["precision"]["out"] == "may be too low"
 

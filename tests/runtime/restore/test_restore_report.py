@@ -90,8 +90,7 @@ def test_where_a_count_may_be_too_low_the_text_says_so_also_without_duplicates()
     low = report(precision={f"out-{i}": Precision.MAY_BE_TOO_LOW for i in range(5)})
     assert str(low).splitlines()[3:5] == [
         "  duplicates   none counted",
-        "  not counted  rows that your operators held: duplicates may be too low at out-0, out-1, out-2, "
-        "2 more operators",
+        "  not counted  rows that operators kept: duplicates may be too low at out-0, out-1, out-2, 2 more operators",
     ]
 
 

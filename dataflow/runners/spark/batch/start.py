@@ -46,6 +46,7 @@ from dataflow.runners.spark.worker_check import check_workers
 from dataflow.runtime.job.build_job import note_taken_back, store_of
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
 from dataflow.runtime.restore.new_input import with_new_input
+from dataflow.runtime.restore.verification import begin_sinks
 from dataflow.runtime.task.contract_checks import check_splits, naming_sink
 from dataflow.runtime.task.notices import Notices
 from dataflow.store.memory import MemoryStore
@@ -142,11 +143,10 @@ class BatchStart:
             driver = BatchDriver(assignment, found, splits, restored, notices, row_counts, app)
             for sink in driver.sinks.values():
                 resources.enter_context(sink.hold(assignment.run_id))
-            for name, sink in driver.sinks.items():
-                if restored is None:
-                    with naming_sink(name, sink, "begin"):
-                        sink.begin()
-                else:
+            if restored is None:
+                begin_sinks(assignment.spark_plan.graph, driver.sinks)
+            else:
+                for name, sink in driver.sinks.items():
                     number = restored.manifest.checkpoint
                     with naming_sink(name, sink, "recover"):
                         taken_back = sink.recover(number, restored.manifest.transactions.get(name, []))
