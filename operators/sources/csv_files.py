@@ -322,7 +322,8 @@ class CsvDialect:
         inferred = self._sample(head, {}, others).schema
         for name in self.hexadecimal(head.rows, head.names, inferred):
             inferred = inferred.set(inferred.get_field_index(name), pa.field(name, pa.string()))
-        floats = [field.name for field in inferred if types.is_floating(field.type) and field.name in wanted]
+        used = frozenset(wanted)
+        floats = [field.name for field in inferred if types.is_floating(field.type) and field.name in used]
         if not floats:
             return inferred
         texts = self._sample(head, dict.fromkeys(floats, pa.string()), floats)
@@ -371,8 +372,9 @@ class CsvDialect:
         found = self.head(path, where).names
         if not found:
             return
-        missing = [name for name in names if name not in found]
-        extra = [name for name in found if name not in names] if everything else []
+        known, expected = frozenset(found), frozenset(names)
+        missing = [name for name in names if name not in known]
+        extra = [name for name in found if name not in expected] if everything else []
         if missing or extra:
             raise SchemaMismatch(
                 f"read_csv: {path!r} has other columns than {first!r}: missing {missing}, additional {extra}; read "
