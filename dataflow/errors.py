@@ -7,6 +7,7 @@ library itself are ``assert`` statements, not exceptions of this module.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Integral
@@ -74,6 +75,7 @@ __all__ = [
     "UnsupportedOnRunner",
     "check_count",
     "did_you_mean",
+    "repeated_names",
     "user_frame",
 ]
 
@@ -458,6 +460,15 @@ def check_count(what: str, value: object, *, least: int = 1, advice: str = "") -
         raise ConfigurationError(f"{what} must be below 2**63, got {value}{advice}")
     if number is None or number < least:
         raise ConfigurationError(f"{what} must be a whole number of at least {least}, got {value!r}{advice}")
+
+
+def repeated_names(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once, sorted, in time that is linear in their number.
+
+    >>> repeated_names(["b", "a", "c", "b", "a"])
+    ['a', 'b']
+    """
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def did_you_mean(word: object, valid: Iterable[str]) -> str:

@@ -131,7 +131,8 @@ class ColumnMethods(StreamBase):
         [{'b': 2}]
         """
         self._check_names(columns, "drop")
-        left = [col(each) for each in self._columns.names if each not in columns]
+        dropped = frozenset(columns)
+        left = [col(each) for each in self._columns.names if each not in dropped]
         if not left:
             raise GraphError(f"drop: no column would be left of [{', '.join(self._columns.names)}]; keep at least one")
         return self._project(left, "drop", name, parallelism)
@@ -166,10 +167,11 @@ class ColumnMethods(StreamBase):
         """Raise unless ``columns`` are names of at least one column, and of this stream."""
         if not columns:
             raise GraphError(f"{method}: no column is given; give at least one")
+        valid = frozenset(self._columns.names)
         for each in columns:
             if not isinstance(each, str):
                 raise TypeError(f"{method} takes names of columns, got {each!r}")
-            if each not in self._columns.names:
+            if each not in valid:
                 raise UnknownColumn(each, self._columns.names, method)
 
     def _project(self, columns: list[Expr], label: str, name: str | None, parallelism: int | None) -> Stream:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from dataflow.arrow_values import to_array
-from dataflow.errors import SchemaMismatch, did_you_mean
+from dataflow.errors import SchemaMismatch, did_you_mean, repeated_names
 from dataflow.state.dictionaries import either_schema, wide_type, widened_array
 
 __all__ = ["DeclaredSchema", "misplaced_nulls"]
@@ -86,18 +86,18 @@ class DeclaredSchema:
     def check(self, found: pa.Schema) -> None:
         """Raise SchemaMismatch unless batches of schema ``found`` can be converted to the declared one."""
         expected = self._expected(found)
-        problems = [
-            f"column {name!r} occurs twice" for name in dict.fromkeys(found.names) if found.names.count(name) > 1
-        ]
+        expected_names = frozenset(expected.names)
+        problems = [f"column {name!r} occurs twice" for name in repeated_names(found.names)]
+        types_ = dict(zip(reversed(found.names), reversed(found.types), strict=True))  # the first of each name
         for field in expected:
-            if field.name not in found.names:
+            if field.name not in types_:
                 problems.append(f"column {field.name!r} ({field.type}) is missing")
-            elif field.type not in (other := found.field(found.names.index(field.name)).type, wide_type(other)):
+            elif field.type not in (other := types_[field.name], wide_type(other)):
                 problems.append(f"column {field.name!r} should be {field.type} but is {other}")
         problems += [
             f"column {name!r} is not in the declared schema{did_you_mean(name, expected.names)}"
-            for name in found.names
-            if name not in expected.names
+            for name in dict.fromkeys(found.names)
+            if name not in expected_names
         ]
         if problems:
             raise SchemaMismatch(

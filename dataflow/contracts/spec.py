@@ -201,7 +201,10 @@ class Spec:
         if len(inputs) != 1:
             return output
         origins = {field.name: self.origin_of(field.name) for field in output}
-        return pa.schema([field for field in output if origins[field.name] in (None, *inputs[0].names)])
+        present = frozenset([None, *inputs[0].names])
+        if present.issuperset(origins.values()):
+            return output
+        return pa.schema([field for field in output if origins[field.name] in present])
 
     def pruned(self, used: set[str]) -> Spec:
         """Return these settings without columns of the main output that no other operator reads.

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from dataflow.arrow_values import to_array
-from dataflow.errors import GraphError, SchemaMismatch, UnknownColumn
+from dataflow.errors import GraphError, SchemaMismatch, UnknownColumn, repeated_names
 from dataflow.expressions.calls import Call
 from dataflow.expressions.coercion import common_type, common_type_of, family, literal_type, value_type
 from dataflow.expressions.conditionals import Conditional
@@ -118,9 +118,7 @@ def output_schema(columns: list[Expr] | tuple[Expr, ...], schema: pa.Schema, whe
         typed = resolve(expr, schema, where)
         plain = schema.field(expr.label) if isinstance(expr, Column) else None
         fields.append(pa.field(expr.name, typed.dtype) if plain is None else plain)
-    names = [field.name for field in fields]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+    if twice := repeated_names(field.name for field in fields):
         raise GraphError(f"{where}: more than one column would be named {twice}; give one of them another .alias(name)")
     return pa.schema(fields)
 

@@ -9,7 +9,7 @@ from dataflow.clock import Duration
 from dataflow.contracts.source import Source
 from dataflow.contracts.updates import Meaning, Signed
 from dataflow.contracts.windows import Window
-from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn, repeated_names
 from dataflow.expressions import Aggregation, Expr, col, lit
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.specs import Read
@@ -76,8 +76,7 @@ def schema_or_default(schema: object, default: pa.Schema, where: str) -> pa.Sche
 
 def check_names_differ(schema: pa.Schema, where: str) -> None:
     """Raise GraphError if two columns of a declared schema have the same name, because columns are found by name."""
-    repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if repeated:
+    if repeated := repeated_names(schema.names):
         raise GraphError(
             f"{where}: {', '.join(map(repr, repeated))} is declared more than once in [{columns_of(schema)}]; give "
             "each column its own name"

@@ -6,6 +6,7 @@ nodes between a source and the operators that group by the column have a diction
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,10 +29,12 @@ def encode_columns(graph: Graph) -> Graph:
 
     result = Graph()
     for node in graph:
-        encoded = tuple(name for name in node.schema.names if _comes_encoded(result, node, name))
+        encoded = _comes_encoded(result, node)
         spec, schema = node.spec, node.schema
         if isinstance(spec, Read):
-            wanted = [name for name in _texts(schema) if _groups(graph, node, name)]
+            texts = _texts(schema)
+            grouped = _grouped(graph, node, texts)
+            wanted = [name for name in texts if name in grouped]
             source = spec.source.encoded(wanted) if wanted else spec.source
             spec, schema = Read(source), source.schema
             encoded = tuple(name for name in wanted if schema.field(name).type != node.schema.field(name).type)
@@ -47,25 +50,30 @@ def _texts(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if is_textual(field.type)]
 
 
-def _comes_encoded(graph: Graph, node: Node, column: str) -> bool:
-    """Return whether ``column`` of ``node`` is an encoded column of its input, in the ``graph`` made so far."""
+def _comes_encoded(graph: Graph, node: Node) -> tuple[str, ...]:
+    """Return the columns of ``node`` that are encoded columns of its input, in the ``graph`` made so far."""
     if len(node.inputs) != 1 or node.inputs[0].tag is not None or isinstance(node.spec, Grouped):
-        return False
-    return node.spec.origin_of(column) in graph.nodes[node.inputs[0].source].encoded
+        return ()
+    encoded = frozenset(graph.nodes[node.inputs[0].source].encoded)
+    return tuple(name for name in node.schema.names if node.spec.origin_of(name) in encoded) if encoded else ()
 
 
-def _groups(graph: Graph, node: Node, column: str) -> bool:
-    """Return whether a ``column`` of ``node`` is grouped by, and apart from that only passed on."""
-    uses = []
-    for consumer in graph.consumers(node):
+def _grouped(graph: Graph, node: Node, columns: Iterable[str]) -> set[str]:
+    """Return those of the ``columns`` of ``node`` that are grouped by, and apart from that only passed on."""
+    uses: dict[str, list[bool]] = {name: [] for name in columns}
+    for consumer in graph.consumers(node) if uses else ():
         spec = consumer.spec
-        if len(consumer.inputs) != 1 or consumer.inputs[0].tag is not None or not spec.takes_encoded(column):
-            return False
+        alone = len(consumer.inputs) == 1 and consumer.inputs[0].tag is None
+        uses = {name: found for name, found in uses.items() if alone and spec.takes_encoded(name)}
         if not isinstance(spec, Grouped):
-            uses += [_groups(graph, consumer, name) for name in consumer.schema.names if spec.origin_of(name) == column]
-        elif column in spec.keys:
-            uses.append(not _late_rows_are_read(graph, consumer))
-    return bool(uses) and all(uses)
+            origins = {name: spec.origin_of(name) for name in consumer.schema.names} if uses else {}
+            passed = {name: origin for name, origin in origins.items() if origin in uses}
+            grouped = _grouped(graph, consumer, passed)
+            for name, origin in passed.items():
+                uses[origin].append(name in grouped)
+        for key in [key for key in spec.keys if key in uses] if isinstance(spec, Grouped) else ():
+            uses[key].append(not _late_rows_are_read(graph, consumer))
+    return {name for name, found in uses.items() if found and all(found)}
 
 
 def _late_rows_are_read(graph: Graph, node: Node) -> bool:

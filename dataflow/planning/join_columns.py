@@ -57,14 +57,15 @@ class JoinColumns:
         """Return the fields of ``output`` for these columns, without those that the ``inputs`` (their names) lack."""
         import pyarrow as pa
 
-        sides = zip(inputs, (self.left, self.right), strict=True)
+        sides = zip(map(frozenset, inputs), (self.left, self.right), strict=True)
         own = {name for names, columns in sides for name, origin in columns if origin in names}
         kept = {*self.keys.left, *self.edges, *own, CHANGE}
         return pa.schema([field for field in output if field.name in kept])
 
     def of(self, port: int, output: pa.Schema) -> list[tuple[str, str]]:
         """Return the pairs of input ``port`` that ``output`` has."""
-        return [pair for pair in (self.left, self.right)[port] if pair[0] in output.names]
+        names = frozenset(output.names)
+        return [pair for pair in (self.left, self.right)[port] if pair[0] in names]
 
 
 def join_keys(left: pa.Schema, right: pa.Schema, where: str, on: object, left_on: object, right_on: object) -> JoinKeys:

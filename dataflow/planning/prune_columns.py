@@ -79,7 +79,7 @@ def _columns_read(node: Node, inputs: Sequence[pa.Schema], used: set[str]) -> li
             for edge, schema, read in zip(node.inputs, inputs, reads, strict=True)
         ]
         left = [
-            pa.schema([field for field in schema if field.name in names])
+            schema if names.issuperset(schema.names) else pa.schema([f for f in schema if f.name in names])
             for schema, names in zip(inputs, columns, strict=True)
         ]
         emitted = used.union(node.spec.narrowed(left, node.schema).names) if inputs else used
@@ -96,7 +96,8 @@ def _select_columns(source: Source, columns: Sequence[str], name: str) -> Source
             f"source {name!r} ({type(source).__name__}): select({columns}) must return a Source, got a "
             f"{type(selected).__name__}; return self to read all columns"
         )
-    missing = [column for column in columns if column not in selected.schema.names]
+    present = frozenset(selected.schema.names)
+    missing = [column for column in columns if column not in present]
     if missing:
         raise GraphError(
             f"source {name!r} ({type(source).__name__}): select({columns}) must return a source with at least "
@@ -107,4 +108,4 @@ def _select_columns(source: Source, columns: Sequence[str], name: str) -> Source
 
 def _main_columns(node: Node, tag: str | None, read: set[str]) -> Iterable[str]:
     """Return the columns among ``read``, of output ``tag``, that must be columns of the node's main output."""
-    return [name for name in read if name in node.schema.names] if tag in node.sides else read
+    return read.intersection(node.schema.names) if tag in node.sides else read

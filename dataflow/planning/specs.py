@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dataflow.contracts.operator import OperatorFactory
@@ -104,7 +105,7 @@ class Filter(Spec):
         return self
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for the cached properties: planners ask for each column
 class Project(Spec):
     """Computes one column per expression, in order; for ``select`` and ``with_columns``."""
 
@@ -121,12 +122,23 @@ class Project(Spec):
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return [name for column in self.columns for name in column.columns()]
 
+    @cached_property
+    def _origins(self) -> Mapping[str, str | None]:
+        """The origin of each column."""
+        return {
+            expr.name: next((name for name in expr.columns() if expr.is_column(name)), None) for expr in self.columns
+        }
+
+    @cached_property
+    def _computed_from(self) -> frozenset[str]:
+        """The columns of the input whose values an expression uses, not only passes on."""
+        return frozenset(name for expr in self.columns for name in expr.columns() if not expr.is_column(name))
+
     def takes_encoded(self, column: str) -> bool:
-        return all(expr.is_column(column) for expr in self.columns if column in expr.columns())
+        return column not in self._computed_from
 
     def origin_of(self, column: str) -> str | None:
-        (expression,) = [c for c in self.columns if c.name == column]
-        return next((name for name in expression.columns() if expression.is_column(name)), None)
+        return self._origins[column]
 
     def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
         meaning = inputs[0]
@@ -366,7 +378,8 @@ class Union(Spec):
         import pyarrow as pa
 
         first, *others = inputs
-        return pa.schema([field for field in first if all(field.name in other.names for other in others)])
+        shared = frozenset(first.names).intersection(*[other.names for other in others])
+        return pa.schema([field for field in first if field.name in shared])
 
     def carrying(self, column: str) -> Spec:
         return self

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_numbers
-from dataflow.errors import ConfigurationError, SchemaMismatch
+from dataflow.errors import ConfigurationError, SchemaMismatch, repeated_names
 from dataflow.state.arrays import from_words, is_bytes, is_word, validity, words
 from dataflow.state.copy_on_write import Readers, RecordRows, Rows
 from dataflow.state.index import Slots
@@ -124,8 +124,7 @@ class _Column:
 
 def check_distinct(schema: pa.Schema) -> None:
     """Raise SchemaMismatch if two columns of keyed state have one name."""
-    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if twice:
+    if twice := repeated_names(schema.names):
         raise SchemaMismatch(f"keyed state has several columns with the names {twice}: rename them")
 
 

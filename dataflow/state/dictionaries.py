@@ -58,8 +58,9 @@ def key_schema(schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
 
 def encoded_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     """Return ``schema`` with dictionaries of int32 indices for ``columns``."""
+    chosen = frozenset(columns)
     fields = [
-        field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in columns else field for field in schema
+        field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in chosen else field for field in schema
     ]
     return pa.schema(fields, schema.metadata)
 

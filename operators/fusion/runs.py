@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -34,10 +36,10 @@ class ComputedColumn:
 
 
 Slot = InputColumn | ComputedColumn
-Columns = tuple[tuple[str, Slot], ...]
+Columns = Mapping[str, Slot]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for the cached properties: types of many columns take time
 class Run:
     """Consecutive filters and projections over rows of ``schema``; ``keys``: columns to split the output by, if any.
 
@@ -55,7 +57,7 @@ class Run:
     def filters(self) -> int:
         return sum(isinstance(step, Filter) for step in self.steps)
 
-    @property
+    @cached_property
     def output(self) -> pa.Schema:
         """The schema of the last step's output."""
         schema = self.schema
@@ -63,10 +65,15 @@ class Run:
             schema = output_schema(step.columns, schema, "run") if isinstance(step, Project) else schema
         return schema
 
+    @cached_property
+    def layout(self) -> RunColumns:
+        """The columns after each step. Raises: Unfusable."""
+        return RunColumns(self)
+
     @property
     def columns(self) -> tuple[Slot, ...]:
         """The origin of each column of the output."""
-        return tuple(slot for _, slot in RunColumns(self).last)
+        return tuple(self.layout.last.values())
 
     @property
     def operations(self) -> int:
@@ -84,7 +91,7 @@ class RunColumns:
 
     def __init__(self, run: Run) -> None:
         schema = run.schema
-        columns: Columns = tuple((name, InputColumn(i)) for i, name in enumerate(schema.names))
+        columns: Columns = {name: InputColumn(i) for i, name in enumerate(schema.names)}
         self.before: list[tuple[Columns, pa.Schema, Expr]] = []
         self.made: list[list[ComputedColumn]] = [[]]
         for step in run.steps:
@@ -94,7 +101,7 @@ class RunColumns:
                 continue
             if not step.columns:
                 raise Unfusable("a projection on no columns still has rows")
-            columns = tuple((expr.name, self._slot(expr, columns, schema)) for expr in step.columns)
+            columns = {expr.name: self._slot(expr, columns, schema) for expr in step.columns}
             schema = output_schema(step.columns, schema, "run")
         self.last = columns
 
@@ -103,7 +110,7 @@ class RunColumns:
         while isinstance(plain, Alias):
             plain = plain.operand
         if isinstance(plain, Column):
-            return dict(seen)[plain.label]
+            return seen[plain.label]
         slot = ComputedColumn(resolve(expr, schema, "run"), seen, len(self.before))
         self.made[-1].append(slot)
         return slot

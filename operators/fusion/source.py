@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from dataflow.expressions.typing import resolve
-from operators.fusion.runs import ComputedColumn, InputColumn, Run, RunColumns, Slot
+from operators.fusion.runs import ComputedColumn, InputColumn, Run, Slot
 from operators.fusion.statements import Statements, Unfusable, Value, kind_of
 
 __all__ = ["BLOCK", "Generated", "Nulls", "fuses", "source_of", "storage"]
@@ -108,7 +108,7 @@ class _Writer:
     def __init__(self, run: Run, nulls: Nulls, reads: Sequence[int]) -> None:
         self.run = run
         self.nulls = nulls
-        self.layout = RunColumns(run)
+        self.layout = run.layout
         self.types = run.schema.types
         self.made_types = run.output.types
         self.reads = reads
@@ -130,9 +130,8 @@ class _Writer:
         return body.values[slot]
 
     def compute(self, made: ComputedColumn, body: _Body) -> Value:
-        value_of = dict(made.seen)
         outer, body.statements.checked = body.statements.checked, made.stage == body.stage
-        value = body.statements.value(made.typed, lambda label: self.slot(value_of[label], body))
+        value = body.statements.value(made.typed, lambda label: self.slot(made.seen[label], body))
         body.statements.checked = outer
         return value
 
@@ -185,9 +184,8 @@ class _Writer:
         return "\n".join([*lines, "    return " + ("k" if self.run.filters else "n")])
 
     def passes(self, number: int) -> tuple[list[str], str]:
-        columns, schema, predicate = self.layout.before[number]
+        slots, schema, predicate = self.layout.before[number]
         body = self.body(number)
-        slots = dict(columns)
         typed = resolve(predicate, schema, "run")
         if not types.is_boolean(typed.dtype):
             raise Unfusable(f"{predicate} is {typed.dtype}")
@@ -233,8 +231,7 @@ class _Writer:
         body.statements.checked = False
         hashed = ""
         for key in self.run.keys:
-            slot = dict(self.layout.last)[key]
-            one = body.statements.name(self.hashed(self.slot(slot, body)))
+            one = body.statements.name(self.hashed(self.slot(self.layout.last[key], body)))
             hashed = body.statements.name(f"hash_word({hashed} * uint64(GOLDEN) + {one})") if hashed else one
         return [
             "    groups = uint64(owners.size)",
@@ -256,7 +253,7 @@ class _Writer:
         body = self.body(stage)
         writes: list[str] = []
         copied = 0
-        for place, (_, slot) in enumerate(self.layout.last):
+        for place, slot in enumerate(self.layout.last.values()):
             dtype = self.made_types[place]
             kind = storage(dtype)
             if kind is None or (isinstance(slot, InputColumn) and not filtered and not spread):

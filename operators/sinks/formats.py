@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Protocol
 import msgspec
 import pyarrow as pa
 
-from dataflow.errors import SchemaMismatch, StoreError
+from dataflow.errors import SchemaMismatch, StoreError, repeated_names
 from dataflow.state.dictionaries import wide_schema
 
 __all__ = ["MAX_FOLDER", "SUFFIXES", "FileFormat", "Form", "TableWriter", "encoded", "format_named", "is_folder"]
@@ -128,8 +128,7 @@ class FileFormat(ABC):
         """Raise SchemaMismatch, naming ``sink`` and the column, if rows of ``schema`` cannot be written."""
         if not schema.names:
             raise SchemaMismatch(f"{sink!r}: rows have no columns, which {self.title} cannot hold; select at least one")
-        repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
-        if repeated:
+        if repeated := repeated_names(schema.names):
             raise SchemaMismatch(f"{sink!r}: columns {repeated} appear more than once; rename them")
         for field in schema:
             alone = wide_schema(pa.schema([field]))

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.errors import ConfigurationError, SchemaMismatch, UnknownColumn
+from dataflow.errors import ConfigurationError, SchemaMismatch, UnknownColumn, repeated_names
 from operators.sinks.formats import MAX_FOLDER, FileFormat, Form, encoded
 
 __all__ = [
@@ -117,8 +117,8 @@ def column_names(partition_by: str | Sequence[str] | None) -> tuple[str, ...]:
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"partition_by takes names of columns, got {name!r}")
-        if names.count(name) > 1:
-            raise ConfigurationError(f"partition_by has {name!r} more than once; leave one out")
+    for name in repeated_names(names):
+        raise ConfigurationError(f"partition_by has {name!r} more than once; leave one out")
     return names
 
 

@@ -20,7 +20,15 @@ from pyarrow import types
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.declared_schema import misplaced_nulls
 from dataflow.contracts.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
-from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn, check_count
+from dataflow.errors import (
+    ConfigurationError,
+    InputChanged,
+    SchemaMismatch,
+    SourceError,
+    UnknownColumn,
+    check_count,
+    repeated_names,
+)
 from dataflow.state.content_hash import content_hash
 from dataflow.state.dictionaries import wide_schema, widened
 from dataflow.untrusted import Count, excerpt, parsed
@@ -89,9 +97,7 @@ class ArrowSource(Source):
         self.replayable = replayable
         self.accepts_loss = not replayable
         self._whole = table  # which is hashed, so that hashes do not depend on which columns are used
-        self._table = (
-            table if columns is None else table.select([name for name in table.schema.names if name in columns])
-        )
+        self._table = table if columns is None else table.select(_chosen(columns, table.schema.names))
         self._batch_rows = batch_rows
         self._parts = splits
         self._made: tuple[Split, ...] | None = None
@@ -203,7 +209,7 @@ class StreamSource(Source):
         self._stream = _Once(stream)
         self._whole = stream.schema
         self._batch_rows = batch_rows
-        self._names = [name for name in stream.schema.names if columns is None or name in columns]
+        self._names = stream.schema.names if columns is None else _chosen(columns, stream.schema.names)
 
     @property
     def schema(self) -> pa.Schema:
@@ -225,7 +231,7 @@ class StreamSource(Source):
 
     def select(self, columns: Sequence[str]) -> StreamSource:
         _check_known(columns, self.schema)
-        names = [name for name in self._names if name in columns]
+        names = _chosen(columns, self._names)
         made = StreamSource(self._stream.stream, self._batch_rows, accepts_loss=self.accepts_loss, columns=names)
         made._stream = self._stream
         return made
@@ -402,8 +408,7 @@ def _has_viewed_views(dtype: pa.DataType) -> bool:
 
 
 def _check_distinct(schema: pa.Schema) -> None:
-    repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if repeated:
+    if repeated := repeated_names(schema.names):
         raise SchemaMismatch(
             f"from_arrow: column names must differ, but {repeated} occur more than once among {schema.names}; "
             f"rename them first, such as with table.rename_columns([...])"
@@ -431,9 +436,16 @@ def _without_runs(column: pa.Array) -> pa.Array:
 
 
 def _check_known(columns: Sequence[str], schema: pa.Schema) -> None:
+    valid = schema.names
+    known = frozenset(valid)
     for name in columns:
-        if name not in schema.names:
-            raise UnknownColumn(name, schema.names, "from_arrow")
+        if name not in known:
+            raise UnknownColumn(name, valid, "from_arrow")
+
+
+def _chosen(columns: Sequence[str], names: Sequence[str]) -> list[str]:
+    chosen = frozenset(columns)
+    return [name for name in names if name in chosen]
 
 
 def _schema_hash(schema: pa.Schema) -> str:

@@ -231,7 +231,7 @@ class CsvDialect(CsvSettings):
         schema = read_rows_of_full_length(self, head.rows, head.names, {}, others).schema
         inferred = dict(zip(schema.names, schema.types, strict=True))
         numbers = [name for name, type_ in inferred.items() if types.is_integer(type_) or types.is_floating(type_)]
-        inferred |= number_types(f"read_csv({path!r})", self._sample(head, numbers), inferred, wanted)
+        inferred |= number_types(f"read_csv({path!r})", self._sample(head, numbers), inferred, frozenset(wanted))
         if self.timestamp_parsers:
             texts = [name for name, type_ in inferred.items() if types.is_string(type_)]
             for name, column in self._sample(head, texts, pa.binary()).items():
@@ -249,8 +249,9 @@ class CsvDialect(CsvSettings):
         found = self.head(path, where).names
         if not found:
             return
-        missing = [name for name in names if name not in found]
-        extra = [name for name in found if name not in names] if everything else []
+        known, expected = frozenset(found), frozenset(names)
+        missing = [name for name in names if name not in known]
+        extra = [name for name in found if name not in expected] if everything else []
         if missing or extra:
             raise SchemaMismatch(
                 f"read_csv: {path!r} has other columns than {first!r}: missing {missing}, additional {extra}; read "

@@ -199,7 +199,8 @@ class _Opened:
         opening = ipc.open_file if seekable else ipc.open_stream
         opened = opening(raw)
         if columns is not None and opened.schema.names != list(columns):
-            indices = [at for at, name in enumerate(opened.schema.names) if name in columns]
+            chosen = frozenset(columns)
+            indices = [at for at, name in enumerate(opened.schema.names) if name in chosen]
             raw.seek(0)
             opened = opening(raw, options=ipc.IpcReadOptions(use_threads=False, included_fields=indices))
         return cls(raw, opened, seekable)
@@ -226,19 +227,22 @@ def _schema(path: str, where: Files, columns: Sequence[str] | None) -> pa.Schema
         check_distinct(f"{_LABEL}({path!r})", found.names)
     except (UnicodeDecodeError, *UNREADABLE) as error:  # names of columns that are not UTF-8
         raise SourceError(f"{_LABEL}: cannot read {path!r} as Arrow IPC: {error}; replace or remove it") from error
-    read = [plain_field(field) if columns is None or field.name in columns else field for field in found]
+    chosen = frozenset(found.names if columns is None else columns)
+    read = [plain_field(field) if field.name in chosen else field for field in found]
     return wide_schema(pa.schema([pa.field(field.name, field.type) for field in read]))
 
 
 def _check_same(first: str, expected: pa.Schema, path: str, found: pa.Schema, columns: Sequence[str] | None) -> None:
+    types_ = dict(zip(found.names, found.types, strict=True))
     differing = [
         f"{field.name!r} is {field.type} in the first and "
-        + (f"{found.field(field.name).type} in the second" if field.name in found.names else "missing in the second")
+        + (f"{types_[field.name]} in the second" if field.name in types_ else "missing in the second")
         for field in expected
-        if field.name not in found.names or found.field(field.name).type != field.type
+        if types_.get(field.name) != field.type
     ]
     if columns is None:
-        differing += [f"{name!r} is missing in the first" for name in found.names if name not in expected.names]
+        first_names = frozenset(expected.names)
+        differing += [f"{name!r} is missing in the first" for name in found.names if name not in first_names]
     if differing:
         raise SchemaMismatch(
             f"{_LABEL}: {first!r} and {path!r} differ: {'; '.join(differing)}; "

@@ -11,7 +11,7 @@ from pyarrow import types
 
 from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
 from dataflow.contracts.source import InputIdentity, Json, Source, SourceContext, Split, SplitReader
-from dataflow.errors import GraphError, SchemaMismatch, SourceError, UnknownColumn, check_count
+from dataflow.errors import GraphError, SchemaMismatch, SourceError, UnknownColumn, check_count, repeated_names
 from dataflow.expressions.type_names import named_type
 from dataflow.state.dictionaries import wide_type
 from operators.sources.arrow import plain_type
@@ -85,7 +85,8 @@ class TextSource(Source):
         self._format = format
         self._files = files
         self._whole = whole
-        self._columns = tuple(name for name in whole.names if name in columns)
+        chosen = frozenset(columns)
+        self._columns = tuple(name for name in whole.names if name in chosen)
         self._reading = reading
 
     @property
@@ -144,14 +145,14 @@ class TextSource(Source):
 
 
 def check_known(where: str, columns: Iterable[str], valid: Sequence[str]) -> None:
+    known = frozenset(valid)
     for name in columns:
-        if name not in valid:
+        if name not in known:
             raise UnknownColumn(name, valid, where)
 
 
 def check_distinct(where: str, names: Sequence[str]) -> None:
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
+    if repeated := repeated_names(names):
         raise SchemaMismatch(
             f"{where}: column names must differ, but {repeated} occur more than once among {list(names)}; give each a "
             f"name of its own"
@@ -263,4 +264,5 @@ def ordered(given: Mapping[str, pa.DataType], inferred: pa.Schema) -> pa.Schema:
 
 
 def selected(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
-    return pa.schema([field for field in schema if field.name in columns])
+    chosen = frozenset(columns)
+    return pa.schema([field for field in schema if field.name in chosen])

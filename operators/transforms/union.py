@@ -20,7 +20,8 @@ class UnionOperator(Operator):
     def __init__(self, context: OperatorContext) -> None:
         self._schema = context.output_schema
         for port, schema in enumerate(context.input_schemas):
-            same = all(f.name in schema.names and schema.field(f.name).type == f.type for f in self._schema)
+            types = dict(zip(schema.names, schema.types, strict=True))
+            same = all(types.get(field.name) == field.type for field in self._schema)
             assert same, f"union {context.name!r}: port {port} has {schema}, the output {self._schema}"
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
