@@ -56,11 +56,13 @@ def check_key_types(inputs: Iterable[tuple[str, pa.Schema, Sequence[str]]]) -> N
 
 
 def schema_or_default(schema: object, default: pa.Schema, where: str) -> pa.Schema:
-    """Return the schema that a user gave, or ``default`` for None.
+    """Return the schema that a user gave, without extension types, or ``default`` for None.
 
     Raises: GraphError for anything else, or for two columns of one name.
     """
     import pyarrow as pa
+
+    from dataflow.state.extension_types import plain_schema
 
     if schema is None:
         return default
@@ -70,7 +72,7 @@ def schema_or_default(schema: object, default: pa.Schema, where: str) -> pa.Sche
             "write pa.schema({'column': pa.int64(), ...})"
         )
     check_names_differ(schema, f"{where}(schema=)")
-    return schema
+    return plain_schema(schema)
 
 
 def check_names_differ(schema: pa.Schema, where: str) -> None:
