@@ -267,7 +267,7 @@ def _key_name(key: object, where: str) -> str:
 
 
 def check_state_keys(keys: Iterable[str], schema: pa.Schema, where: str) -> None:
-    """Raise SchemaMismatch for a column that keyed state cannot have as a key, such as null."""
+    """Raise SchemaMismatch for a column that keyed state cannot have as a key, such as a list."""
     from dataflow.expressions.coercion import value_type
     from dataflow.state.arrays import is_key
 
