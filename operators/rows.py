@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,7 @@ class RowBatches:
     """Makes batches of ``schema``. ``where`` names the producer of the rows in messages.
 
     Values are converted if nothing is lost: an int to a float column, 2.0 to an integer, an aware datetime to a
-    timestamp of any zone.
+    timestamp of any zone, a UUID to text.
     """
 
     def __init__(self, schema: pa.Schema, where: str) -> None:
@@ -76,6 +77,8 @@ class RowBatches:
         try:
             column = to_array(values, field.type)
         except Exception:  # pyarrow raises a dozen kinds; _misfits finds the value, one by one
+            if pa.types.is_string(field.type) and any(isinstance(value, UUID) for value in values):
+                return self._column(field, [str(value) if isinstance(value, UUID) else value for value in values])
             return None
         if cuts(field.type, values):
             return None

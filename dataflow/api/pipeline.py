@@ -355,6 +355,8 @@ def _schema_of(source: Source) -> pa.Schema:
     """Return the schema of a source. Raises: GraphError if it is no schema, or has two columns of one name."""
     import pyarrow as pa
 
+    from dataflow.state.extension_types import plain_schema
+
     schema: object = source.schema
     if not isinstance(schema, pa.Schema):
         raise GraphError(
@@ -362,4 +364,4 @@ def _schema_of(source: Source) -> pa.Schema:
             f"({type(schema).__name__}); write pa.schema({{'column': pa.int64(), ...}})"
         )
     check_names_differ(schema, f"p.source({type(source).__name__})")
-    return schema
+    return plain_schema(schema)

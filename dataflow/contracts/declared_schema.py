@@ -2,8 +2,9 @@
 
 The same rule holds for functions, operators and sources of users: the names are compared as a set, types must be equal
 (an index of a dictionary may be narrower). A batch's nullability flags and metadata are ignored, but a column declared
-not null must hold no null: else a sink would write a file that violates its own schema, or be blamed for it. Batches
-that fit are returned with columns in the declared order.
+not null must hold no null: else a sink would write a file that violates its own schema, or be blamed for it. Columns of
+extension types become plain ones, in the schema and in batches. Batches that fit are returned with columns in the
+declared order.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pyarrow import types
 from dataflow.arrow_values import to_array
 from dataflow.errors import SchemaMismatch, did_you_mean, repeated_names
 from dataflow.state.dictionaries import either_schema, wide_type, widened_array
+from dataflow.state.extension_types import plain_schema
 
 __all__ = ["DeclaredSchema", "misplaced_nulls"]
 
@@ -43,7 +45,7 @@ class DeclaredSchema:
         advice: str = "change the data or the schema",
         either: Collection[str] = (),
     ) -> None:
-        self.schema = schema
+        self.schema = schema = plain_schema(schema)
         self._either = either
         self._found = found
         self._advice = advice

@@ -255,17 +255,18 @@ def shared_map(key: pa.DataType, value: pa.DataType) -> SharedMap:
 
 
 def _checked(type_: object, word: str) -> pa.DataType:
-    """Return ``type_``. Raises: ConfigurationError unless it is a type that state can have."""
+    """Return ``type_``, plain if it is an extension type. Raises: ConfigurationError unless state can have it."""
     import pyarrow as pa
+
+    from dataflow.state.extension_types import without_extensions
 
     if not isinstance(type_, pa.DataType):
         raise ConfigurationError(f"{word}: expected an Arrow type such as pa.int64(), got {type_!r}")
-    if pa.types.is_null(type_) or isinstance(type_, pa.BaseExtensionType) or "dictionary<" in str(type_):
+    if pa.types.is_null(type_) or "dictionary<" in str(type_):
         raise ConfigurationError(
-            f"{word}: state cannot have the type {type_}; take a type without dictionaries and extensions, such as "
-            "pa.string()"
+            f"{word}: state cannot have the type {type_}; take a type without dictionaries, such as pa.string()"
         )
-    return type_
+    return without_extensions(type_)
 
 
 def _check_map_key(type_: pa.DataType, word: str) -> None:

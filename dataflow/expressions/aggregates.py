@@ -235,13 +235,14 @@ class Aggregation:
             case AggregateKind.COUNT_DISTINCT:
                 return pa.int64() if _is_value(given) else None
             case AggregateKind.MEAN:
-                return pa.float64() if kind in ("int", "float", "decimal", "bool") else None
+                return pa.float64() if kind in ("int", "float", "decimal", "bool", "null") else None
             case AggregateKind.VARIANCE | AggregateKind.STDDEV:
-                return pa.float64() if kind in ("int", "float", "decimal") else None
+                return pa.float64() if kind in ("int", "float", "decimal", "null") else None
             case AggregateKind.SUM:
                 return _sum_type(given)
             case AggregateKind.QUANTILE:
-                return given if kind == "duration" else pa.float64() if kind in ("int", "float", "decimal") else None
+                numbers = kind in ("int", "float", "decimal", "null")
+                return given if kind == "duration" else pa.float64() if numbers else None
             case AggregateKind.TO_LIST:
                 return pa.list_(given) if _is_value(given) else None
             case AggregateKind.KERNEL:
@@ -250,8 +251,6 @@ class Aggregation:
             case AggregateKind.PYTHON:
                 assert self.functions is not None
                 return self.functions.returns
-            case _ if self.chooses_a_row and kind == "null":
-                return given
             case _:
                 return given if _is_value(given) else None
 
@@ -298,7 +297,7 @@ def _is_part(q: object) -> bool:
 def _is_word(given: pa.DataType) -> bool:
     """Return whether values fit into 64 bits and have an order."""
     kind = family(given)
-    return kind in ("int", "float", "bool", "date", "time", "duration") or kind.startswith("timestamp")
+    return kind in ("int", "float", "bool", "date", "time", "duration", "null") or kind.startswith("timestamp")
 
 
 def _is_value(given: pa.DataType) -> bool:
@@ -307,7 +306,7 @@ def _is_value(given: pa.DataType) -> bool:
 
 def _is_input(given: pa.DataType, takes: pa.DataType) -> bool:
     if types.is_floating(takes):
-        return family(given) in ("int", "float", "decimal", "bool")
+        return family(given) in ("int", "float", "decimal", "bool", "null")
     return _is_word(given) and not types.is_floating(given) and not types.is_uint64(given)
 
 
@@ -315,7 +314,7 @@ def _sum_type(given: pa.DataType) -> pa.DataType | None:
     match family(given):
         case "int":
             return pa.uint64() if types.is_unsigned_integer(given) else pa.int64()
-        case "bool":
+        case "bool" | "null":
             return pa.int64()
         case "float":
             return pa.float64()

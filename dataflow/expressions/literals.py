@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
+from uuid import UUID
 
 import numpy as np
 
@@ -16,13 +17,15 @@ _PLAIN = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.time, d
 
 
 def plain(value: object) -> object:
-    """Return ``value``; numpy scalars become Python values.
+    """Return ``value``; numpy scalars become Python values, UUIDs text.
 
     Raises: TypeError for a value no column can hold; GraphError for one that Arrow cannot hold, such as an int that
     does not fit 64 bits.
     """
     if isinstance(value, np.datetime64 | np.timedelta64):
         raise TypeError(f"expected a datetime or a timedelta, got {value!r}: numpy's nanoseconds have no plain value")
+    if isinstance(value, UUID):
+        value = str(value)  # as columns of UUIDs are
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, int) and not -(2**63) <= value < 2**64:

@@ -57,11 +57,13 @@ def check_key_types(inputs: Iterable[tuple[str, pa.Schema, Sequence[str]]]) -> N
 
 
 def schema_or_default(schema: object, default: pa.Schema, where: str) -> pa.Schema:
-    """Return the schema that a user gave, or ``default`` for None.
+    """Return the schema that a user gave, without extension types, or ``default`` for None.
 
     Raises: GraphError for anything else, or for two columns of one name.
     """
     import pyarrow as pa
+
+    from dataflow.state.extension_types import plain_schema
 
     if schema is None:
         return default
@@ -71,7 +73,7 @@ def schema_or_default(schema: object, default: pa.Schema, where: str) -> pa.Sche
             "write pa.schema({'column': pa.int64(), ...})"
         )
     check_names_differ(schema, f"{where}(schema=)")
-    return schema
+    return plain_schema(schema)
 
 
 def check_names_differ(schema: pa.Schema, where: str) -> None:
@@ -265,7 +267,7 @@ def _key_name(key: object, where: str) -> str:
 
 
 def check_state_keys(keys: Iterable[str], schema: pa.Schema, where: str) -> None:
-    """Raise SchemaMismatch for a column that keyed state cannot have as a key, such as null."""
+    """Raise SchemaMismatch for a column that keyed state cannot have as a key, such as a list."""
     from dataflow.expressions.coercion import value_type
     from dataflow.state.arrays import is_key
 

@@ -26,6 +26,7 @@ def encode_columns(graph: Graph) -> Graph:
     Raises: the errors of reading a sample, such as SourceError.
     """
     from dataflow.state.dictionaries import encoded_schema
+    from dataflow.state.extension_types import plain_schema
 
     result = Graph()
     for node in graph:
@@ -36,7 +37,7 @@ def encode_columns(graph: Graph) -> Graph:
             grouped = _grouped(graph, node, texts)
             wanted = [name for name in texts if name in grouped]
             source = spec.source.encoded(wanted) if wanted else spec.source
-            spec, schema = Read(source), source.schema
+            spec, schema = Read(source), plain_schema(source.schema)
             encoded = tuple(name for name in wanted if schema.field(name).type != node.schema.field(name).type)
         elif encoded:
             schema = encoded_schema(schema, encoded)

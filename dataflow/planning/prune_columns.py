@@ -25,6 +25,8 @@ def prune_columns(graph: Graph) -> Graph:
 
     Raises: GraphError if a source's ``select`` returns no source, or one without the columns.
     """
+    from dataflow.state.extension_types import plain_schema
+
     used: dict[int, set[str]] = {node.id: set() for node in graph}
     late: set[int] = set()
     specs = {node.id: node.spec for node in graph}
@@ -45,7 +47,7 @@ def prune_columns(graph: Graph) -> Graph:
         if isinstance(spec, Read):
             columns = [name for name in schema.names if name in used[node.id]] or _narrowest(schema)
             source = _select_columns(spec.source, columns, node.name)
-            spec, schema = Read(source), source.schema
+            spec, schema = Read(source), plain_schema(source.schema)
         else:
             schema = spec.narrowed([pruned.schema_of(edge) for edge in node.inputs], schema)
         pruned.nodes.append(replace(node, spec=spec, schema=schema))

@@ -57,7 +57,8 @@ class AppendedColumn(ABC):
 
 def appended_column(type_: pa.DataType) -> AppendedColumn:
     """Return an empty column of values of ``type_``."""
-    return _FixedWidth(type_) if is_word(type_) and not pa.types.is_boolean(type_) else _AnyWidth(type_)
+    has_memory = is_word(type_) and not pa.types.is_boolean(type_) and not pa.types.is_null(type_)
+    return _FixedWidth(type_) if has_memory else _AnyWidth(type_)
 
 
 class _FixedWidth(AppendedColumn):

@@ -19,6 +19,7 @@ __all__ = [
     "Bits",
     "byte_ranges",
     "canonical_words",
+    "fills_word",
     "fresh",
     "fresh_words",
     "from_words",
@@ -39,9 +40,10 @@ _NO_BYTES = np.empty(0, np.uint8)
 
 
 def is_word(type_: pa.DataType) -> bool:
-    """Return whether a value of this type fits into one 64-bit word: integers, floats, booleans, dates, times."""
+    """Return whether a value of this type fits into one 64-bit word: integers, floats, booleans, dates, times, null."""
     return bool(
-        pa.types.is_integer(type_)
+        pa.types.is_null(type_)
+        or pa.types.is_integer(type_)
         or pa.types.is_floating(type_)
         or pa.types.is_boolean(type_)
         or pa.types.is_date(type_)
@@ -49,6 +51,11 @@ def is_word(type_: pa.DataType) -> bool:
         or pa.types.is_timestamp(type_)
         or pa.types.is_duration(type_)
     )
+
+
+def fills_word(type_: pa.DataType) -> bool:
+    """Return whether a value of this type is a word in Arrow's memory, too: it has 64 bits."""
+    return is_word(type_) and not pa.types.is_null(type_) and type_.bit_width == 64
 
 
 def is_bytes(type_: pa.DataType) -> bool:
@@ -76,12 +83,16 @@ def validity(array: pa.Array) -> Bits:
     """Return the validity bitmap of ``array``, empty if it has no nulls."""
     if array.null_count == 0:
         return _NO_BYTES, 0
+    if pa.types.is_null(array.type):
+        return np.zeros(len(array) // 8 + 1, np.uint8), 0
     assert array.buffers()[0] is not None, f"an array of {array.type} has {array.null_count} nulls and no bitmap"
     return np.frombuffer(array.buffers()[0], np.uint8), array.offset
 
 
 def words(array: pa.Array) -> npt.NDArray[np.int64]:
     """Return one word per row: integers and times as 64 bits, floats as float64 bits. Copies narrow types."""
+    if pa.types.is_null(array.type):
+        return np.zeros(len(array), np.int64)
     if pa.types.is_boolean(array.type):
         return storage(array.cast(pa.int8())).astype(np.int64)
     values = storage(array)
@@ -115,6 +126,8 @@ def fresh(dtype: type[_Number], rows: int) -> npt.NDArray[_Number]:
 
 def from_words(values: npt.NDArray[np.int64], type_: pa.DataType, bitmap: pa.Buffer | None = None) -> pa.Array:
     """Return the array of these words (inverse of ``words``). 64-bit types share the memory; others copy it."""
+    if pa.types.is_null(type_):
+        return pa.nulls(len(values))
     if pa.types.is_boolean(type_):
         return from_words(values, pa.int8(), bitmap).cast(type_)
     dtype = storage_dtype(type_)
@@ -142,14 +155,12 @@ def byte_ranges(array: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """Return the array in a layout this package reads, perhaps a copy: views become large arrays, nulls get a type."""
+    """Return the array in a layout this package reads, perhaps a copy: views become large arrays."""
     type_ = column.type
-    if pa.types.is_null(type_):
-        return pa.nulls(len(column), pa.int8())
     if pa.types.is_string_view(type_):
         return column.cast(pa.large_string())
     if pa.types.is_binary_view(type_):
         return column.cast(pa.large_binary())
     if pa.types.is_run_end_encoded(type_):
         return pc.run_end_decode(column)
-    return column.storage if isinstance(column, pa.ExtensionArray) else column
+    return column

@@ -1,4 +1,6 @@
-"""Dictionary columns with 32-bit indices, so that the dictionaries of a stream cannot overflow their index type.
+"""The types that columns have in a stream: dictionaries with 32-bit indices, and no extension types.
+
+Indices have 32 bits so that the dictionaries of a stream cannot overflow their index type. See ``extension_types``.
 
 The index type of a batch may be just wide enough for its own dictionary (pandas uses int8 for up to 128 categories).
 All batches of a stream together may hold more values, and their unified dictionary would overflow it. Only columns are
@@ -16,6 +18,7 @@ from collections.abc import Collection, Sequence
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
+from dataflow.state.extension_types import has_extensions, stored_values, without_extensions
 
 __all__ = [
     "decoded",
@@ -41,7 +44,8 @@ def is_textual(type_: pa.DataType) -> bool:
 
 
 def wide_type(type_: pa.DataType) -> pa.DataType:
-    """Return ``type_``, with int32 indices if it is a dictionary type."""
+    """Return ``type_`` without extension types, and with int32 indices if it is a dictionary type."""
+    type_ = without_extensions(type_)
     return pa.dictionary(pa.int32(), type_.value_type, type_.ordered) if pa.types.is_dictionary(type_) else type_
 
 
@@ -98,7 +102,7 @@ def encoded(array: pa.Array) -> pa.DictionaryArray:
 
 def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return ``batch`` in its wide schema. Other columns, and the values of dictionaries, are shared."""
-    if not any([pa.types.is_dictionary(type_) for type_ in batch.schema.types]):
+    if not any([pa.types.is_dictionary(type_) or has_extensions(type_) for type_ in batch.schema.types]):
         return batch  # the usual case, at once
     schema = wide_schema(batch.schema)
     if schema.types == batch.schema.types and not any(_has_null_entry(column) for column in batch.columns):
@@ -107,11 +111,12 @@ def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def widened_array(array: pa.Array) -> pa.Array:
-    """Return ``array`` in its wide type; narrower indices are copied, the values are shared.
+    """Return ``array`` in its wide type; narrower indices and the text of UUIDs are copied, other values are shared.
 
     A null among the values of a dictionary becomes a null index, because readers look for nulls there.
     """
     type_ = wide_type(array.type)
+    array = stored_values(array)
     if _has_null_entry(array):
         return _without_null_entries(array, type_)
     if array.type == type_:

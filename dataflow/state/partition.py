@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.state.arrays import fresh, fresh_words, is_word, words
+from dataflow.state.arrays import fills_word, fresh, fresh_words, words
 from dataflow.state.hashing import Hashes, hash_rows, subtask_of
 
 Targets = npt.NDArray[np.int32]
@@ -98,7 +98,7 @@ def gather_rows(batch: pa.RecordBatch, order: npt.NDArray[np.int32]) -> pa.Recor
 def _gather(column: pa.Array, order: npt.NDArray[np.int32]) -> pa.Array:
     if pa.types.is_fixed_size_binary(column.type) and column.type.byte_width % 8 == 0 and not column.null_count:
         return _gather_wide(column, order)
-    if column.null_count or not is_word(column.type) or column.type.bit_width != 64:
+    if column.null_count or not fills_word(column.type):
         return column.take(to_array(order))
     from dataflow.state.kernels.partition import gather_words
 

@@ -406,6 +406,8 @@ def _named(step: object) -> Iterator[None]:
 
 def _widest(array: pa.Array) -> int:
     """Return a bound on the absolute values of signed integers or durations; narrow types have one by their type."""
+    if pa.types.is_null(array.type):
+        return 0
     if array.type.bit_width < 64:
         return 1 << (array.type.bit_width - 1)
     found = pc.min_max(array.view(pa.int64()))

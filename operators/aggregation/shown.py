@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.state.arrays import fresh, from_words, is_word, words
+from dataflow.state.arrays import fills_word, fresh, from_words, is_word, words
 from dataflow.state.index import Slots
 from operators.aggregation.records import Records
 
@@ -172,7 +172,7 @@ def _picked(column: pa.Array, places: Numbers) -> pa.Array:
 
 def _alternating(one: pa.Array, other: pa.Array) -> pa.Array:
     """Return each value of ``one`` followed by the value of ``other`` in the same place."""
-    if is_word(one.type) and one.type.bit_width == 64 and not one.null_count and not other.null_count:
+    if fills_word(one.type) and not one.null_count and not other.null_count:
         rows = fresh(np.int64, 2 * len(one))
         rows[::2], rows[1::2] = words(one), words(other)
         return from_words(rows, one.type)

@@ -52,8 +52,6 @@ def _text(array: pa.Array, column: str) -> pa.Array:
         return json_text(array.dictionary, column).take(array.indices)
     if types.is_run_end_encoded(type_):
         return _text(pc.run_end_decode(array), column)
-    if isinstance(type_, pa.BaseExtensionType):
-        return _text(array.storage, column)
     if types.is_boolean(type_) or types.is_integer(type_):
         return array.cast(pa.string())
     if types.is_duration(type_):

@@ -1,7 +1,7 @@
 """Arrow data in memory as a source: anything with the Arrow C interfaces, and streams of batches that are read once.
 
-Tables are cut into contiguous splits and sliced, never copied (except view types, which few kernels take: they become
-plain text or binary once, at import). A ``RecordBatchReader`` can be read once, so it is not replayable.
+Tables are cut into contiguous splits and sliced, never copied (except view types and UUIDs, which few kernels take:
+they become plain text or binary once, at import). A ``RecordBatchReader`` can be read once, so it is not replayable.
 """
 
 from __future__ import annotations
@@ -31,10 +31,13 @@ from dataflow.errors import (
 )
 from dataflow.state.content_hash import content_hash
 from dataflow.state.dictionaries import wide_schema, widened
+from dataflow.state.extension_types import has_extensions, replaced, stored_values, without_extensions
 from dataflow.untrusted import Count, excerpt, parsed
 
 __all__ = ["ArrowSource", "StreamSource", "conformed", "from_arrow", "plain_field", "plain_type"]
 
+_PIECE: Final = 1 << 24
+"""Rows of extension types that are converted at once."""
 _HASH_BYTES = 256 << 20
 """Tables of more bytes are hashed in part."""
 
@@ -47,7 +50,8 @@ def from_arrow(
     A ``RecordBatchReader`` is streamed once, in one split. All other data is imported once and cut into ``splits``.
     Dictionary columns (pandas' and polars' categories) get int32 indices, batch by batch, because all batches together
     may hold more values than a narrower type can number; dictionaries inside nested columns do not change. Run-end
-    encoded columns are decoded, and views become plain text or bytes, also inside other types.
+    encoded columns are decoded, and views become plain text or bytes, also inside other types. So do extension types: a
+    UUID becomes its text, all others (JSON, bool8, your own) their storage.
 
     Args:
         data: a table or batch, a list of these, a ``RecordBatchReader``, a polars or pandas frame, a DuckDB result, or
@@ -327,20 +331,21 @@ def _plain(table: pa.Table) -> pa.Table:
     if any(types.is_run_end_encoded(column.type) for column in table.columns):
         batches = [conformed(batch, schema) for batch in table.to_batches()]
         return pa.Table.from_batches(batches, schema)
-    return _cast(table, schema)
-
-
-def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return ``table`` in ``schema``, which says not null only of columns without nulls.
-
-    Columns that have their type already are not cast: Arrow's cast also looks for nulls outside of a slice and inside
-    of another null, where they do not count.
-    """
-    columns = [
-        column if column.type == field.type else column.cast(field.type)
-        for field, column in zip(schema, table.columns, strict=True)
-    ]
+    columns = [_plain_column(column, field.type) for field, column in zip(schema, table.columns, strict=True)]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _plain_column(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray:
+    """Return ``column`` in its plain type. A column that has it already is not cast.
+
+    Arrow's cast also looks for nulls outside of a slice and inside of another null, where they do not count.
+    """
+    if column.type == dtype:
+        return column
+    if has_extensions(column.type):
+        pieces = [chunk.slice(at, _PIECE) for chunk in column.chunks for at in range(0, len(chunk), _PIECE)]
+        column = pa.chunked_array([stored_values(piece) for piece in pieces], without_extensions(column.type))
+    return column if column.type == dtype else column.cast(dtype)
 
 
 def plain_field(field: pa.Field) -> pa.Field:
@@ -349,15 +354,16 @@ def plain_field(field: pa.Field) -> pa.Field:
 
 
 def plain_type(dtype: pa.DataType, column: str) -> pa.DataType:
-    """Return ``dtype`` with run-end encoding removed, and views replaced, also inside other types.
+    """Return ``dtype`` with run-end encoding and extension types removed, and views replaced, also inside other types.
 
     Raises: SchemaMismatch that names ``column`` for run-end encoded values inside other types, and for views in list
     views: Arrow can neither filter nor convert these.
     """
     if types.is_run_end_encoded(dtype):
         return plain_type(dtype.value_type, column)
-    plain = _without_views(dtype)
-    if _has_runs(plain) or _has_viewed_views(dtype):
+    stored = without_extensions(dtype)
+    plain = replaced(stored, _without_views)
+    if _has_runs(plain) or _has_viewed_views(stored):
         raise SchemaMismatch(
             f"column {column!r} has type {dtype}, which Arrow can neither filter nor convert: decode run-end encoded "
             f"values inside other types (pyarrow.compute.run_end_decode), cast a list view to a list, or leave the "
@@ -369,30 +375,7 @@ def plain_type(dtype: pa.DataType, column: str) -> pa.DataType:
 def _without_views(dtype: pa.DataType) -> pa.DataType:
     if types.is_string_view(dtype):
         return pa.large_string()
-    if types.is_binary_view(dtype):
-        return pa.large_binary()
-    if types.is_dictionary(dtype):
-        return pa.dictionary(dtype.index_type, _without_views(dtype.value_type), dtype.ordered)
-    if types.is_struct(dtype):
-        return pa.struct([_field_without_views(field) for field in dtype])
-    if types.is_map(dtype):
-        return pa.map_(_field_without_views(dtype.key_field), _field_without_views(dtype.item_field), dtype.keys_sorted)
-    if types.is_fixed_size_list(dtype):
-        return pa.list_(_field_without_views(dtype.value_field), dtype.list_size)
-    list_type = next((list_type for is_one, list_type in _LISTS if is_one(dtype)), None)
-    return dtype if list_type is None else list_type(_field_without_views(dtype.value_field))
-
-
-_LISTS: Final[Sequence[tuple[Any, Any]]] = (
-    (types.is_list, pa.list_),
-    (types.is_large_list, pa.large_list),
-    (types.is_list_view, pa.list_view),
-    (types.is_large_list_view, pa.large_list_view),
-)
-
-
-def _field_without_views(field: pa.Field) -> pa.Field:
-    return field.with_type(_without_views(field.type))
+    return pa.large_binary() if types.is_binary_view(dtype) else dtype
 
 
 def _has_runs(dtype: pa.DataType) -> bool:
@@ -403,7 +386,7 @@ def _has_runs(dtype: pa.DataType) -> bool:
 def _has_viewed_views(dtype: pa.DataType) -> bool:
     """Return whether ``dtype`` is a list view of views, or has such values inside."""
     if types.is_list_view(dtype) or types.is_large_list_view(dtype):
-        return bool(_without_views(dtype) != dtype)
+        return bool(replaced(dtype, _without_views) != dtype)
     return any([_has_viewed_views(dtype.field(i).type) for i in range(dtype.num_fields)])
 
 
@@ -419,8 +402,8 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return ``batch`` cast to ``schema``, which has the same columns in plain and wide types."""
     if not schema.names or batch.schema.equals(schema, check_metadata=True):
         return batch
-    if any(types.is_run_end_encoded(type_) for type_ in batch.schema.types):  # Arrow cannot cast these
-        columns = [_without_runs(column) for column in batch.columns]
+    if any(types.is_run_end_encoded(type_) or has_extensions(type_) for type_ in batch.schema.types):
+        columns = [stored_values(_without_runs(column)) for column in batch.columns]  # Arrow cannot cast these
         batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
     return batch.cast(schema)
 
@@ -429,7 +412,7 @@ def _without_runs(column: pa.Array) -> pa.Array:
     if not types.is_run_end_encoded(column.type):
         return column
     ends = to_numbers(column.run_ends)
-    values = column.values
+    values = stored_values(column.values)
     if (plain := _without_views(values.type)) != values.type:  # Arrow cannot take rows of views
         values = values.cast(plain)
     return values.take(to_array(np.searchsorted(ends, np.arange(len(column)) + column.offset, side="right")))

@@ -37,8 +37,9 @@ def read_ipc(
     """Read Arrow IPC files, in order of their names; each file is one split, read by one subtask.
 
     Files are in the file format (``.arrow``, Feather 2) or the stream format, which their first bytes tell; their
-    buffers may be compressed. Dictionary columns get int32 indices, view types become plain text or binary;
-    dictionaries inside nested columns do not change. Batches are those of the file, in slices of ``batch_rows``.
+    buffers may be compressed. Dictionary columns get int32 indices, view types become plain text or binary,
+    UUIDs their text, other extension types their storage; dictionaries inside nested columns do not change. Batches are
+    those of the file, in slices of ``batch_rows``.
 
     Memory: one batch of the file.
 

@@ -41,6 +41,7 @@ from dataflow.errors import (
     user_frame,
 )
 from dataflow.state.dictionaries import encoded_schema, is_textual, wide_type
+from dataflow.state.extension_types import has_extensions
 from dataflow.untrusted import Count, excerpt, parsed
 from operators.sources.arrow import plain_type
 from operators.sources.files import Files
@@ -69,8 +70,8 @@ def read_parquet(
     """Read Parquet files, in order of their names, each file in its own order.
 
     Columns that were written as dictionaries (pandas' categories) are read as such, always with int32 indices. View
-    types become plain text or binary. The key of a folder such as ``year=2013`` does not become a column: a
-    PartitionKeyWarning names it.
+    types become plain text or binary, a UUID its text, other extension types their storage. The key of a folder such as
+    ``year=2013`` does not become a column: a PartitionKeyWarning names it.
 
     A row group is not decoded if its statistics show that none of its rows passes the filters after the source. Its
     rows count as read, and batches end where they would.
@@ -288,6 +289,9 @@ class ParquetSource(Source):
         for file in self._files.values():
             if _OLD_CALENDAR in (file.metadata.metadata or {}):
                 return f"{file.path!r} was written by Spark with the calendar that it had before version 3"
+            for field in file.metadata.schema.to_arrow_schema():
+                if field.name in self._schema.names and has_extensions(field.type):
+                    return f"column {field.name!r} of {file.path!r}, {field.type}, is read as its text or storage"
         names = {name for file in self._files.values() for name in file.metadata.schema.to_arrow_schema().names}
         rows = sum(file.metadata.num_rows for file in self._files.values())
         return ParquetFiles([os.path.abspath(path) for path in self._files], sorted(names), rows)

@@ -27,7 +27,23 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 _SHOWN: Final = 3
 """Limit for the files, and for the patterns, that a message has."""
-_UNREADABLE: Final = (".xz", ".lz4", ".zip", ".tar", ".tgz", ".tar.gz", ".7z", ".rar", ".xls", ".xlsx", ".ods")
+_UNREADABLE: Final = (
+    ".xz",
+    ".lz4",
+    ".snappy",
+    ".deflate",
+    ".br",
+    ".lzo",
+    ".zip",
+    ".tar",
+    ".tgz",
+    ".tar.gz",
+    ".7z",
+    ".rar",
+    ".xls",
+    ".xlsx",
+    ".ods",
+)
 _MAGIC: Final = re.compile(r"[*\[]")  # not "?", which begins the options of a URI
 
 

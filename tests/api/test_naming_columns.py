@@ -229,8 +229,8 @@ def test_nested_keys_are_refused_while_the_graph_is_built(kind: str) -> None:
         stream.key_by("k")
 
 
-@pytest.mark.parametrize("column", [pa.nulls(1), pa.array([b"a" * 16], pa.uuid())], ids=["null", "uuid"])
-def test_types_that_keyed_state_has_no_room_for_are_refused_while_the_graph_is_built(column: pa.Array) -> None:
+def test_a_type_that_keyed_state_has_no_room_for_is_refused_while_the_graph_is_built() -> None:
+    column = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
     keyed = rows(pa.table({"k": column, "at": pa.array([1], pa.timestamp("s"))})).with_watermark("at").key_by("k")
     windows = keyed.window(op.tumbling("1s"))
     calls = {

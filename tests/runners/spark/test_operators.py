@@ -52,6 +52,8 @@ AWKWARD = pa.table(
         "d": [Decimal("1.20"), None, Decimal("-3.00"), None] * 25,
         "c": pa.array([None, "x", "y", "x", ""] * 20).dictionary_encode(),
         "t": pa.array([0, None, 10**15, 0] * 25, pa.timestamp("us", "Europe/Berlin")),
+        "u": pa.array([b"a" * 16, None, bytes(16), b"a" * 16] * 25, pa.uuid()),
+        "e": pa.nulls(100),
     }
 )
 
@@ -75,7 +77,7 @@ def pipeline(folder: Path) -> flow.Pipeline:
         joined.side("paid").apply(partial(Linger, delay=3_600_000_000), name="long").sink(op.collect(), name="long-out")
         orders.apply(partial(Linger, delay=500), name="short").sink(op.collect(), name="short-out")
         keyed = p.source(op.from_arrow(AWKWARD, splits=2, batch_rows=30), name="awkward")
-        for keys in ("f", "d", "ct"):
+        for keys in ("f", "d", "ct", "ue"):
             found = keyed.key_by(*keys).agg(counted, emit="final", name=f"by-{keys}")
             found.sink(op.collect(), name=f"by-{keys}-out")
         nobody = keyed.filter(col("f") > 9).key_by("c").agg(counted, emit="final", name="nobody")
@@ -102,7 +104,7 @@ def last_of_user(updates: pa.Table) -> dict[int, int]:
 def test_operators_keys_and_inputs_of_all_kinds_give_what_they_give_locally(spark: Any, tmp_path: Path) -> None:
     local = pipeline(tmp_path).run(parallelism=2)
     there = pipeline(tmp_path).run(SparkRunner(spark, rows_per_trigger=1_500), parallelism=2, max_key_groups=3)
-    assert len(there.tables) == 11
+    assert len(there.tables) == 12
     for name, table in local.tables.items():
         assert there.tables[name].schema == table.schema
         if name == "lives-out":  # how many updates precede the last one of a key depends on how batches are cut
