@@ -232,7 +232,8 @@ class Operator:
             may be too low, because rows may be held in the operator's state.
         blocking: whether a call may wait for something outside (a disk, a socket): its task gets a thread of its own.
         makes_time: whether it emits watermarks (``out.watermark``), which replace those of its inputs. The engine
-            passes on the last one, which is after every time, and does not ask ``held``.
+            passes on the last one, which is after every time, and does not ask ``held``. Until a subtask has had a row
+            or emitted a watermark, it passes on the idleness of its inputs; after that only ``out.idle`` counts.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> class Count(flow.Operator):

@@ -422,7 +422,10 @@ class TaskHost:
         wall = int(self._clock.wall() * 1_000_000) - self._clock.now()
         timers: dict[str, Json] = {node.name: node.timers[0] + wall for node in self.chain.nodes if node.timers}
         inlet = {**self._task_input.snapshot(), "timers": timers, **self._split_times.stored()}
-        return TaskState(self.task, self.ended, inlet, operators, passed=self.chain.passed, log_before=before)
+        chain = self.chain
+        return TaskState(
+            self.task, self.ended, inlet, operators, passed=chain.passed, timed=chain.timed, log_before=before
+        )
 
     def _restore_timers(self, state: TaskState) -> None:
         timers: Any = state.inlet.get("timers", {})

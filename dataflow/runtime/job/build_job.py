@@ -51,7 +51,7 @@ from dataflow.runtime.restore.in_flight import put_back
 from dataflow.runtime.restore.new_input import with_new_input
 from dataflow.runtime.restore.verification import Verification, two_phase_sinks
 from dataflow.runtime.task.byte_credit import TASK_BYTES
-from dataflow.runtime.task.chain import Chain
+from dataflow.runtime.task.chain import Chain, ChainNode
 from dataflow.runtime.task.channel import DEFAULT_CREDIT, Channel
 from dataflow.runtime.task.channel_input import ChannelInput
 from dataflow.runtime.task.contract_checks import naming_sink
@@ -198,6 +198,7 @@ class _Builder:
         self.services = services
         self.notices = self.services.notices
         self.channels: dict[tuple[int, int, int], Channel] = {}
+        self.chains: dict[str, Sequence[ChainNode]] = {}  # by task, of those that are built
         self.verification = Verification(
             plan, self._setup, settings.clock, self.notices, settings.load, settings.join, settings.polls
         )
@@ -322,7 +323,9 @@ class _Builder:
         state = checkpoint.states.get(name) if checkpoint else None
         splits, restored = self.verification.inputs.get(name), self.verification.operators.get(name)
         setup = self._setup(vertex, subtask, state, splits)
-        nodes = wire_chain(setup, lambda number, link: self._output(number, link, subtask), restored)
+        nodes = self.chains[name] = wire_chain(
+            setup, lambda number, link: self._output(number, link, subtask), restored
+        )
         for node in nodes:
             node.delay = self.settings.delays.get(node.name)
             if isinstance(node.operator, RowKeeper):
@@ -353,7 +356,7 @@ class _Builder:
             if link.target == vertex.name:
                 for s, t in self.plan.channels(link):
                     if t == subtask:
-                        if self._has_no_rows(link.source, s):
+                        if self._has_no_rows(link, s):
                             empty.append(len(channels))
                         channels.append(self.channels[i, s, t])
                         ports.append(link.port)
@@ -365,11 +368,22 @@ class _Builder:
             gate.leave_out(empty)
         return ChannelInput(gate, self.settings.task_bytes)
 
-    def _has_no_rows(self, vertex: str, subtask: int) -> bool:
-        """Return whether a task reads a source and has no split, and no operator that could make rows of its own."""
-        source = self.verification.inputs.get(task_id(vertex, subtask))
-        nodes = self.plan.vertices[vertex].nodes
-        return source is not None and not source.splits and not any(node.spec.stateful for node in nodes[1:])
+    def _has_no_rows(self, link: Link, subtask: int) -> bool:
+        """Return whether the sender of ``link`` reads a source without a split, and makes no rows of its own in time.
+
+        An operator that makes time has made none before its first row, whatever operators before it do.
+        """
+        task = task_id(link.source, subtask)
+        source = self.verification.inputs.get(task)
+        if source is None or source.splits:
+            return False
+        makes_time = {node.name for node in self.chains[task] if node.operator.makes_time}
+        node, nodes = self.plan.graph.nodes[link.node], self.plan.graph.nodes
+        while node.inputs and node.name not in makes_time:
+            if node.stateful:
+                return False
+            node = nodes[node.inputs[0].source]
+        return True
 
     @property
     def _sample(self) -> int | None:

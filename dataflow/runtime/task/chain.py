@@ -54,6 +54,9 @@ class ChainNode:
     gets the rows that come from ``parent``; None: a restore delivers none of them again (or, at the head, the gate
     counts them).
 
+    An operator that makes time decides alone when its output is idle, once it has had a row or made some time. Until
+    then it has nothing that time could wait for, so the idleness of its input is passed on.
+
     Invariant: at most one generator is pending, and nothing is taken from the inbox while one is.
     Invariant: the watermarks that an operator passes on rise, across restores, too, except that one may be repeated
     after ``Idle``, which it ends.
@@ -78,6 +81,7 @@ class ChainNode:
         self.passed: int | None = None  # the last one that was passed on instead; part of the snapshot
         self._restored: int | None = None  # ``passed`` of the snapshot that it starts from
         self._idle = False  # idleness was passed on after the last watermark
+        self.timed = False  # an operator that makes time has had a row or made some; part of the snapshot
         self.epoch = 0
         self.current: Data | None = None
         self.red = red
@@ -105,9 +109,10 @@ class ChainNode:
         """The operator and its subtask, for messages."""
         return f"operator {self.name!r} ({type(self.operator).__name__}), subtask {self.task}"
 
-    def restore_time(self, passed: int | None) -> None:
-        """Start after watermark ``passed``, the last one that was passed on before the snapshot. Before any element."""
+    def restore_time(self, passed: int | None, *, timed: bool = False) -> None:
+        """Start from a snapshot: ``passed`` is the last watermark that was passed on. Call this before any element."""
         self.passed = self._restored = passed
+        self.timed = timed
 
     @property
     def holds_resources(self) -> bool:
@@ -180,6 +185,7 @@ class ChainNode:
     def watermark(self, time: int) -> None:
         """Send a watermark after the rows emitted so far. Called by an operator that makes time."""
         self._check_time("watermark", time)
+        self.timed = True
         if not self.in_batch:
             self._send(Watermark(int(time)))  # also integers of numpy
 
@@ -221,6 +227,7 @@ class ChainNode:
             if element.epoch != self.epoch:
                 self.emit_kept()
             self.rows_in += len(element.rows)
+            self.timed = self.timed or operator.makes_time
             self.epoch = element.epoch if operator.stateless else max(self.epoch, element.epoch)
             self.current = element
             if self.delay is not None:
@@ -269,7 +276,7 @@ class ChainNode:
         match control:
             case Watermark(time):
                 self._pass_time(time)
-            case Idle() if not self.operator.makes_time:
+            case Idle() if not self.timed:
                 self._idle = True
                 self._send(control)
             case EndOfInput():
@@ -470,6 +477,11 @@ class Chain:
     def passed(self) -> Mapping[str, int]:
         """The last watermark that each operator passed on, by name; operators without one are left out."""
         return {node.name: node.passed for node in self.nodes if node.passed is not None}
+
+    @property
+    def timed(self) -> Sequence[str]:
+        """The operators that make time and have had a row or made some."""
+        return [node.name for node in self.nodes if node.timed]
 
     def send(self, control: Barrier | Cancel) -> None:
         """Send a barrier or cancel on every output of every operator."""

@@ -385,6 +385,7 @@ class Task:
             inlet=self.task_input.snapshot(),
             operators=states,
             passed=self.chain.passed,
+            timed=self.chain.timed,
             log_before=before,
             transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
         )

@@ -113,7 +113,8 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
     chain_node.task = task_id(vertex.name, setup.subtask)
     chain_node.declared = declared_outputs(node, chain_node.task)
     chain_node.operator = _operator(node, context, chain_node.task)
-    chain_node.restore_time(state.passed.get(node.name) if state is not None else None)
+    if state is not None:
+        chain_node.restore_time(state.passed.get(node.name), timed=node.name in state.timed)
     return chain_node
 
 
