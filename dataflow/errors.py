@@ -27,6 +27,7 @@ __all__ = [
     "CheckpointsExist",
     "CheckpointsFailedWarning",
     "CleanupFailedWarning",
+    "ClockStepWarning",
     "CommitsRetriedWarning",
     "ConfigurationError",
     "ContractViolation",
@@ -281,6 +282,10 @@ class CheckpointsFailedWarning(BarrierflowWarning):
 
 class CommitsRetriedWarning(BarrierflowWarning):
     """A sink had to retry a commit, so rows became visible later than their checkpoint."""
+
+
+class ClockStepWarning(BarrierflowWarning):
+    """The wall clock was more than a second off the time by the clock of the job, because one of them stepped."""
 
 
 class LateRowsWarning(BarrierflowWarning):

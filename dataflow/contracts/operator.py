@@ -54,7 +54,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from dataflow.clock import Clock
+from dataflow.clock import OperatorClock
 from dataflow.contracts.execution import Spill
 from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.live_splits import LiveSplits
@@ -173,6 +173,10 @@ class Out(Protocol):
         ...
 
 
+def _not_scheduled(due: int) -> None:
+    raise NotImplementedError("this context was built without schedule_at=, so nothing calls a timer")
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
     """The arguments of an operator's constructor.
@@ -184,15 +188,18 @@ class OperatorContext:
         output_schema: the schema of the main output.
         key_groups: the range of key groups (of ``max_key_groups``) whose keys this subtask processes.
         restored: this subtask's own snapshot; None on a fresh start.
-        clock: the clock of the run.
+        clock: the clock of the run. ``clock.now()`` measures how long something takes. ``clock.time()`` is time by the
+            clock, in microseconds since 1970: it is the same for all operators of a job, goes on where a restored
+            checkpoint was taken, follows the wall clock, and never goes back.
         schedule: ``schedule(due)`` asks for one call of ``timer(due, out)`` at or after ``due`` (microseconds of
-            ``clock``). Timers are not in the snapshot: schedule them again in ``open``.
+            ``clock.now()``). Timers are not in the snapshot: schedule them again in ``open``.
         run_id: identifies the run.
         tally: counts the rows that the operator does not pass on.
         splits: the splits of the source that feeds it; None: its rows come from another task.
         repeats: whether rows that are in a snapshot may come again after it is restored, because the checkpoints are of
             mode "unaligned".
         spill: where rows of a batch are sorted if they are too many for memory.
+        schedule_at: ``schedule_at(due)`` does as ``schedule``, for microseconds of ``clock.time()``.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> class Named(flow.Operator):
@@ -214,13 +221,14 @@ class OperatorContext:
     key_groups: range
     max_key_groups: int
     restored: Snapshot | None
-    clock: Clock
+    clock: OperatorClock
     schedule: Callable[[int], None]
     run_id: str = "run"
     tally: RowTally = field(default_factory=RowTally)
     splits: LiveSplits | None = None
     repeats: bool = False
     spill: Spill = field(default_factory=Spill)
+    schedule_at: Callable[[int], None] = _not_scheduled
 
 
 class Operator:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.clock import Clock
+from dataflow.clock import OperatorClock
 from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.windows import EventTime
@@ -87,10 +87,10 @@ class RowTimes:
     """The times by which keys expire: event time and watermark, or the clock.
 
     Attributes:
-        now: the watermark, or without event time the latest time of the clock.
+        now: the watermark, or without event time time by the clock when the last batch came.
     """
 
-    def __init__(self, time: EventTime | None, clock: Clock, where: str) -> None:
+    def __init__(self, time: EventTime | None, clock: OperatorClock, where: str) -> None:
         self._time = time
         self._clock = clock
         self._where = where
@@ -102,7 +102,7 @@ class RowTimes:
         Raises: ValueError for a null event time.
         """
         if self._time is None:
-            self.now = max(self.now, int(self._clock.wall() * 1_000_000))
+            self.now = self._clock.time()
             return np.full(1, self.now, np.int64)
         return row_times(time_column(batch, self._time.column, self._where), self._time.back)
 

@@ -97,7 +97,7 @@ class ExpiringJoinOperator(Operator):
         time = self._spec.times[port]
         if time is not None:
             return event_times(batch, time, self._context.name)
-        self._now = max(self._now, int(self._context.clock.wall() * 1_000_000))
+        self._now = self._context.clock.time()
         return np.full(batch.num_rows, self._now, np.int64)
 
     def _emit_alone(

@@ -81,7 +81,7 @@ class BatchProcessOperator(ProcessOperator):
         time = self._spec.time
         self._times = None
         if self._states.expires and time is None:
-            self._before = self._wall.now()
+            self._before = self._clock.now()
         elif self._states.expires and time is not None:
             times = row_times(time_column(batch, time.column, self.where), time.back)
             self._set_times(self._slots, times)

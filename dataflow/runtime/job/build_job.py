@@ -57,6 +57,7 @@ from dataflow.runtime.task.channel_input import ChannelInput
 from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.crash_points import Point, Probe, no_probe
 from dataflow.runtime.task.input_gate import Choose, InputGate, RoundRobin
+from dataflow.runtime.task.job_clock import JobClock
 from dataflow.runtime.task.joined_rows import DICTIONARIES, SEEN, Apart, Join, has_fixed_width
 from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 from dataflow.runtime.task.library import Library
@@ -131,13 +132,15 @@ def build(plan: Plan, settings: Settings) -> Job:
     _refuse_unreplayable(plan, settings.checkpointing)
     _refuse_unknown(plan, settings.delays)
     store = settings.store or store_of(checkpointing)
-    services = Services(store, settings.submit, settings.clock, Mailbox(), settings.library, settings.probe)
+    notices = Notices()
+    clock = JobClock(settings.clock, notices.add)
+    services = Services(store, settings.submit, clock, Mailbox(), settings.library, settings.probe, notices)
     with services.notices.as_notes():
         plan = plan.loaded(services.notices.add)
     store.open(settings.run_id)
     with ExitStack() as held:
         held.callback(store.close)
-        builder = _Builder(plan, settings, checkpointing, services, held)
+        builder = _Builder(plan, settings, checkpointing, services, clock, held)
         with builder.notices.as_notes():
             job = builder.build()
         job.held = held.pop_all()
@@ -188,7 +191,13 @@ class _Builder:
     """Builds one job, step by step. Used once."""
 
     def __init__(
-        self, plan: Plan, settings: Settings, checkpointing: Checkpointing, services: Services, held: ExitStack
+        self,
+        plan: Plan,
+        settings: Settings,
+        checkpointing: Checkpointing,
+        services: Services,
+        clock: JobClock,
+        held: ExitStack,
     ) -> None:
         self.plan = plan
         self.settings = settings
@@ -196,6 +205,7 @@ class _Builder:
         self.store = services.store
         self.held = held
         self.services = services
+        self.clock = clock  # of the services
         self.notices = self.services.notices
         self.channels: dict[tuple[int, int, int], Channel] = {}
         self.chains: dict[str, Sequence[ChainNode]] = {}  # by task, of those that are built
@@ -210,6 +220,7 @@ class _Builder:
         states = restored.states if restored else {}
         if restored:
             manifest = restored.manifest
+            self.clock.raise_to(manifest.time)
             what = f"checkpoint {manifest.checkpoint} in {store.location}"
             note_reloaded(self.notices, manifest.nodes, what, plan)
         if restored:  # input that changed was refused, so there can only be new splits
@@ -314,7 +325,7 @@ class _Builder:
         self.settings.probe(Point.RECOVERY)
 
     def _setup(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: SourceInput | None) -> SubtaskSetup:
-        clock, run_id = self.settings.clock, self.settings.run_id
+        clock, run_id = self.clock, self.settings.run_id
         red_log = partial(RedLog[str], self._sample) if self.checkpointing.mode is Mode.UNALIGNED else None
         setup = SubtaskSetup(self.plan, vertex, subtask, clock, run_id, state, splits, red_log)
         return setup if self.settings.spill is None else replace(setup, spill=self.settings.spill)

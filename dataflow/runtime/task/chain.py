@@ -23,7 +23,7 @@ from types import GeneratorType
 
 import pyarrow as pa
 
-from dataflow.clock import Clock
+from dataflow.clock import Clock, OperatorClock
 from dataflow.contracts.kept_rows import RowKeeper
 from dataflow.contracts.operator import Operator, Snapshot
 from dataflow.contracts.resources import MayHoldResources
@@ -52,7 +52,7 @@ class ChainNode:
     None: an operator of the library. ``task`` is the subtask, for messages. ``in_batch``: the node is part of a batch,
     where time moves only at the end. ``stores``: whether its state is stored; in a batch, only that of sinks. ``red``
     gets the rows that come from ``parent``; None: a restore delivers none of them again (or, at the head, the gate
-    counts them).
+    counts them). ``clock`` is the operator's, and ``meter`` measures how long it works.
 
     An operator that makes time decides alone when its output is idle, once it has had a row or made some time. Until
     then it has nothing that time could wait for, so the idleness of its input is passed on.
@@ -69,7 +69,7 @@ class ChainNode:
     in_batch: bool = False
     stores: bool = True
 
-    def __init__(self, name: str, parent: str | None, clock: Clock, red: RedLog[str] | None = None) -> None:
+    def __init__(self, name: str, parent: str | None, clock: OperatorClock, red: RedLog[str] | None = None) -> None:
         self.name = name
         self.parent = parent
         self.children: dict[str | None, list[ChainNode]] = {}
@@ -87,13 +87,15 @@ class ChainNode:
         self.red = red
         self.duplicated: Mapping[str, tuple[Data, ...]] = {}
         self.uncommitted: dict[int, tuple[Handle, ...]] = {}
-        self.timers: list[int] = []
+        self.timers: list[int] = []  # a heap of times by ``clock.now()``
+        self.timers_by_clock: list[int] = []  # a heap of times by ``clock.time()``
         self.rang = (0, 0)  # time of its last timer call, and the number of that call in the chain
         self.rows_in = 0
         self.rows_out = 0
         self.tally = RowTally()
         self.busy_for = 0
         self.clock = clock
+        self.meter: Clock = clock
 
     @property
     def busy(self) -> bool:
@@ -203,9 +205,9 @@ class ChainNode:
 
     def work(self) -> None:
         """Resume the pending emission, or take one element from the inbox; the operator is charged for the time."""
-        started = self.clock.now()
+        started = self.meter.now()
         self._work()
-        self.busy_for += self.clock.now() - started
+        self.busy_for += self.meter.now() - started
 
     def _work(self) -> None:
         if self.pending is not None:
@@ -328,9 +330,34 @@ class ChainNode:
 
     def schedule(self, due: int) -> None:
         """Schedule a call ``timer(due, out)`` at or after ``due``. Called by the operator."""
+        heapq.heappush(self.timers, self._checked_due(due, "schedule"))
+
+    def schedule_at(self, due: int) -> None:
+        """Schedule a call ``timer(due, out)`` when time by the clock is at ``due`` or later. Called by the operator."""
+        heapq.heappush(self.timers_by_clock, self._checked_due(due, "schedule_at"))
+
+    def _checked_due(self, due: int, method: str) -> int:
         if not isinstance(due, Real) or not math.isfinite(due):
-            raise ContractViolation(f"operator {self.name!r}: schedule() takes microseconds of the clock, got {due!r}")
-        heapq.heappush(self.timers, due)
+            raise ContractViolation(f"operator {self.name!r}: {method}() takes microseconds of the clock, got {due!r}")
+        return due
+
+    def next_due(self, now: int) -> int | None:
+        """Return when the next timer is due, as far as is known at ``now``; None: there is none.
+
+        Time by the clock may run slower or faster than the clock, so a timer that goes by it may be due at another time
+        than now seems, but it is due now if it seems so.
+        """
+        due = self.timers[0] if self.timers else None
+        if self.timers_by_clock:
+            by_clock = now + self.timers_by_clock[0] - self.clock.time()
+            due = by_clock if due is None else min(due, by_clock)
+        return due
+
+    def take_timer(self, now: int) -> int:
+        """Remove the next timer, due or not; return the time that it was scheduled for."""
+        first = self.timers[0] if self.timers else None
+        by_clock = self.timers_by_clock and (first is None or self.next_due(now) != first)
+        return heapq.heappop(self.timers_by_clock if by_clock else self.timers)
 
     def snapshot(self, checkpoint: int, probe: Probe = no_probe) -> Snapshot:
         """Return the operator's state at barrier ``checkpoint``; a two-phase writer prepares its transaction first."""
@@ -448,29 +475,30 @@ class Chain:
         A timer that is due before the last timer call of its operator counts as due at the time of that call.
         Otherwise an operator that schedules a past time in each timer would keep the timers of others waiting.
         """
-        waiting = [node for node in self.nodes if node.timers and node.timers[0] <= now]
-        return min(waiting, key=lambda node: (max(node.timers[0], node.rang[0]), node.rang[1]), default=None)
+        dues = [(node, node.next_due(now)) for node in self.nodes]
+        waiting = [(max(due, node.rang[0]), node.rang[1], node) for node, due in dues if due is not None and due <= now]
+        return min(waiting, key=lambda entry: entry[:2], default=(0, 0, None))[2]
 
     def ring(self, node: ChainNode) -> None:
         """Call the next timer of an operator, due or not. The chain must not be busy."""
         self.working = node
         self._rings += 1
-        node.ring(heapq.heappop(node.timers), self._rings)
+        node.ring(node.take_timer(node.clock.now()), self._rings)
         self.working = None
 
-    @property
-    def next_timer(self) -> int | None:
-        """The time of the earliest timer; None: there is none."""
-        return min((node.timers[0] for node in self.nodes if node.timers), default=None)
+    def next_timer(self, now: int) -> int | None:
+        """Return when the earliest timer is due, as far as is known at ``now``; None: there is none."""
+        dues = [node.next_due(now) for node in self.nodes]
+        return min([due for due in dues if due is not None], default=None)
 
     def emit_kept(self) -> None:
         """Send the rows that operators keep back, before a barrier. They need no credit."""
         assert not self.busy, f"kept rows are sent while the chain of {self.head.name} is busy"
         for node in self._keepers:
             self.working = node
-            started = node.clock.now()
+            started = node.meter.now()
             node.emit_kept()
-            node.busy_for += node.clock.now() - started
+            node.busy_for += node.meter.now() - started
             self.working = None
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from dataflow.clock import Clock
+from dataflow.clock import OperatorClock
 from dataflow.contracts.execution import Execution, Spill
 from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.planning.graph import Node
@@ -40,7 +40,7 @@ class SubtaskSetup:
     plan: Plan
     vertex: Vertex
     subtask: int
-    clock: Clock
+    clock: OperatorClock
     run_id: str
     state: TaskState | None = None
     splits: SourceInput | None = None
@@ -109,6 +109,7 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
         splits=setup.splits,
         repeats=setup.red_log is not None,
         spill=setup.spill,
+        schedule_at=chain_node.schedule_at,
     )
     chain_node.task = task_id(vertex.name, setup.subtask)
     chain_node.declared = declared_outputs(node, chain_node.task)
