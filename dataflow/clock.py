@@ -1,5 +1,8 @@
 """Clocks, which are passed in wherever time is needed, and durations. Only ``SystemClock`` reads the machine's time.
 
+A clock has three times: the monotonic one, which the engine goes by; the wall time, which may step, for people and
+records; and, for operators, time by the clock, which follows the wall time and never goes back.
+
 >>> clock = ManualClock()
 >>> clock.advance(250)
 >>> clock.now()
@@ -15,7 +18,7 @@ from typing import Protocol
 
 from dataflow.errors import ConfigurationError
 
-__all__ = ["LONGEST", "Clock", "Duration", "ManualClock", "SystemClock"]
+__all__ = ["LONGEST", "Clock", "Duration", "ManualClock", "OperatorClock", "SystemClock"]
 __all__ += ["duration_text", "exact_duration_text", "microseconds", "signed_microseconds"]
 
 Duration = timedelta | str
@@ -119,11 +122,19 @@ class Clock(Protocol):
         ...
 
     def wall(self) -> float:
-        """Return the seconds since 1970, for people and manifests; never for decisions."""
+        """Return the seconds since 1970, for people and manifests; never for decisions, because it may step."""
         ...
 
     def cpu(self) -> int:
         """Return the microseconds of CPU time that the calling thread has used; for statistics."""
+        ...
+
+
+class OperatorClock(Clock, Protocol):
+    """The clock of the operators of a job."""
+
+    def time(self) -> int:
+        """Return time by the clock: microseconds since 1970, the same for all operators of the job; never decreases."""
         ...
 
 
@@ -148,18 +159,25 @@ class ManualClock:
 
     Args:
         start: the initial time in microseconds.
+        wall: the initial wall time in microseconds since 1970; None: ``start``.
     """
 
-    def __init__(self, start: int = 0) -> None:
+    def __init__(self, start: int = 0, wall: int | None = None) -> None:
         self._now = start
+        self._ahead = 0 if wall is None else wall - start
+        self._stepped = 0
 
     def now(self) -> int:
         """Return the time in microseconds."""
         return self._now
 
     def wall(self) -> float:
-        """Return the time in seconds."""
-        return self._now / 1_000_000
+        """Return the wall time in seconds."""
+        return (self.time() + self._stepped) / 1_000_000
+
+    def time(self) -> int:
+        """Return the wall time in microseconds, as if it had never stepped."""
+        return self._now + self._ahead
 
     def cpu(self) -> int:
         """Return the time in microseconds, as if every thread were always running."""
@@ -170,3 +188,7 @@ class ManualClock:
         if microseconds < 0:
             raise ValueError(f"a clock cannot go back, got {microseconds} us")
         self._now += microseconds
+
+    def step_wall(self, microseconds: int) -> None:
+        """Step the wall time, forward or back."""
+        self._stepped += microseconds

@@ -28,6 +28,7 @@ __all__ = [
     "CheckpointsExist",
     "CheckpointsFailedWarning",
     "CleanupFailedWarning",
+    "ClockStepWarning",
     "CommitsDelayedWarning",
     "CommitsRetriedWarning",
     "ConfigurationError",
@@ -292,6 +293,10 @@ class CommitsRetriedWarning(BarrierflowWarning):
 
 class CommitsDelayedWarning(BarrierflowWarning):
     """A sink has not committed durable rows for a minute, and the job continues. It is given while the job runs."""
+
+
+class ClockStepWarning(BarrierflowWarning):
+    """The wall clock was more than a second off the time by the clock of the job, because one of them stepped."""
 
 
 class LateRowsWarning(BarrierflowWarning):

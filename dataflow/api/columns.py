@@ -217,6 +217,7 @@ class ColumnMethods(StreamBase):
         idle_after: Duration | None = None,
         close_after: Duration | None = None,
         max_drift: Duration | None = None,
+        ahead: Duration | None = None,
         on_error: str | OnError = "fail",
         name: str | None = None,
     ) -> Stream:
@@ -240,8 +241,12 @@ class ColumnMethods(StreamBase):
                 task's. That bounds the state, because each window that only one task has reached is kept. Give at least
                 the time span of a file, or the tasks take turns. None: no limit. A split without rows makes the others
                 wait, unless there is ``idle_after``.
-            on_error: the policy for rows whose time is null. ``"fail"``: the job fails; ``"skip"``: they are left out,
-                counted and sampled; ``"side"``: they are also sent to ``.side("errors")``.
+            ahead: how far a time may be ahead of the clock when its row is read. A row that is further ahead goes by
+                ``on_error`` and moves no watermark, so that one wrong time makes no other row late. A column without a
+                zone is in UTC. Give more than the clocks of sources may differ. Without effect in a batch. None: any.
+            on_error: the policy for rows whose time is null, or too far ``ahead``. ``"fail"``: the job fails;
+                ``"skip"``: they are left out, counted and sampled; ``"side"``: they are also sent to
+                ``.side("errors")``.
             name: the operator's name in summaries and checkpoints; None: an automatic one.
 
         Returns: a stream with the same columns, whose `time` is ``column``.
@@ -291,7 +296,9 @@ class ColumnMethods(StreamBase):
                 "with_watermark(close_after=) must be above zero; leave it out to keep the watermark of silent splits"
             )
         drift = None if max_drift is None else microseconds(max_drift, "with_watermark(max_drift=)")
-        spec = Watermarks(column, origin, microseconds(delay, "with_watermark(delay=)"), idle, policy, drift, close)
+        limit = None if ahead is None else microseconds(ahead, "with_watermark(ahead=)")
+        late = microseconds(delay, "with_watermark(delay=)")
+        spec = Watermarks(column, origin, late, idle, policy, drift, close, limit)
         sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
         return self._then(
             spec, self.schema, "with_watermark", name, self._node.parallelism, sides=sides, time=EventTime(column)

@@ -54,7 +54,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from dataflow.clock import Clock
+from dataflow.clock import OperatorClock
 from dataflow.contracts.emitted_rows import UNWATCHED, Unwatched
 from dataflow.contracts.execution import Spill
 from dataflow.contracts.incremental import Incremental
@@ -178,6 +178,10 @@ class Out(Protocol):
         ...
 
 
+def _not_scheduled(due: int) -> None:
+    raise NotImplementedError("this context was built without schedule_at=, so nothing calls a timer")
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
     """The arguments of an operator's constructor.
@@ -189,9 +193,11 @@ class OperatorContext:
         output_schema: the schema of the main output.
         key_groups: the range of key groups (of ``max_key_groups``) whose keys this subtask processes.
         restored: this subtask's own snapshot; None on a fresh start.
-        clock: the clock of the run.
+        clock: the clock of the run. ``clock.now()`` measures how long something takes. ``clock.time()`` is time by the
+            clock, in microseconds since 1970: it is the same for all operators of a job, goes on where a restored
+            checkpoint was taken, follows the wall clock, and never goes back.
         schedule: ``schedule(due)`` asks for one call of ``timer(due, out)`` at or after ``due`` (microseconds of
-            ``clock``). Timers are not in the snapshot: schedule them again in ``open``.
+            ``clock.now()``). Timers are not in the snapshot: schedule them again in ``open``.
         run_id: identifies the run.
         tally: counts the rows that the operator does not pass on.
         splits: the splits of the source that feeds it; None: its rows come from another task.
@@ -202,6 +208,7 @@ class OperatorContext:
         spill: where rows of a batch are sorted if they are too many for memory.
         emitted: takes note of batches of a user's function that wait here before they are emitted: see
             ``dataflow.contracts.emitted_rows``.
+        schedule_at: ``schedule_at(due)`` does as ``schedule``, for microseconds of ``clock.time()``.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> class Named(flow.Operator):
@@ -223,7 +230,7 @@ class OperatorContext:
     key_groups: range
     max_key_groups: int
     restored: Snapshot | None
-    clock: Clock
+    clock: OperatorClock
     schedule: Callable[[int], None]
     run_id: str = "run"
     tally: RowTally = field(default_factory=RowTally)
@@ -232,6 +239,7 @@ class OperatorContext:
     repeated: bool = False
     spill: Spill = field(default_factory=Spill)
     emitted: Unwatched = UNWATCHED
+    schedule_at: Callable[[int], None] = _not_scheduled
 
 
 class Operator:
@@ -243,7 +251,8 @@ class Operator:
             may be too low, because rows may be held in the operator's state.
         blocking: whether a call may wait for something outside (a disk, a socket): its task gets a thread of its own.
         makes_time: whether it emits watermarks (``out.watermark``), which replace those of its inputs. The engine
-            passes on the last one, which is after every time, and does not ask ``held``.
+            passes on the last one, which is after every time, and does not ask ``held``. Until a subtask has had a row
+            or emitted a watermark, it passes on the idleness of its inputs; after that only ``out.idle`` counts.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> class Count(flow.Operator):

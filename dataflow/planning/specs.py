@@ -259,6 +259,7 @@ class Watermarks(Spec):
     rows whose time is null. ``origin`` is the source's column that ``column`` is, unchanged; None: it is computed.
     No task of the source reads while its watermark is more than ``max_drift`` ahead of another task's.
     The watermark of a split without rows for ``close_after`` microseconds (None: never) moves on with the clock.
+    ``on_error`` is also for rows whose time is more than ``ahead`` of the clock (None: there is no limit).
     """
 
     is_users = False
@@ -274,16 +275,18 @@ class Watermarks(Spec):
     on_error: OnError
     max_drift: int | None = None
     close_after: int | None = None
+    ahead: int | None = None
 
     def detail(self) -> dict[str, Json]:
-        """Return the settings. ``close_after`` is included only if it is set: older checkpoints lack it."""
+        """Return the settings. Those that older checkpoints lack are included only if they are set."""
         detail: dict[str, Json] = {
             "column": self.column,
             "delay": self.delay,
             "idle_after": self.idle_after,
             "max_drift": self.max_drift,
         }
-        return detail if self.close_after is None else {**detail, "close_after": self.close_after}
+        newer = {"close_after": self.close_after, "ahead": self.ahead}
+        return {**detail, **{name: length for name, length in newer.items() if length is not None}}
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return {*used, self.column}

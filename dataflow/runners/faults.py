@@ -37,6 +37,8 @@ class Faults:
         joins: probability that an attempt joins some of the batches that wait, that a source task is polled later than
             it could be, and that an aggregate keeps rows back before a shuffle. These draws have generators of their
             own, derived from the seed, so that they leave all other draws as they are.
+        wall_steps: probability per scheduler turn that the wall clock steps, forward or back, by up to two days. Time
+            by the clock must go on all the same. These draws have a generator of their own.
         little_room: probability that the channels of an attempt hold only a few bytes. These draws have a generator of
             their own, too.
         slow: probability that a background job is delayed.
@@ -57,6 +59,7 @@ class Faults:
     stall: float = 0.0
     slices: float = 0.0
     joins: float = 0.0
+    wall_steps: float = 0.0
     little_room: float = 0.0
     slow: float = 0.0
     fail: float = 0.0

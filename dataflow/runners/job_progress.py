@@ -54,7 +54,7 @@ class JobProgress:
         failed: the number of failed checkpoints.
         pending: the number of checkpoints in progress.
         watermark: the lowest watermark of all tasks, since 1970; None: no task has one (yet).
-        lag: wall-clock time minus the watermark; None if there is no watermark.
+        lag: time by the clock minus the watermark; None if there is no watermark.
         done: the share of the input that was read, 0 to 1; None if the size of the input is unknown.
         left: time for the rest of the input at the average rate so far; None if unknown.
         waiting: for each sink that has not committed all durable rows: see `WaitingCommit`. Always empty on Spark,
@@ -148,7 +148,7 @@ class ProgressMeter:
             failed=job.history.failed,
             pending=len(job.history.under_way),
             watermark=watermark,
-            lag=None if watermark is None else int(job.clock.wall() * _SECOND) - watermark,
+            lag=None if watermark is None else job.clock.time() - watermark,
             done=None if read_input is None else read_input.share,
             left=None if read_input is None else read_input.time_left(rows_in, now - job.began_at),
             compiling=str(job.loading),

@@ -1,9 +1,10 @@
-"""Check the liveness of checkpoints: tasks settle every checkpoint without waiting for a timeout.
+"""Check the liveness of checkpoints and of time: tasks settle every checkpoint without waiting for a timeout.
 
 ``BarrierLedger`` defines the property; this module checks it. A job is *still* if each of its actors has been stepped
 without effect since the last step with an effect: then only time can change its state. In a still job every checkpoint
 is settled and no channel is blocked. In a finished job every checkpoint is settled, too. In any job the coordinator
-aborts a checkpoint after its timeout, and tasks execute the cancel soon after that.
+aborts a checkpoint after its timeout, and tasks execute the cancel soon after that. Time by the clock goes on in every
+job, whatever the wall clock does (``dataflow.protocol.clock_time``).
 """
 
 from __future__ import annotations
@@ -17,14 +18,30 @@ from dataflow.runtime.job.who_waits import who_waits_for_whom
 if TYPE_CHECKING:
     from dataflow.runtime.job.job import Job
 
-__all__ = ["LONGEST", "LivenessBroken", "Stillness", "check_age", "check_finished"]
+__all__ = ["LONGEST", "ClockCheck", "LivenessBroken", "Stillness", "check_age", "check_finished"]
 
 LONGEST = 60_000_000
 """Microseconds of simulated time that a checkpoint may stay unsettled after its timeout."""
 
 
 class LivenessBroken(BaseException):
-    """A task will never settle a checkpoint. Not an ``Exception``: a restart must not hide it."""
+    """A task will never settle a checkpoint, or time stands still. Not an ``Exception``: a restart must not hide it."""
+
+
+class ClockCheck:
+    """Checks that time by the clock goes on in ``job``, which began from a checkpoint with time ``stored``."""
+
+    def __init__(self, job: Job, stored: int) -> None:
+        self._job = job
+        self._now, self._time = job.clock.now(), stored
+
+    def check(self) -> None:
+        """Raise LivenessBroken if time went back, or moved by less than half of the time that has passed."""
+        now, time = self._job.clock.now(), self._job.clock.time()
+        passed, moved = now - self._now, time - self._time
+        if moved < passed // 2:
+            raise LivenessBroken(f"while {passed} us passed, time by the clock moved by {moved} us to {time}")
+        self._now, self._time = now, time
 
 
 def check_age(job: Job, now: int, longest: int | None = None) -> None:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 
 from dataflow.clock import ManualClock
@@ -29,6 +30,7 @@ from dataflow.errors import (
     CheckpointsFailedWarning,
     CheckpointSkippedWarning,
     CleanupFailedWarning,
+    ClockStepWarning,
     CommitsDelayedWarning,
     CommitsRetriedWarning,
     ConfigurationError,
@@ -45,7 +47,7 @@ from dataflow.runners.drawn_policies import FewRows, SomeJoined, SomeKept, SomeP
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
 from dataflow.runners.growing_state import warn_of_growing_state
 from dataflow.runners.job_handle import JobHandle
-from dataflow.runners.liveness_check import Stillness, check_age, check_finished
+from dataflow.runners.liveness_check import ClockCheck, Stillness, check_age, check_finished
 from dataflow.runners.predicate_requests import make_answers
 from dataflow.runners.run_result import RunResult, combines, metrics_of, result_of, together, warn_of_unnamed_state
 from dataflow.runners.run_warnings import raise_warnings, warnings_of
@@ -88,10 +90,15 @@ _PATIENCE = 50
 """Turns of a still job after which the clock advances twice as fast, because only time can move the job."""
 
 
+_LONGEST_STEP = 11.25
+"""The decimal logarithm of the longest step of the wall clock: about two days of microseconds."""
+
+
 _INJECTED = (
     CheckpointSkippedWarning,
     CheckpointsFailedWarning,
     CleanupFailedWarning,
+    ClockStepWarning,
     CommitsDelayedWarning,
     CommitsRetriedWarning,
     RowsTakenBackWarning,
@@ -103,6 +110,16 @@ class _Crash(BaseException):
     """The simulated process crashed. Not an ``Exception``: nothing in the engine may catch it."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Simulation:
+    """The settings of a simulation: those of the runner. ``wall`` is in microseconds since 1970."""
+
+    seed: int
+    faults: Faults
+    max_turns: int
+    wall: int
+
+
 class SimulatedRunner:
     """Runs a pipeline on one seeded schedule, crashing and restoring according to ``faults``, until it finishes.
 
@@ -110,8 +127,9 @@ class SimulatedRunner:
         seed: selects the schedule and the faults; equal seeds give equal runs.
         faults: the faults that may happen; None: none.
         max_turns: the maximum number of scheduler turns of one attempt, after which JobTimeout is raised.
+        wall: what the wall clock shows at the start of the job; without a zone it is UTC. None: the year 1970.
 
-    Raises: ConfigurationError if ``faults`` is not Faults.
+    Raises: ConfigurationError if ``faults`` is not Faults, or ``wall`` is no datetime.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> with flow.Pipeline("x") as p:
@@ -120,15 +138,25 @@ class SimulatedRunner:
     [1, 2, 3]
     """
 
-    def __init__(self, seed: int = 0, faults: Faults | None = None, *, max_turns: int = 1_000_000) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        faults: Faults | None = None,
+        *,
+        max_turns: int = 1_000_000,
+        wall: datetime | None = None,
+    ) -> None:
         if faults is not None and not isinstance(faults, Faults):
             raise ConfigurationError(
                 f"SimulatedRunner(faults=): expected Faults or None, got {faults!r} ({type(faults).__name__}); write "
                 "Faults(crashes=1), for example"
             )
-        self._seed = seed
-        self._faults = faults or Faults()
-        self._max_turns = max_turns
+        if wall is not None and not isinstance(wall, datetime):
+            raise ConfigurationError(
+                f"SimulatedRunner(wall=): expected a datetime or None, got {wall!r} ({type(wall).__name__}); write "
+                "datetime(2026, 1, 31, 12), for example"
+            )
+        self._simulation = _Simulation(seed, faults or Faults(), max_turns, 0 if wall is None else _since_1970(wall))
 
     def start(
         self,
@@ -174,11 +202,9 @@ class SimulatedRunner:
 
         warn_of_unnamed_state(pipeline.name, plan_for(checkpoint).logical, checkpoint)
         warn_of_growing_state(pipeline.name, pipeline.graph)
-        if checkpoint is None and self._faults.crashes:
+        if checkpoint is None and self._simulation.faults.crashes:
             checkpoint = Checkpointing(MemoryStore())
-        return SimulatedJob(
-            pipeline.name, plan_for, checkpoint, restore, channel_credit, self._seed, self._faults, self._max_turns
-        )
+        return SimulatedJob(pipeline.name, plan_for, checkpoint, restore, channel_credit, self._simulation)
 
 
 class SimulatedJob(JobHandle):
@@ -197,9 +223,7 @@ class SimulatedJob(JobHandle):
         checkpoint: Checkpointing | None,
         restore: object,
         credit: int,
-        seed: int,
-        faults: Faults,
-        max_turns: int,
+        simulation: _Simulation,
     ) -> None:
         super().__init__(pipeline, Notices())
         self.attempts: list[Attempt] = []
@@ -207,15 +231,16 @@ class SimulatedJob(JobHandle):
         self._checkpoint = checkpoint
         self._restore = restore
         self._credit = credit
-        self._seed = seed
-        self._faults = faults
-        self._max_turns = max_turns
+        self._seed = seed = simulation.seed
+        self._faults = faults = simulation.faults
+        self._max_turns = simulation.max_turns
         self._random = random.Random(seed)
         self._joins = random.Random(f"joined batches, seed {seed}")  # other draws stay those of the seed
         self._keeps = random.Random(f"rows kept back, seed {seed}")
         self._rooms = random.Random(f"bytes in channels, seed {seed}")
         self._logs = random.Random(f"writes of logs, seed {seed}")
-        self._clock = ManualClock()
+        self._steps = random.Random(f"steps of the wall clock, seed {seed}")
+        self._clock = ManualClock(wall=simulation.wall)
         self._turn = 0
         self._idle = 0
         self._predicates: list[tuple[Answers, Callable[[Job], None] | None]] = []
@@ -339,12 +364,13 @@ class SimulatedJob(JobHandle):
             slow = self._random.random() < self._faults.skew
             self._slowness[task] = self._random.choice((0.5, 0.7, 0.9)) if slow else 0.0
         started, first = self._clock.now(), self._turn
-        stillness = Stillness(job)
+        stillness, clock_check = Stillness(job), ClockCheck(job, self._stored_time(job))
         try:
             while not job.over:
                 self._turn += 1
                 self._crash_here(job)
                 self._advance(job, stillness)
+                clock_check.check()
                 late = timeout is not None and self._clock.now() - started > timeout
                 if late or self._turn - first > self._max_turns:
                     waiting = who_waits_for_whom(job, self._clock.now())
@@ -370,6 +396,13 @@ class SimulatedJob(JobHandle):
         if job.error is not None:
             self._failure_warnings, self._failure = warnings_of(job, together(metrics_of(job))), job.error
         return result_of(job, checkpointed=job.identity.checkpointed)
+
+    def _stored_time(self, job: Job) -> int:
+        """Return time by the clock of the checkpoint that ``job`` was restored from, or when the job was built."""
+        report = job.restore_report
+        if report is None or self._store is None or report.checkpoint not in self._store.checkpoints():
+            return job.clock.time()
+        return self._store.manifest(report.checkpoint).time
 
     def _settings(self) -> Checkpointing | None:
         """Return the settings of the next attempt."""
@@ -406,6 +439,8 @@ class SimulatedJob(JobHandle):
     def _advance(self, job: Job, stillness: Stillness) -> None:
         """Run one turn of the scheduler."""
         draw = self._random
+        if self._steps.random() < self._faults.wall_steps:
+            self._clock.step_wall(self._steps.choice((-1, 1)) * int(10 ** self._steps.uniform(4, _LONGEST_STEP)))
         self._clock.advance(draw.randrange(1, 200) << min(self._idle // _PATIENCE, 10))
         if draw.random() < self._faults.stall:
             self._stalled[draw.choice(list(job.tasks))] = self._turn + draw.randrange(10, 300)
@@ -515,6 +550,12 @@ class SimulatedJob(JobHandle):
         draws = self._logs if part == LOG else self._random
         if draws.random() < self._faults.fail:
             raise StoreError(f"injected: cannot {operation} (seed {self._seed}, turn {self._turn})")
+
+
+def _since_1970(wall: datetime) -> int:
+    """Return the microseconds since 1970."""
+    moment = wall.replace(tzinfo=UTC) if wall.tzinfo is None else wall
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def _aligning(job: Job) -> bool:

@@ -81,7 +81,7 @@ def _sleep(task: Task, now: int) -> float:
     """Return how long (seconds) the worker of ``task`` may sleep."""
     polled = task.task_input.deadline if task.state is Progress.WAITING or not task.task_input.is_source else None
     longest = _LONG
-    for at in (task.chain.next_timer, polled):
+    for at in (task.chain.next_timer(now), polled):
         if at is not None:
             longest = min(longest, max(_NAP, (at - now) / 1e6))
     return longest

@@ -40,6 +40,7 @@ LOG: Final = 1
 """The part of a task with the rows of its incremental state: a base, or a delta."""
 
 _Id = Annotated[int, msgspec.Meta(ge=1, lt=2**62)]
+_Moment = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]
 
 
 class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -62,10 +63,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     ``kind`` is "checkpoint", "savepoint" or "final". ``nodes`` describes the operators (name, kind, parallelism,
     detail, inputs, schema), for comparison with the pipeline that restores it. ``transactions`` has the handles each
-    sink must commit. ``created`` is in seconds since 1970. ``summary`` is for people. ``parts`` names every object that
-    a restore reads, older ones included: of each task its state, then its log, base first. ``execution`` is that of the
-    job: of a "batch" there is one checkpoint, with what its sinks must commit and no state. ``repeated``: rows may have
-    come twice to the operators, because a restore before this checkpoint reported rows that were delivered again.
+    sink must commit. ``created`` is in seconds since 1970, by the wall clock. ``time`` is time by the clock after all
+    snapshots, in microseconds since 1970; older manifests have 0. ``summary`` is for people. ``parts`` names every
+    object that a restore reads, older ones included: of each task its state, then its log, base first. ``execution`` is
+    that of the job: of a "batch" there is one checkpoint, with what its sinks must commit and no state. ``repeated``:
+    rows may have come twice to the operators, because a restore before this checkpoint reported rows that were
+    delivered again.
 
     >>> manifest = Manifest(format=FORMAT, checkpoint=7, kind="checkpoint", pipeline="bids", mode="aligned",
     ...                     guarantee="exactly once", finished=False, created=0.0, run_id="a")
@@ -88,6 +91,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     summary: dict[str, Any] = {}
     execution: str = "streaming"
     repeated: bool = False
+    time: _Moment = 0
 
 
 class _Envelope(msgspec.Struct, frozen=True):

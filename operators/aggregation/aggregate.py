@@ -98,7 +98,7 @@ class AggregateOperator(Operator):
         self._ttl = ttl
         self._weight = None if weight is None else col(weight)
         self._time = time if ttl is not None else None
-        self._now = _LEAST  # the watermark, or without event time the latest time of the clock
+        self._now = _LEAST  # the watermark, or without event time time by the clock when the last batch came
         self._timer_set = False
         self._aggregations = list(aggregations)
         self._keys = list(keys)
@@ -190,7 +190,7 @@ class AggregateOperator(Operator):
     def _times(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Return the time at which each row writes its key: its event time, or else the clock's, for all of them."""
         if self._time is None:
-            self._now = max(self._now, int(self._context.clock.wall() * 1_000_000))
+            self._now = self._context.clock.time()
             return np.full(1, self._now, np.int64)
         return self._unit.times_of(batch, self._time, self._context.name)
 

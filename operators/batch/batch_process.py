@@ -104,7 +104,7 @@ class BatchProcessInOrder(ProcessInOrder, BatchProcessOperator):
         main = self._states.main
         while (due := main.next_due(TimeDomain.EVENT)) is not None:
             self._watermark = due if self._watermark is None else max(due, self._watermark)
-            self._before = self._wall.now() if self._spec.time is None else self._watermark
+            self._before = self._clock.now() if self._spec.time is None else self._watermark
             dues, slots = main.due(due, TimeDomain.EVENT, self.most_timers)
             yield from self._call_timers(dues, slots, TimeDomain.EVENT, MAX_WATERMARK, out)
             yield from self._send(out)

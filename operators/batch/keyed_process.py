@@ -63,7 +63,7 @@ class KeyedProcessInOrder(ProcessInOrder, KeyedProcessOperator):
         was_open = [slot for slot in own if slot in self._open]
         self._begin(slots[first], [column.take(to_array(first)) for column in columns])
         if not self._goes_by_time and self._states.expires:
-            self._before = self._wall.now()
+            self._before = self._clock.now()
         opens = may_continue[first].tolist()
         current, timers = -1, KeyTimers()
         for at, start, stop, moment in self._calls(rows, starts):

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.clock import Clock
+from dataflow.clock import OperatorClock
 from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.contracts.source import Json
 from dataflow.contracts.spec import Spec
@@ -91,11 +91,11 @@ class RowTimes:
     """The times by which keys expire: event time and watermark, or the clock.
 
     Attributes:
-        now: the watermark, or without event time the latest time of the clock.
+        now: the watermark, or without event time time by the clock when the last batch came.
         unit: the unit of these times.
     """
 
-    def __init__(self, time: EventTime | None, clock: Clock, where: str, unit: TimeUnit) -> None:
+    def __init__(self, time: EventTime | None, clock: OperatorClock, where: str, unit: TimeUnit) -> None:
         self.unit = unit
         self._time = time
         self._clock = clock
@@ -108,7 +108,7 @@ class RowTimes:
         Raises: ValueError for a null event time; OverflowError for one that is out of range.
         """
         if self._time is None:
-            self.now = max(self.now, int(self._clock.wall() * 1_000_000))
+            self.now = self._clock.time()
             return np.full(1, self.now, np.int64)
         return self.unit.times_of(batch, self._time, self._where)
 

@@ -100,7 +100,7 @@ class ExpiringJoinOperator(Operator):
             times = self._times[port].of(batch)
             self._times[port].note_late(batch, times, self._now, out)
             return times
-        self._now = max(self._now, int(self._context.clock.wall() * 1_000_000))
+        self._now = self._context.clock.time()
         return np.full(batch.num_rows, self._now, np.int64)
 
     def _range(self, port: int, times: Numbers) -> tuple[Numbers, Numbers]:

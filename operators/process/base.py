@@ -27,7 +27,7 @@ from operators.process.states import States
 from operators.process.stores import LEAST, Store
 from operators.process.timers import TimerChanges
 from operators.process.timing import Moments
-from operators.windows.wall_timer import WallTimer
+from operators.windows.clock_timer import ClockTimer
 
 __all__ = ["ProcessOperator"]
 
@@ -59,7 +59,7 @@ class ProcessOperator(Operator):
         self._errors = RowErrors(spec.on_error, context.tally)
         self._states = States(context, spec, self.where)
         self._changes = TimerChanges(self._states.main)
-        self._wall = WallTimer(context)
+        self._clock = ClockTimer(context)
         self._watermark: int | None = None
         self._before = LEAST  # the watermark by which state expires: while timers fire, the last one
         if context.restored is not None and context.restored.values:
@@ -135,7 +135,7 @@ class ProcessOperator(Operator):
         yield from self._send(out)
         if self._states.expires:
             if self._spec.time is None:
-                self._before = self._wall.now()
+                self._before = self._clock.now()
             if self._watermark != MAX_WATERMARK:
                 self._states.expire(self._before, _SWEPT + _SWEPT_A_ROW * batch.num_rows)
 
@@ -214,8 +214,8 @@ class ProcessOperator(Operator):
                 self._states.expire(watermark, _SWEPT_AT_ONCE)
 
     def timer(self, due: int, out: Out) -> Iterator[None]:
-        self._wall.fired()
-        yield from self._fire(self._wall.now(), TimeDomain.CLOCK, out)
+        self._clock.fired()
+        yield from self._fire(self._clock.now(), TimeDomain.CLOCK, out)
         self._changes.apply_deferred()
         self._request_clock()
 
@@ -225,13 +225,13 @@ class ProcessOperator(Operator):
         Rows that come again after the last watermark, in mode ``unaligned``, may have set timers of event time.
         """
         yield from self._fire(MAX_WATERMARK, TimeDomain.EVENT, out)
-        yield from self._fire(self._wall.now(), TimeDomain.CLOCK, out)
+        yield from self._fire(self._clock.now(), TimeDomain.CLOCK, out)
         self._states.main.dropped_timers += self._changes.drop_deferred()
 
     def _fire(self, upto: int, domain: TimeDomain, out: Out) -> Iterator[None]:
         """Call the function with all timers that are due at ``upto``, in order."""
         if self._spec.time is None:
-            self._before = self._wall.now()
+            self._before = self._clock.now()
         while True:
             dues, slots = self._states.main.due(upto, domain, self.most_timers)
             if not len(slots):
@@ -241,7 +241,7 @@ class ProcessOperator(Operator):
 
     def _request_clock(self) -> None:
         """Ask for a call of ``timer`` when the next timer of the clock is due."""
-        self._wall.request(self._states.main.next_due(TimeDomain.CLOCK))
+        self._clock.request(self._states.main.next_due(TimeDomain.CLOCK))
 
     # --- checkpoints
 

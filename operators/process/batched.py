@@ -81,7 +81,7 @@ class BatchProcessOperator(ProcessOperator):
         time = self._spec.time
         self._times = None
         if self._states.expires and time is None:
-            self._before = self._wall.now()
+            self._before = self._clock.now()
         elif self._states.expires and time is not None:
             times = row_times(time_column(batch, time.column, self.where), time.back)
             self._set_times(self._slots, times)
@@ -233,7 +233,8 @@ class _ValueColumns(_Columns):
         """Write a value for each slot; null removes it. Of equal slots the last one counts."""
         numbers = self._operator.slots(slots)
         self._save(numbers)
-        self._store.write(numbers, self._converter.column(values, len(numbers)), self._operator.now(numbers))
+        now = self._operator.now(numbers)
+        self._store.write(numbers, self._converter.column(values, len(numbers)), now, now)
 
     def _save(self, slots: Slots) -> None:
         if self._operator.log is not None:
@@ -256,7 +257,8 @@ class _ListColumns(_Columns):
         """Append a value to the list of each slot, in order."""
         numbers = self._operator.slots(slots)
         self._save(numbers, whole=False)
-        self._store.append(numbers, self._converter.column(values, len(numbers)), self._operator.now(numbers))
+        now = self._operator.now(numbers)
+        self._store.append(numbers, self._converter.column(values, len(numbers)), now, now)
 
     def _save(self, slots: Slots, *, whole: bool = True) -> None:
         if self._operator.log is not None:
@@ -281,7 +283,9 @@ class _MapColumns(_Columns):
         numbers = self._operator.slots(slots)
         entries, written = self._key.column(keys, len(numbers)), self._value.column(values, len(numbers))
         self._save(numbers, entries)
-        self._store.put(numbers, entries, written, self._operator.now(numbers))
+        now = self._operator.now(numbers)
+        self._store.renew(numbers, now, now)
+        self._store.put(numbers, entries, written)
 
     def remove(self, slots: Any, keys: Any) -> None:
         """Remove an entry of each slot, where there is one."""

@@ -2,6 +2,9 @@
 
 Calls come in batches: each has some keys, and a call is for one of them. What is read is kept until the end of the
 batch, and what is written reaches the stores then, as columns. A key may have several calls in a batch.
+
+Invariant: how calls are batched changes nothing. So a handle decides at the time of each call what has expired, and
+says to the store which state is to be removed (``_cleared``), and how long the rest lives (``_stamps``).
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ class Handle(ABC):
         self._any_store = store
         self._until: list[int] | None = None
         self._stamps: dict[int, int] = {}  # the time of the last write, of state that expires
+        self._cleared: set[int] = set()  # the keys whose state in the store is to be removed
         self._saved = -1
 
     @abstractmethod
@@ -60,9 +64,10 @@ class Handle(ABC):
     def flush(self) -> None:
         """Write what was changed into the store."""
 
-    @abstractmethod
     def keep_changes(self, numbers: Collection[int]) -> None:
         """Forget the changes of all keys of the batch but these."""
+        self._stamps = {at: stamp for at, stamp in self._stamps.items() if at in numbers}
+        self._cleared.intersection_update(numbers)
 
     @abstractmethod
     def _copied(self, at: int) -> Callable[[], None]:
@@ -70,7 +75,22 @@ class Handle(ABC):
 
     @abstractmethod
     def _forget(self, at: int) -> None:
-        """Let the state of key ``at`` begin as empty."""
+        """Forget what the batch has written for key ``at``."""
+
+    def _remove(self) -> None:
+        """Remove the state of the key. Only later writes count for its life."""
+        at = self._call.at
+        self._forget(at)
+        self._cleared.add(at)
+        if self._any_store.ttl is not None:
+            self._stamps.pop(at, None)
+            self._expiries()[at] = LEAST
+
+    def _clear_store(self) -> None:
+        """Remove from the store what is to be removed. Call this before anything is written there."""
+        if self._cleared:
+            self._any_store.clear(self._slots(sorted(self._cleared)))
+            self._cleared = set()
 
     def _is_there(self) -> bool:
         """Return whether the state of the key has not expired."""
@@ -90,14 +110,20 @@ class Handle(ABC):
             return
         self._saved = call.number
         at = call.at
-        undo = self._copied(at)
+        undo, cleared = self._copied(at), at in self._cleared
+
+        def undo_changes() -> None:
+            undo()
+            if not cleared:
+                self._cleared.discard(at)
+
         if self._any_store.ttl is None:
-            call.log.append(undo)
+            call.log.append(undo_changes)
             return
         until, stamp = self._expiries()[at], self._stamps.get(at)
 
         def undo_all() -> None:
-            undo()
+            undo_changes()
             self._expiries()[at] = until
             if stamp is None:
                 self._stamps.pop(at, None)
@@ -113,7 +139,7 @@ class Handle(ABC):
             return
         at, now = self._call.at, self._call.now
         if not self._is_there():
-            self._forget(at)
+            self._remove()
         # a write does not shorten the life of what an earlier one with a later time wrote
         stamp = max(now, self._stamps.get(at, now), min(self._expiries()[at], EVER) - ttl)
         self._stamps[at] = stamp
@@ -159,6 +185,9 @@ class KeyedValue(Handle):
         value = self._converter.checked(value)
         self._save()
         if self._store.ttl is not None:
+            if value is None:
+                self._remove()
+                return
             self._renew()
         self._written[self._call.at] = self._converter.copied(value) if self._converter.is_nested else value
 
@@ -171,13 +200,16 @@ class KeyedValue(Handle):
         self._read = None
 
     def flush(self) -> None:
+        self._clear_store()
         if self._written:
             numbers = list(self._written)
             values = self._converter.array(list(self._written.values()))
-            self._store.write(self._slots(numbers), values, self._times(numbers))
-            self._written, self._stamps = {}, {}
+            self._store.write(self._slots(numbers), values, LEAST, self._times(numbers))
+            self._written = {}
+        self._stamps = {}
 
     def keep_changes(self, numbers: Collection[int]) -> None:
+        super().keep_changes(numbers)
         self._written = {at: value for at, value in self._written.items() if at in numbers}
 
     def _copied(self, at: int) -> Callable[[], None]:
@@ -192,4 +224,4 @@ class KeyedValue(Handle):
         return undo
 
     def _forget(self, at: int) -> None:
-        """Do nothing: a value is overwritten."""
+        self._written.pop(at, None)

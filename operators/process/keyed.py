@@ -118,7 +118,7 @@ class KeyedProcessOperator(ProcessOperator):
             return None
         time = self._spec.time
         if time is None:
-            self._before = self._wall.now()
+            self._before = self._clock.now()
             return None
         times = row_times(time_column(rows, time.column, self.where), time.back)
         return np.maximum(np.maximum.reduceat(times, starts[:-1]), self._before).tolist()

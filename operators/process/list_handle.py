@@ -22,7 +22,6 @@ class KeyedList(Handle):
         self._converter = converter
         self._read: dict[int, list[Any]] = {}
         self._new: dict[int, list[Any]] = {}
-        self._cleared: set[int] = set()
         self._next, self._ahead = -1, 1
 
     def get(self) -> list[Any]:
@@ -48,26 +47,24 @@ class KeyedList(Handle):
     def clear(self) -> None:
         """Empty the list of the key."""
         self._save()
-        self._forget(self._call.at)
+        self._remove()
 
     def begin(self) -> None:
         super().begin()
         self._read, self._next, self._ahead = {}, -1, 1
 
     def flush(self) -> None:
-        if self._cleared:
-            self._store.clear(self._slots(sorted(self._cleared)))
-            self._cleared = set()
+        self._clear_store()
         if self._new:
             numbers = [at for at, values in self._new.items() for _ in values]
             values = self._converter.array([value for values in self._new.values() for value in values])
-            self._store.append(self._slots(numbers), values, self._times(numbers))
+            self._store.append(self._slots(numbers), values, LEAST, self._times(numbers))
             self._new = {}
         self._stamps = {}
 
     def keep_changes(self, numbers: Collection[int]) -> None:
+        super().keep_changes(numbers)
         self._new = {at: values for at, values in self._new.items() if at in numbers}
-        self._cleared.intersection_update(numbers)
 
     def _kept(self, at: int) -> list[Any]:
         """Return the list in the store; if those of several keys are read in their order, more are read at a time."""
@@ -81,17 +78,14 @@ class KeyedList(Handle):
         return self._read[at]
 
     def _copied(self, at: int) -> Callable[[], None]:
-        new, cleared = list(self._new.get(at, ())), at in self._cleared
+        new = list(self._new.get(at, ()))
 
         def undo() -> None:
             self._new.pop(at, None)
             if new:
                 self._new[at] = new
-            if not cleared:
-                self._cleared.discard(at)
 
         return undo
 
     def _forget(self, at: int) -> None:
         self._new.pop(at, None)
-        self._cleared.add(at)

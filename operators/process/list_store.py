@@ -42,11 +42,14 @@ class Lists(Store):
         offsets, rows = self._state.between(own, LEAST, EVER)
         return offsets, self.codec.decode(rows.column(0))
 
-    def append(self, slots: Slots, values: pa.Array, now: Numbers | int) -> None:
-        """Append a value to the list of each slot; a list that has expired begins again."""
+    def append(self, slots: Slots, values: pa.Array, now: Numbers | int, stamps: Numbers | int) -> None:
+        """Append a value to the list of each slot, which lives from ``stamps`` on.
+
+        A list that has expired at ``now`` begins again.
+        """
         if not len(slots):
             return
-        own, _ = self._state.insert(self.main.keys(slots), now, now)
+        own, _ = self._state.insert(self.main.keys(slots), now, stamps)
         times = np.arange(self._appended, self._appended + len(slots))
         self._appended += len(slots)
         self._state.append(
@@ -73,7 +76,7 @@ class Lists(Store):
                 (~kept, values.filter(to_array(left)), lengths[~kept]),
                 (kept, before[1], np.diff(before[0])),
             ):
-                self.append(np.repeat(slots[some], rows), array, np.repeat(self.stamps(until[some]), rows))
+                self.append(np.repeat(slots[some], rows), array, LEAST, np.repeat(self.stamps(until[some]), rows))
 
         return undo
 

@@ -32,7 +32,6 @@ class KeyedMap(Handle):
         self._next, self._ahead = -1, 1
         self._changed: dict[int, dict[Any, Entry]] = {}
         self._removed: dict[int, dict[Any, Any]] = {}  # the keys of entries to remove
-        self._cleared: set[int] = set()
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of ``key`` in the mapping of the stream's key, or ``default``."""
@@ -85,7 +84,7 @@ class KeyedMap(Handle):
     def clear(self) -> None:
         """Remove all entries of the stream's key."""
         self._save()
-        self._forget(self._call.at)
+        self._remove()
 
     def begin(self) -> None:
         super().begin()
@@ -93,23 +92,24 @@ class KeyedMap(Handle):
         self._next, self._ahead = -1, 1
 
     def flush(self) -> None:
-        if self._cleared:
-            self._store.clear(self._slots(sorted(self._cleared)))
         gone = [(at, key) for at, keys in self._removed.items() if at not in self._cleared for key in keys.values()]
+        self._clear_store()
         if gone:
             self._store.remove(self._slots([at for at, _ in gone]), self._key.array([key for _, key in gone]))
+        if self._stamps:  # also of mappings whose new entries were removed again
+            self._store.renew(self._slots(list(self._stamps)), LEAST, self._times(self._stamps))
         put = [(at, *entry) for at, entries in self._changed.items() for entry in entries.values() if entry is not None]
         if put:
             numbers = [at for at, _, _ in put]
             keys = self._key.array([key for _, key, _ in put])
             values = self._value.array([value for _, _, value in put])
-            self._store.put(self._slots(numbers), keys, values, self._times(numbers))
-        self._changed, self._removed, self._cleared, self._stamps = {}, {}, set(), {}
+            self._store.put(self._slots(numbers), keys, values)
+        self._changed, self._removed, self._stamps = {}, {}, {}
 
     def keep_changes(self, numbers: Collection[int]) -> None:
+        super().keep_changes(numbers)
         self._changed = {at: entries for at, entries in self._changed.items() if at in numbers}
         self._removed = {at: entries for at, entries in self._removed.items() if at in numbers}
-        self._cleared.intersection_update(numbers)
 
     def _entry(self, at: int, own: Any, key: Any) -> Entry:
         """Return an entry of the store. A mapping with few entries is read as a whole."""
@@ -149,16 +149,12 @@ class KeyedMap(Handle):
 
     def _copied(self, at: int) -> Callable[[], None]:
         changed, removed = dict(self._changed.get(at, {})), dict(self._removed.get(at, {}))
-        cleared = at in self._cleared
 
         def undo() -> None:
             self._changed[at], self._removed[at] = changed, removed
-            if not cleared:
-                self._cleared.discard(at)
 
         return undo
 
     def _forget(self, at: int) -> None:
         self._changed.pop(at, None)
         self._removed.pop(at, None)
-        self._cleared.add(at)

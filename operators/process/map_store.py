@@ -80,15 +80,20 @@ class Maps(Store):
         entries = self._entries.keys(rows)[self._count]
         return offsets, entries, self.codec.decode(stored.column(0).take(places))
 
-    def put(self, slots: Slots, entries: pa.Array, values: pa.Array, now: Numbers | int) -> None:
-        """Write an entry of the mapping of each slot. Of equal ones the last counts."""
+    def renew(self, slots: Slots, now: Numbers | int, stamps: Numbers | int) -> None:
+        """Let the mappings live from ``stamps`` on; one that has expired at ``now`` begins anew."""
+        if self._lives is None or not len(slots):
+            return
+        keys = self.main.keys(slots)
+        _, fresh = self._lives.insert(keys, now, stamps)
+        if fresh.any():
+            self._drop(self._members.find([column.filter(to_array(fresh)) for column in keys]))
+
+    def put(self, slots: Slots, entries: pa.Array, values: pa.Array) -> None:
+        """Write an entry of the mapping of each slot, after ``renew``. Of equal ones the last counts."""
         if not len(slots):
             return
         keys = self.main.keys(slots)
-        if self._lives is not None:
-            _, fresh = self._lives.insert(keys, now, now)
-            if fresh.any():
-                self._drop(self._members.find([column.filter(to_array(fresh)) for column in keys]))
         own, fresh = self._entries.insert([*keys, entries])
         own = own.copy()
         kept = self.codec.encode(values)

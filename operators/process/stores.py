@@ -133,8 +133,13 @@ class Values(Store):
         """Return the value of each slot, or null. ``now`` is the time for values that expire."""
 
     @abstractmethod
-    def write(self, slots: Slots, values: pa.Array, now: Numbers | int) -> None:
-        """Write the value of each slot; null removes it. Of equal slots the last one counts."""
+    def write(self, slots: Slots, values: pa.Array, now: Numbers | int, stamps: Numbers | int) -> None:
+        """Write the value of each slot; null removes it. Of equal slots the last one counts.
+
+        Args:
+            now: the time, for values that expire: what has expired then does not prolong the life of the new value.
+            stamps: the times from which the new values live.
+        """
 
     def saved(self, slots: Slots) -> Callable[[], None]:
         """Return a function that writes back what ``slots``, each once, have now."""
@@ -144,7 +149,7 @@ class Values(Store):
 
         def undo() -> None:
             self.clear(slots)
-            self.write(slots[there], values, self.stamps(until[there]))
+            self.write(slots[there], values, LEAST, self.stamps(until[there]))
 
         return undo
 
@@ -162,13 +167,13 @@ class MainValues(Values):
     def read(self, slots: Slots, now: Numbers | int) -> pa.Array:
         return self.codec.decode(self.main.read(slots, self._column).column(0))
 
-    def write(self, slots: Slots, values: pa.Array, now: Numbers | int) -> None:
+    def write(self, slots: Slots, values: pa.Array, now: Numbers | int, stamps: Numbers | int) -> None:
         self.wrote_null |= values.null_count > 0
         self.main.touch(slots)
         self.main.write(slots, pa.RecordBatch.from_arrays([self.codec.encode(values)], schema=self._schema))
 
     def clear(self, slots: Slots) -> None:
-        self.write(slots, pa.nulls(len(slots), self.codec.type), 0)
+        self.write(slots, pa.nulls(len(slots), self.codec.type), LEAST, 0)
 
     def restored(self, where: str) -> None:
         self.codec.check(self.main, self._column, where)
@@ -192,17 +197,15 @@ class ExpiringValues(Values):
     def until(self, slots: Slots) -> Numbers:
         return self._expiry(self._state, slots)
 
-    def write(self, slots: Slots, values: pa.Array, now: Numbers | int) -> None:
+    def write(self, slots: Slots, values: pa.Array, now: Numbers | int, stamps: Numbers | int) -> None:
+        if values.null_count:  # also before another value of its slot, whose life then begins anew
+            self.clear(np.unique(slots[np.asarray(values.is_null())]))
         last = last_of_each(slots)
+        last = last[np.asarray(values.take(to_array(last)).is_valid())]
         slots, values = slots[last], values.take(to_array(last))
-        now = now if isinstance(now, int) else now[last]
-        if values.null_count:
-            valid = np.asarray(values.is_valid())
-            self.clear(slots[~valid])
-            slots, values = slots[valid], values.drop_null()
-            now = now if isinstance(now, int) else now[valid]
+        now, stamps = [times if isinstance(times, int) else times[last] for times in (now, stamps)]
         if len(slots):
-            own, _ = self._state.insert(self.main.keys(slots), now, now)
+            own, _ = self._state.insert(self.main.keys(slots), now, stamps)
             self._state.write(own.copy(), pa.RecordBatch.from_arrays([self.codec.encode(values)], schema=self._schema))
 
     def clear(self, slots: Slots) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from dataflow.contracts.operator import Operator, OperatorContext, Out
-from dataflow.contracts.row_errors import OnError, RowErrors
+from dataflow.contracts.row_errors import OnError
 from operators.aggregation.window_times import latest
-from operators.transforms.null_times import without_null_times
+from operators.transforms.checked_times import CheckedTimes
 
 __all__ = ["EventTimesOperator", "LatestTimesOperator"]
 
@@ -18,7 +18,8 @@ __all__ = ["EventTimesOperator", "LatestTimesOperator"]
 class EventTimesOperator(Operator):
     """Passes on the rows that have a time in ``column``. It makes no watermark: for batches.
 
-    Raises: ValueError for a null event time, unless ``on_error`` says otherwise.
+    Raises: ValueError for an event time that is null or further ``ahead`` of the clock, unless ``on_error`` says
+    otherwise. In a batch ``ahead`` is None.
     """
 
     stateless = True
@@ -31,22 +32,19 @@ class EventTimesOperator(Operator):
         delay: int,
         idle_after: int | None,
         on_error: OnError,
-        *unused: Any,
+        max_drift: int | None = None,
+        close_after: int | None = None,
+        ahead: int | None = None,
     ) -> None:
-        self._name = context.name
-        self._column = column
         self._position = context.input_schemas[0].get_field_index(column)
         self._delay = delay
-        self._errors = RowErrors(on_error, context.tally)
+        self._times = CheckedTimes(context, column, on_error, ahead)
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
-        times = batch.column(self._position)
-        if times.null_count:
-            batch = without_null_times(batch, self._column, self._errors, self._name, out)
-            times = batch.column(self._position)
+        batch = self._times.usable(batch, out)
         if batch.num_rows:
             out.emit(batch)
-            self._note(times)
+            self._note(batch.column(self._position))
 
     def _note(self, times: pa.Array) -> None:
         """Take the times of rows that were passed on."""

@@ -23,12 +23,12 @@ from typing import Any
 import pyarrow as pa
 
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.row_errors import OnError, RowErrors
+from dataflow.contracts.row_errors import OnError
 from dataflow.errors import ConfigurationError
 from dataflow.protocol.watermarks import MAX_WATERMARK, WatermarkMerger
 from dataflow.untrusted import Time, parsed
 from operators.aggregation.window_times import latest
-from operators.transforms.null_times import without_null_times
+from operators.transforms.checked_times import CheckedTimes
 
 __all__ = ["WatermarkOperator"]
 
@@ -39,8 +39,8 @@ _BEAT = 200_000
 class WatermarkOperator(Operator):
     """Passes rows on, and after each batch the watermark if it moved. See the module's text.
 
-    Raises: ValueError for a null event time, unless ``on_error`` says otherwise; ConfigurationError if the rows do not
-    come straight from the splits of a source.
+    Raises: ValueError for an event time that is null or further ``ahead`` of the clock, unless ``on_error`` says
+    otherwise; ConfigurationError if the rows do not come straight from the splits of a source.
     """
 
     stateless = True
@@ -56,6 +56,7 @@ class WatermarkOperator(Operator):
         on_error: OnError,
         max_drift: int | None = None,
         close_after: int | None = None,
+        ahead: int | None = None,
     ) -> None:
         if context.splits is None:
             raise ConfigurationError(
@@ -64,11 +65,10 @@ class WatermarkOperator(Operator):
             )
         self._context = context
         self._splits = context.splits
-        self._column = column
         self._position = context.input_schemas[0].get_field_index(column)
         self._delay = delay
         self._idle_after = idle_after
-        self._errors = RowErrors(on_error, context.tally)
+        self._times = CheckedTimes(context, column, on_error, ahead)
         self._numbers = {split: number for number, split in enumerate(context.splits.all())}
         self._merger = WatermarkMerger(max(1, len(self._numbers)))
         self._had_rows = set[str]()  # the splits that have had rows and not ended
@@ -91,8 +91,7 @@ class WatermarkOperator(Operator):
         self._look_again()
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
-        if batch.column(self._position).null_count:
-            batch = without_null_times(batch, self._column, self._errors, self._context.name, out)
+        batch = self._times.usable(batch, out)
         if not batch.num_rows:
             return
         split, number = self._splits.current, self._splits.current_batch

@@ -8,8 +8,7 @@ was shown at its end follows from the watermark that the operator goes by.
 With signed changes, the row that was shown is kept from the first new row of the window to the next pane
 (``KeptRows``). With discarding panes the record goes with each pane, so there is one only for rows that were not shown.
 
-Times of the clock are those of its wall time, so that they keep their meaning after a restore. They never go back in
-one run.
+Times of the clock are time by the clock of the job, so that they keep their meaning after a restore, and never go back.
 
 Invariants: a window has rows that were not shown only until it is over; ``_by_number`` has each slot of ``_windows``
 once.
@@ -45,9 +44,9 @@ from operators.aggregation.show_state import shown_state
 from operators.aggregation.shown import signed_rows
 from operators.aggregation.sums import overflow_of
 from operators.aggregation.window_times import Numbers
+from operators.windows.clock_timer import ClockTimer
 from operators.windows.kept_rows import KeptRows
 from operators.windows.waiting import Waiting
-from operators.windows.wall_timer import WallTimer
 
 __all__ = ["EARLY", "LATE", "ON_TIME", "TriggeredOperator"]
 
@@ -105,7 +104,7 @@ class TriggeredOperator(Operator):
             for phase, trigger in ((EARLY, self._early), (LATE, self._late))
             if isinstance(trigger, AfterTime)
         }
-        self._timer = WallTimer(context)
+        self._timer = ClockTimer(context)
         self._watermark: int | None = None
         self._last = _LEAST  # the last number that is complete
         if context.restored is not None and context.restored.values:

@@ -34,11 +34,11 @@ from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.state.index import Slots
 from operators.aggregation.partials import key_columns
+from operators.windows.clock_timer import ClockTimer
 from operators.windows.pane_cells import NEVER, PaneCells, make_pane_cells
 from operators.windows.session_chains import Sessions
 from operators.windows.sessions import CHUNK, Mask, SessionAggregateOperator
 from operators.windows.triggered import EARLY, LATE, ON_TIME
-from operators.windows.wall_timer import WallTimer
 
 __all__ = ["TriggeredSessionOperator"]
 
@@ -68,7 +68,7 @@ class TriggeredSessionOperator(SessionAggregateOperator):
         self._has_panes = early is not None
         self._triggers = {EARLY: early, LATE: late or AfterRows(1)}
         self._goes_by_clock = any(isinstance(trigger, AfterTime) for trigger in self._triggers.values())
-        self._timer = WallTimer(context)
+        self._timer = ClockTimer(context)
         super().__init__(context, keys, time, window, lateness, aggregations, Emit.UPDATES)
 
     def open(self) -> None:

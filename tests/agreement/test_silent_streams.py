@@ -10,20 +10,17 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.clock import ManualClock
 from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import GraphError, UnsupportedOnRunner
 from dataflow.runners.faults import Faults
 from dataflow.runners.spark.placement import plan_for_spark
 from dataflow.runners.spark.runner import SparkRunner
 from dataflow.testing import Pause, ScriptedSource
-from operators.transforms.processing_time import ProcessingTimeOperator
-from tests.operators.operating import Emitted, context_of, stored
 from tests.seeds import each_once_with_seeds
 from tests.simulation.jobs import MODES
 
 EXACT = [mode for mode in MODES if mode != Mode.UNALIGNED.value]
-FAULTS = Faults(crashes=3, crash_after=(0, 1, 2), skew=0.2, stall=0.05, slices=0.2)
+FAULTS = Faults(crashes=3, crash_after=(0, 1, 2), skew=0.2, stall=0.05, slices=0.2, wall_steps=0.01)
 
 
 def row(*milliseconds: int) -> pa.RecordBatch:
@@ -113,19 +110,6 @@ def test_windows_of_the_clock_come_out_without_rows() -> None:
     starts, out_at = table["window_start"].to_pylist(), table["out_at"].to_pylist()
     assert table["k"].to_pylist() == ["a", "b"]
     assert out_at[0] < starts[1], "the first window came out with the second row or after it"
-
-
-def test_times_do_not_go_back_with_the_wall_clock_nor_after_a_restore() -> None:
-    clock, out, due = ManualClock(9_000), Emitted(), list[int]()
-    plain, timed = pa.schema({"k": pa.string()}), pa.schema({"k": pa.string(), "at": pa.timestamp("us", "UTC")})
-    rows = pa.record_batch({"k": ["a"]})
-    before = ProcessingTimeOperator(context_of(plain, timed, clock=clock, due=due), "at")
-    before.process(0, rows, out)
-    context = context_of(plain, timed, clock=ManualClock(4_000), due=due, restored=stored(before.snapshot()))
-    after = ProcessingTimeOperator(context, "at")
-    after.process(0, rows, out)
-    after.timer(0, out)
-    assert out.times == [9_000, 9_000]
 
 
 def test_the_clock_needs_a_new_column() -> None:

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from dataflow.clock import ManualClock
+from dataflow.clock import ManualClock, OperatorClock
 from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.live_splits import LiveSplits
 from dataflow.contracts.operator import OperatorContext, Snapshot
@@ -92,7 +92,7 @@ def context_of(
     restored: Snapshot | None = None,
     splits: LiveSplits | None = None,
     groups: range = range(128),
-    clock: ManualClock | None = None,
+    clock: OperatorClock | None = None,
     due: list[int] | None = None,
 ) -> OperatorContext:
     """What an operator called ``op`` is born with."""
@@ -110,6 +110,7 @@ def context_of(
         timers.append,
         tally=RowTally(),
         splits=splits,
+        schedule_at=timers.append,
     )
 
 

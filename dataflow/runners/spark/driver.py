@@ -54,6 +54,7 @@ class Driver(DriverSinks):
         app: App | None = None,
     ) -> None:
         super().__init__(assignment, done, restore_report, notices, app)
+        self.clock.raise_to(assignment.directory.newest_time)
         self.times = MicroBatchTimes(done)
         self._begun = done
         self._awaited: tuple[int, list[str]] = (0, [])  # the number of splits that time waits for, and some of them
@@ -138,6 +139,9 @@ class Driver(DriverSinks):
     def _batch(self, frame: Any, number: int) -> None:
         started = self.clock.now()
         self.times.catch_up(number)
+        self._check_that_it_counts()
+        with serialized_errors("the driver"):
+            self.assignment.directory.write_time(number, self.clock.time())  # nothing has run for the micro-batch yet
         links = self._frame_links
         with ExitStack() as kept:
             if links:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from dataflow.clock import Clock, SystemClock
+from dataflow.clock import SystemClock
 from dataflow.contracts.sink import Collector
 from dataflow.errors import BarrierflowWarning, CleanupFailedWarning
 from dataflow.planning.physical_plan import task_id
@@ -29,6 +29,7 @@ from dataflow.runners.spark.worker_notes import wait_until_idle
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.restore.verification import two_phase_sinks
+from dataflow.runtime.task.job_clock import JobClock
 from dataflow.runtime.task.notices import Notices
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class DriverSinks(ABC):
         self.restore_report = restore_report
         self.records: list[CheckpointRecord] = []
         self.notices = notices or Notices()
-        self.clock: Clock = SystemClock()
+        self.clock = JobClock(SystemClock(), self.notices.add)
         self.done = done
         self.restarts = 0  # how often the work was begun again after a transient failure of Spark
         self.error: BaseException | None = None
@@ -127,7 +128,8 @@ class DriverSinks(ABC):
         for name in spark_plan.driver_sinks:
             recorder = OutputRecorder(spark_plan, 0, 0, distributed=False)
             vertex, run_id = spark_plan.plan.vertices[name], self.assignment.run_id
-            host = TaskHost(spark_plan, vertex, 0, self._restored(name), run_id, recorder, notices=self.notices)
+            state = self._restored(name)
+            host = TaskHost(spark_plan, vertex, 0, state, run_id, recorder, notices=self.notices, clock=self.clock)
             self._sink_hosts = {**self._sink_hosts, name: host}  # a new mapping: others may be reading the old one
             host.__enter__()
 

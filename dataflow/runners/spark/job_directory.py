@@ -4,6 +4,7 @@
     tasks/bids[0]/7         state of a source task, or of a sink in the driver, before micro-batch 7: a checkpoint part
     tasks/bids[0]/listed    all splits of a source task, as a checkpoint part
     workers/5e8848...       the plan and its sources, pickled for workers; the name is the SHA-256 of the content
+    times/7                 time by the clock of micro-batch 7, which the driver fixes before its first attempt
     clocks/7                the event times of all source tasks before micro-batch 7, if they wait for each other
     working/host-4711       the subtask that a worker is running (see ``working_on``); a restart does not need it
     job.json                the pipeline that was started here
@@ -34,7 +35,7 @@ from dataflow.runtime.task.parts import TaskState
 from dataflow.store.directory import STREAM_ON_SPARK
 from dataflow.store.files import DISK, NotAFile, storing
 from dataflow.store.lock import FENCE, DirectoryLock
-from dataflow.untrusted import check_depth, parsed
+from dataflow.untrusted import Time, check_depth, parsed
 
 __all__ = ["UNSEEN", "JobDirectory"]
 
@@ -42,6 +43,7 @@ _KEPT: Final = 2
 """States of a source task to keep before the current one: the one that Spark could go back to, and one more."""
 _LISTED: Final = "listed"
 _WORKERS: Final = "workers"
+_TIMES: Final = "times"
 UNSEEN: Final = "does this worker see the directory of the job? checkpoint= must name one that all workers see"
 """What to ask if a worker misses a file of the directory."""
 _START_OVER: Final = "start over in a new directory, with empty outputs"
@@ -289,6 +291,28 @@ class JobDirectory:
                 return written
         return _clocks_of([self.read_task(task, round_) for task in tasks])
 
+    def write_time(self, round_: int, time: int) -> None:
+        """Fix time by the clock of micro-batch ``round_``, unless an earlier attempt has done so."""
+        path = self._time_file(round_)
+        if not path.exists():
+            with storing("write", path):
+                DISK.make_directories(path.parent)
+                DISK.write_new(path, json.dumps(time).encode())
+
+    def time(self, round_: int) -> int:
+        """Return time by the clock of micro-batch ``round_``. Raises: CheckpointDamaged if there is none."""
+        path = self._time_file(round_)
+        if not path.exists():
+            raise CheckpointDamaged(f"{path} is missing: {UNSEEN}")
+        with storing("read", path), _reading(path):
+            return parsed(Time, json.loads(DISK.read(path)), "time by the clock")
+
+    @property
+    def newest_time(self) -> int:
+        """Time by the clock of the newest micro-batch; 0: there is none."""
+        rounds = [round_ for _, round_ in _numbered(self.path / _TIMES, "*")]
+        return self.time(max(rounds)) if rounds else 0
+
     def read_task(self, task: str, round_: int) -> TaskState | None:
         """Return the state of a task before micro-batch ``round_``; None: it has not reached that."""
         return _read_state(self._task_file(task, round_))
@@ -341,10 +365,13 @@ class JobDirectory:
         return _numbered(self.path / "tasks", "*/*")
 
     def _of_micro_batches(self) -> list[tuple[Path, int]]:
-        return [*self._states(), *_numbered(self.path / "clocks", "*")]
+        return [*self._states(), *_numbered(self.path / "clocks", "*"), *_numbered(self.path / _TIMES, "*")]
 
     def _listed_file(self, task: str) -> Path:
         return self.path / "tasks" / task / _LISTED
+
+    def _time_file(self, round_: int) -> Path:
+        return self.path / _TIMES / str(round_)
 
     def _task_file(self, task: str, round_: int) -> Path:
         return self.path / "tasks" / task / str(round_)

@@ -19,7 +19,7 @@ from dataflow.runners.spark.placement import Placement
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.stored_state import StoredState
-from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
+from dataflow.runners.spark.task_host import MicroBatchClock, OutputRecorder, TaskHost
 from dataflow.runners.spark.user_errors import serialized_errors
 from dataflow.runners.spark.worker_notes import working_on
 
@@ -80,16 +80,20 @@ def run(
     live = LIVE.take(task, stored.token)
     before = stored.read(logs=live is None)
     logs = stored.log_chain(before) if live is None else live.logs
-    kept = None if live is None else live.nodes
+    time = assignment.directory.time(round_)
+    kept, clock = (None, MicroBatchClock(time)) if live is None else (live.nodes, live.clock)
+    clock.begin(time)
     with (
         working_on(assignment.directory, vertex, subtask),
-        TaskHost(spark_plan, vertex, subtask, before, assignment.run_id, recorder, kept=kept, logs=logs) as host,
+        TaskHost(
+            spark_plan, vertex, subtask, before, assignment.run_id, recorder, clock=clock, kept=kept, logs=logs
+        ) as host,
     ):
         host.feed(by_channel(envelopes))
         stored.write(host.changes(round_ + 1, stored.checkpoint), round_ + 1, logs)
         size = _LIVE * stored.size + _EMPTY
         if size <= assignment.state_memory and (nodes := host.keep()) is not None:
-            LIVE.keep(task, LiveTask(nodes, logs, stored.token, size), assignment.state_memory)
+            LIVE.keep(task, LiveTask(nodes, logs, stored.token, size, clock), assignment.state_memory)
         else:
             host.free()  # before the report, which includes errors of closing
         return [*recorder.envelopes(), report_envelope(host.report(state=stored.size), round_)]

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dataflow.runners.spark.task_host import MicroBatchClock
 from dataflow.runtime.task.chain import ChainNode
 from dataflow.runtime.task.log_chain import LogChain
 
@@ -24,7 +25,7 @@ Task = tuple[Path, str, str]
 
 @dataclass(frozen=True, slots=True)
 class LiveTask:
-    """The operators of a task in memory, as ``TaskHost.keep`` returned them.
+    """The operators of a task in memory, as ``TaskHost.keep`` returned them, and their clock.
 
     ``token`` identifies their state in Spark, and ``logs`` are the objects in which it is stored there. ``size`` is an
     estimate of the bytes that the operators take.
@@ -34,6 +35,7 @@ class LiveTask:
     logs: LogChain
     token: str
     size: int
+    clock: MicroBatchClock
 
     def drop(self) -> None:
         """Free the memory of the operators. They refer to their nodes, so Python would free both only much later."""

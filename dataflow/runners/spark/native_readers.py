@@ -40,11 +40,11 @@ from dataflow.runners.spark.envelopes import DDL, batches_of
 from dataflow.runners.spark.expressions.spark_types import carrier, is_exact, nullable, spark_schema, to_carriers
 from dataflow.runners.spark.metrics import report_envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
-from dataflow.runners.spark.session import column, functions, map_in_arrow, pyspark
+from dataflow.runners.spark.session import column, map_in_arrow, pyspark
 from dataflow.runners.spark.session_kinds import same_session, source_text
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.spark_source import SparkSource, split_name
-from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
+from dataflow.runners.spark.task_host import MicroBatchClock, OutputRecorder, TaskHost
 from dataflow.runners.spark.user_errors import serialized_errors
 from dataflow.runners.spark.worker_notes import working_on
 from dataflow.runtime.task.notices import Notices
@@ -56,7 +56,6 @@ _ROWS: Final = 1 << 17
 """The rows of a batch for the chain: Spark delivers 10,000 at a time, and a call costs the same for more."""
 _SPLIT: Final = "barrierflow:split"
 """The column of the name of a row's split."""
-_AT: Final = "barrierflow:at"
 """The column of the time of the micro-batch, in microseconds."""
 _BATCH_ID: Final = "streaming.sql.batchId"
 """The property in which Spark gives its tasks the number of their micro-batch."""
@@ -229,12 +228,11 @@ class NativeReaders:
 
     def _with_split(self, node: Node) -> Any:
         """Return the rows of a source, and the name of the split of each if there are splits."""
-        source, f = self._sources[node.name], functions()
+        source = self._sources[node.name]
         columns = [column(name) for name in node.schema.names]
         if source.split_by:
             columns.append(split_name(map(column, source.split_by)).alias(_SPLIT))
-        at = f.unix_micros(f.current_timestamp()).alias(_AT)  # of the micro-batch, in Spark's log
-        return source.frame.select(*columns, at)
+        return source.frame.select(*columns)
 
     def frame(self, assignment: Assignment) -> Any:
         """Return a DataFrame of the envelopes that the chains send; ``assignment`` may be one without sources."""
@@ -325,9 +323,10 @@ def run_partition(
     unread: Any = source.spec.source
     rows_of = SourceInput(unread, [], SourceContext(source.name, partition, vertex.parallelism, SystemClock()))
     task, number = task_id(vertex.name, partition), itertools.count()
+    clock = MicroBatchClock(assignment.directory.time(round_))
     with (
         working_on(assignment.directory, vertex, partition),
-        TaskHost(spark_plan, vertex, partition, None, assignment.run_id, recorder, rows_of) as host,
+        TaskHost(spark_plan, vertex, partition, None, assignment.run_id, recorder, rows_of, clock=clock) as host,
     ):
         for rows in itertools.chain([first], waiting):
             for split, part in _by_split(rows):
@@ -336,7 +335,7 @@ def run_partition(
                     declared = cast_batch(part, source.schema, source.name)
                 host.push(0, Data(declared, 0))
                 recorder.step(next(number))
-        recorder.take_times(host.split_times(), first.column(_AT)[0].as_py())
+        recorder.take_times(host.split_times(), clock.time())
         host.snapshot(round_ + 1)
         recorder.step(next(number))  # rows that were folded until now
         host.close()  # before the report, which includes errors of closing

@@ -178,14 +178,13 @@ class ReadAttempt:
                     return
                 time.sleep(_PAUSE)
 
-    def call_timers(self, host: TaskHost) -> list[str]:
-        """Call the timers that are due, or were due in the first attempt. Return the names of their operators."""
+    def call_timers(self, host: TaskHost) -> None:
+        """Call the timers that are due; for them, splits were quiet for as long as in the first attempt."""
         if self._settled is None:
             self.task_input.stop_clock(SystemClock().now())  # a later attempt repeats the times that are stored now
-            return host.call_due_timers()
-        self.task_input.restore_position(self._settled)
-        host.call_timers_again(self._settled["rang"])
-        return list(self._settled["rang"])
+        else:
+            self.task_input.restore_position(self._settled)
+        host.call_due_timers()
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

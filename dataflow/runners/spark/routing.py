@@ -35,7 +35,7 @@ from dataflow.runners.spark.envelopes import (
 from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.metrics import merged_reports, read_report, report_envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
-from dataflow.runners.spark.task_host import OutputRecorder, TaskHost, TaskReport
+from dataflow.runners.spark.task_host import MicroBatchClock, OutputRecorder, TaskHost, TaskReport
 from dataflow.runners.spark.worker_notes import working_on
 
 __all__ = ["PartitionOutput"]
@@ -108,9 +108,10 @@ class PartitionOutput:
         vertex = plan.plan.vertices[sink]
         number = partition * (plan.depth + 1) + self._level
         recorder = OutputRecorder(plan, number, round_, distributed=False)
+        clock = MicroBatchClock(self._directory.time(round_))
         with (
             working_on(self._directory, vertex, number),
-            TaskHost(plan, vertex, number, None, self._run_id, recorder) as host,
+            TaskHost(plan, vertex, number, None, self._run_id, recorder, clock=clock) as host,
         ):
             for data in merge_contents([Content.decode(e.payload) for e in unrouted]).rows():
                 host.push(0, data)

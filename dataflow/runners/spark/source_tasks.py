@@ -28,7 +28,7 @@ from dataflow.runners.spark.replayable_reads import ReadAttempt
 from dataflow.runners.spark.routing import PartitionOutput
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.split_positions import SplitPositions, listed_splits
-from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
+from dataflow.runners.spark.task_host import MicroBatchClock, OutputRecorder, TaskHost
 from dataflow.runners.spark.user_errors import serialized_errors
 from dataflow.runners.spark.worker_notes import working_on
 from dataflow.runtime.task.contract_checks import check_splits
@@ -135,19 +135,19 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
             notify=notices.add,
         )
         stored: Any = {} if after is None else after.inlet
-        wall = float(stored.get("wall", SystemClock().wall()))
+        clock = MicroBatchClock(directory.time(round_))
         settled = None if then is None else {**stored, "turn": positions.place_of(then.turn)}
         attempt = ReadAttempt(_source(vertex), context, positions.states(), settled)
         task_input = attempt.task_input
         task_input.restore_position({**state.inlet, "turn": positions.place_of(positions.turn)})
     with (
         working_on(directory, vertex, subtask),
-        TaskHost(spark_plan, vertex, subtask, state, assignment.run_id, recorder, task_input, notices, wall) as host,
+        TaskHost(spark_plan, vertex, subtask, state, assignment.run_id, recorder, task_input, notices, clock) as host,
     ):
         batches = 0
         for batches in attempt.steps(host, 0 if waits else max(1, assignment.rows // len(spark_plan.source_tasks))):
             recorder.step((batches - 1) * len(spark_plan.source_tasks) + number)
-        called = attempt.call_timers(host)
+        attempt.call_timers(host)
         if task_input.ended:
             host.finish()
         recorder.step(batches * len(spark_plan.source_tasks) + number)
@@ -167,10 +167,8 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
             read_state = {
                 **kept,
                 **read_splits.stored(),
-                "rang": called,
                 "takes": attempt.polls,
                 "counted": counted,
-                "wall": wall,
             }
             directory.check_owner(assignment.run_id)
             directory.write_task_once(replace(snapshot, inlet=read_state), round_ + 1)

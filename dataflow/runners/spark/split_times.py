@@ -1,6 +1,6 @@
 """The watermarks of the splits of streaming DataFrames, and of each source the least of them.
 
-Silence is measured by the times of micro-batches in Spark's log, so a micro-batch that is repeated gives the same.
+Silence is measured in time by the clock of micro-batches, which is stored, so one that is repeated gives the same.
 """
 
 from __future__ import annotations

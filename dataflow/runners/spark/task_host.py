@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
-from dataflow.clock import SystemClock
+from dataflow.clock import OperatorClock, SystemClock
 from dataflow.contracts.incremental import Counted
 from dataflow.contracts.live_splits import TimesSplits
 from dataflow.contracts.source import Json
@@ -30,6 +30,7 @@ from dataflow.runtime.task.chain import Chain, ChainNode, Flow
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.channel_input import ChannelInput
 from dataflow.runtime.task.input_gate import InputGate, RoundRobin
+from dataflow.runtime.task.job_clock import JobClock
 from dataflow.runtime.task.log_chain import LogChain
 from dataflow.runtime.task.notices import Notices, Packed
 from dataflow.runtime.task.outputs import ForwardOutput, Output
@@ -37,7 +38,7 @@ from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.wiring import SubtaskSetup, wire_chain
 
-__all__ = ["OutputRecorder", "TaskHost", "TaskReport"]
+__all__ = ["MicroBatchClock", "OutputRecorder", "TaskHost", "TaskReport"]
 
 _PLENTY = 1 << 60
 """The credit of channels, practically unlimited because they are emptied after every step."""
@@ -173,20 +174,31 @@ def _drain(channel: Channel) -> Iterator[Element]:
         yield channel.take()
 
 
-class _MicroBatchClock(SystemClock):
-    """The machine's clock, with the wall-clock time at which the first attempt at a micro-batch began."""
+class MicroBatchClock(SystemClock):
+    """The clock of operators on Spark, for which a micro-batch is a moment: ``time``, which the driver has stored.
 
-    def __init__(self, wall: float) -> None:
-        self._wall = wall
+    ``now`` is the same, so that an attempt that repeats the micro-batch, on another machine, calls the same timers.
+    """
 
-    def wall(self) -> float:
-        return self._wall
+    def __init__(self, time: int) -> None:
+        self._time = time
+
+    def now(self) -> int:
+        return self._time
+
+    def time(self) -> int:
+        """Return time by the clock of the micro-batch."""
+        return self._time
+
+    def begin(self, time: int) -> None:
+        """Begin another micro-batch. Time by the clock never goes back from one to the next."""
+        self._time = time
 
 
 class TaskHost:
     """Runs one subtask of ``vertex`` from ``state`` on; a context manager that opens and closes its operators.
 
-    ``wall`` is the wall-clock time for its operators; None: that of the machine. An error in ``close`` becomes a
+    ``clock`` is that of its operators; None: of their own, for a batch. An error in ``close`` becomes a
     notice, as in a local run. If the block raises, the notices become notes of its error. ``kept`` are the operators of
     an earlier host, as ``keep`` returned them, whose state is that of ``state``; ``logs`` are the objects in which
     ``state`` is stored.
@@ -202,7 +214,7 @@ class TaskHost:
         recorder: OutputRecorder,
         splits: SourceInput | None = None,
         notices: Notices | None = None,
-        wall: float | None = None,
+        clock: OperatorClock | None = None,
         kept: Mapping[int, ChainNode] | None = None,
         logs: LogChain | None = None,
     ) -> None:
@@ -212,8 +224,9 @@ class TaskHost:
         self.ended = state is not None and state.ended
         self._recorder = recorder
         self._task_input: ChannelInput | SourceInput = splits or self._gate(spark_plan, vertex, subtask, state)
-        self._clock = SystemClock()
-        self._started = self._clock.now()
+        self._clock = clock or JobClock(SystemClock(), self.notices.add)
+        self._meter = SystemClock()
+        self._started = self._meter.now()
         self._freezes = 0  # how often the state was taken
         self._entries = 0  # of the state that was taken last
         self._kept, self._logs = kept, logs or LogChain()
@@ -224,8 +237,7 @@ class TaskHost:
         self._awaited: tuple[int, list[str]] | None = None
         stored = {} if state is None else state.inlet.get("split_times", {})
         self._split_times = SplitTimes(spark_plan.rules_of(vertex.name), stored)
-        clock = self._clock if wall is None else _MicroBatchClock(wall)
-        place = SubtaskSetup(spark_plan.plan, vertex, subtask, clock, run_id, state, splits)
+        place = SubtaskSetup(spark_plan.plan, vertex, subtask, self._clock, run_id, state, splits)
         placement = spark_plan.placements[vertex.name]
         if placement in (Placement.PARTITION, Placement.NATIVE_READER):  # rows of any key; Spark numbers the subtasks
             wide = Vertex(vertex.name, max(vertex.parallelism, subtask + 1), vertex.nodes)
@@ -233,6 +245,8 @@ class TaskHost:
         with serialized_errors(self.task):
             self._nodes = vertex.nodes
             self.chain = Chain(wire_chain(place, recorder.output, kept))
+        for node in self.chain.nodes:
+            node.meter = self._meter
 
     def _gate(self, spark_plan: SparkPlan, vertex: Vertex, subtask: int, state: TaskState | None) -> ChannelInput:
         numbers = spark_plan.channels(vertex.name, subtask)
@@ -369,28 +383,28 @@ class TaskHost:
                 self.push(0, LastWatermark())
             self.push(0, EndOfInput())
 
-    def call_due_timers(self) -> list[str]:
-        """Call the timers that are due, unless the input has ended. Return the names of their operators.
+    def call_due_timers(self) -> None:
+        """Call the timers that are due, unless the input has ended.
 
         Timers that these calls schedule wait for the next micro-batch, even if they are due. Otherwise an operator that
         schedules one in each call would keep this micro-batch from ending.
         """
-        now = self._clock.now()
-        due = sorted((time, place) for place, node in enumerate(self.chain.nodes) for time in node.timers)
-        called: list[str] = []
-        for time, place in due:
+        now, ahead = self._clock.now(), self._ahead
+        due = [
+            (time, place)
+            for place, node in enumerate(self.chain.nodes)
+            for time in (*node.timers, *[by_clock - ahead for by_clock in node.timers_by_clock])
+        ]
+        for time, place in sorted(due):
             if time <= now and not self.ended:
-                called.append(self.chain.nodes[place].name)
-                self._call_timers(self.chain.nodes[place])
-        return called
+                self._call_timer(self.chain.nodes[place])
 
-    def call_timers_again(self, names: Sequence[str]) -> None:
-        """Call the timers of operators ``names``, due or not: those called in the first attempt at the micro-batch."""
-        nodes = {node.name: node for node in self.chain.nodes}
-        for name in names:
-            self._call_timers(nodes[name])
+    @property
+    def _ahead(self) -> int:
+        """How far time by the clock is ahead of the clock by which timers are set."""
+        return self._clock.time() - self._clock.now()
 
-    def _call_timers(self, node: ChainNode) -> None:
+    def _call_timer(self, node: ChainNode) -> None:
         with self._serialized_errors():
             self.chain.ring(node)
             while self.chain.advance():
@@ -399,8 +413,8 @@ class TaskHost:
     def snapshot(self, round_: int) -> TaskState:
         """Return the whole state at the end of micro-batch ``round_``; two-phase writers prepare their transactions.
 
-        The state includes timers, in wall-clock time. An operator may be restored in every micro-batch, so otherwise no
-        timer could outlast one.
+        The state includes timers, in time by the clock. An operator may be restored in every micro-batch, so otherwise
+        no timer could outlast one.
         """
         self._freezes += 1  # a state may be taken twice in a micro-batch, the second time after the end of the input
         return self._snapshot(round_, self._freezes, since=0)
@@ -418,17 +432,20 @@ class TaskHost:
             logs = [log for state in states.values() for log in state.logs.values()]
             self._entries = sum([log.entries for log in logs if isinstance(log, Counted)])
             operators, before = self._logs.freeze(states, number, since)
-        wall = int(self._clock.wall() * 1_000_000) - self._clock.now()
-        timers: dict[str, Json] = {node.name: node.timers[0] + wall for node in self.chain.nodes if node.timers}
+        ahead = self._ahead
+        timers: dict[str, Json] = {node.name: node.timers[0] + ahead for node in self.chain.nodes if node.timers}
         inlet = {**self._task_input.snapshot(), "timers": timers, **self._split_times.stored()}
-        return TaskState(self.task, self.ended, inlet, operators, passed=self.chain.passed, log_before=before)
+        chain = self.chain
+        return TaskState(
+            self.task, self.ended, inlet, operators, passed=chain.passed, timed=chain.timed, log_before=before
+        )
 
     def _restore_timers(self, state: TaskState) -> None:
         timers: Any = state.inlet.get("timers", {})
-        wall = int(self._clock.wall() * 1_000_000) - self._clock.now()
+        ahead = self._ahead
         for node in self.chain.nodes:
             if node.name in timers:
-                node.timers[:] = [min([timers[node.name] - wall, *node.timers])]
+                node.timers[:] = [min([timers[node.name] - ahead, *node.timers])]
 
     def split_times(self) -> Mapping[str, Mapping[str, int]]:
         """Return the watermarks of splits that its operators have made of rows that Spark has read, by operator."""
@@ -461,7 +478,7 @@ class TaskHost:
             for node in self.chain.nodes
         ]
         handles = {node.name: list(node.transactions()) for node in self.chain.nodes if node.uncommitted}
-        busy, taken = self._clock.now() - self._started, sorted(self._taken)
+        busy, taken = self._meter.now() - self._started, sorted(self._taken)
         nodes = list(zip([node.spec for node in self._nodes], self.chain.nodes, strict=True))
         return TaskReport(
             self.task,
@@ -485,4 +502,4 @@ class TaskHost:
         watermark = None if self._task_input.is_source else self._task_input.watermark
         if watermark is None or watermark == MAX_WATERMARK:
             return None
-        return int(self._clock.wall() * 1_000_000) - watermark
+        return self._clock.time() - watermark

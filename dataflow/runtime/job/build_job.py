@@ -52,12 +52,13 @@ from dataflow.runtime.restore.in_flight import put_back
 from dataflow.runtime.restore.new_input import with_new_input
 from dataflow.runtime.restore.verification import Verification, begin_sinks, two_phase_sinks
 from dataflow.runtime.task.byte_credit import TASK_BYTES
-from dataflow.runtime.task.chain import Chain
+from dataflow.runtime.task.chain import Chain, ChainNode
 from dataflow.runtime.task.channel import DEFAULT_CREDIT, Channel
 from dataflow.runtime.task.channel_input import ChannelInput
 from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.crash_points import Point, Probe, no_probe
 from dataflow.runtime.task.input_gate import Choose, InputGate, RoundRobin
+from dataflow.runtime.task.job_clock import JobClock
 from dataflow.runtime.task.joined_rows import DICTIONARIES, SEEN, Apart, Join, has_fixed_width
 from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 from dataflow.runtime.task.library import Library
@@ -134,13 +135,15 @@ def build(plan: Plan, settings: Settings) -> Job:
     _refuse_unreplayable(plan, settings.checkpointing)
     _refuse_unknown(plan, settings.delays)
     store = settings.store or store_of(checkpointing)
-    services = Services(store, settings.submit, settings.clock, Mailbox(), settings.library, settings.probe)
+    notices = Notices()
+    clock = JobClock(settings.clock, notices.add)
+    services = Services(store, settings.submit, clock, Mailbox(), settings.library, settings.probe, notices)
     with services.notices.as_notes():
         plan = plan.loaded(services.notices.add)
     store.open(settings.run_id)
     with ExitStack() as held:
         held.callback(store.close)
-        builder = _Builder(plan, settings, checkpointing, services, held)
+        builder = _Builder(plan, settings, checkpointing, services, clock, held)
         with builder.notices.as_notes():
             job = builder.build()
         job.held = held.pop_all()
@@ -191,7 +194,13 @@ class _Builder:
     """Builds one job, step by step. Used once."""
 
     def __init__(
-        self, plan: Plan, settings: Settings, checkpointing: Checkpointing, services: Services, held: ExitStack
+        self,
+        plan: Plan,
+        settings: Settings,
+        checkpointing: Checkpointing,
+        services: Services,
+        clock: JobClock,
+        held: ExitStack,
     ) -> None:
         self.plan = plan
         self.settings = settings
@@ -199,8 +208,10 @@ class _Builder:
         self.store = services.store
         self.held = held
         self.services = services
+        self.clock = clock  # of the services
         self.notices = self.services.notices
         self.channels: dict[tuple[int, int, int], Channel] = {}
+        self.chains: dict[str, Sequence[ChainNode]] = {}  # by task, of those that are built
         self.verification = Verification(
             plan,
             self._setup,
@@ -219,6 +230,7 @@ class _Builder:
         states = restored.states if restored else {}
         if restored:
             manifest = restored.manifest
+            self.clock.raise_to(manifest.time)
             what = f"checkpoint {manifest.checkpoint} in {store.location}"
             note_reloaded(self.notices, manifest.nodes, what, plan)
         if restored:  # input that changed was refused, so there can only be new splits
@@ -324,7 +336,7 @@ class _Builder:
         self.settings.probe(Point.RECOVERY)
 
     def _setup(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: SourceInput | None) -> SubtaskSetup:
-        clock, run_id = self.settings.clock, self.settings.run_id
+        clock, run_id = self.clock, self.settings.run_id
         red_log = partial(RedLog[str], self._sample) if self.checkpointing.mode is Mode.UNALIGNED else None
         repeated = self.verification.repeated
         setup = SubtaskSetup(
@@ -336,7 +348,9 @@ class _Builder:
         state = checkpoint.states.get(name) if checkpoint else None
         splits, restored = self.verification.inputs.get(name), self.verification.operators.get(name)
         setup = self._setup(vertex, subtask, state, splits)
-        nodes = wire_chain(setup, lambda number, link: self._output(number, link, subtask), restored)
+        nodes = self.chains[name] = wire_chain(
+            setup, lambda number, link: self._output(number, link, subtask), restored
+        )
         for node in nodes:
             node.delay = self.settings.delays.get(node.name)
             if isinstance(node.operator, RowKeeper):
@@ -367,7 +381,7 @@ class _Builder:
             if link.target == vertex.name:
                 for s, t in self.plan.channels(link):
                     if t == subtask:
-                        if self._has_no_rows(link.source, s):
+                        if self._has_no_rows(link, s):
                             empty.append(len(channels))
                         channels.append(self.channels[i, s, t])
                         ports.append(link.port)
@@ -379,11 +393,22 @@ class _Builder:
             gate.leave_out(empty)
         return ChannelInput(gate, self.settings.task_bytes)
 
-    def _has_no_rows(self, vertex: str, subtask: int) -> bool:
-        """Return whether a task reads a source and has no split, and no operator that could make rows of its own."""
-        source = self.verification.inputs.get(task_id(vertex, subtask))
-        nodes = self.plan.vertices[vertex].nodes
-        return source is not None and not source.splits and not any(node.spec.stateful for node in nodes[1:])
+    def _has_no_rows(self, link: Link, subtask: int) -> bool:
+        """Return whether the sender of ``link`` reads a source without a split, and makes no rows of its own in time.
+
+        An operator that makes time has made none before its first row, whatever operators before it do.
+        """
+        task = task_id(link.source, subtask)
+        source = self.verification.inputs.get(task)
+        if source is None or source.splits:
+            return False
+        makes_time = {node.name for node in self.chains[task] if node.operator.makes_time}
+        node, nodes = self.plan.graph.nodes[link.node], self.plan.graph.nodes
+        while node.inputs and node.name not in makes_time:
+            if node.stateful:
+                return False
+            node = nodes[node.inputs[0].source]
+        return True
 
     @property
     def _sample(self) -> int | None:

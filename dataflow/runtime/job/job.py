@@ -201,6 +201,7 @@ class Job:
         if self.over:
             return False
         now = self.clock.now()
+        self.clock.time()  # while no operator reads it, too, so that a step of the wall clock is noticed in time
         if not self.begun and not self._begin(now):
             return False
         worked = False

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from dataflow.clock import Clock
+from dataflow.clock import OperatorClock
 from dataflow.errors import CheckpointError, CheckpointPinned, CleanupFailedWarning, StoreError
 from dataflow.planning.physical_plan import Plan
 from dataflow.protocol.coordinator_actions import Persist
@@ -36,8 +36,13 @@ class PersistFailed:
     why: str
 
 
-def manifest_of(action: Persist, attempt: CheckpointAttempt, identity: Identity, plan: Plan, clock: Clock) -> Manifest:
-    """Return the manifest of a checkpoint whose parts are all durable."""
+def manifest_of(
+    action: Persist, attempt: CheckpointAttempt, identity: Identity, plan: Plan, clock: OperatorClock
+) -> Manifest:
+    """Return the manifest of a checkpoint whose parts are all durable.
+
+    Every task has taken its snapshot. So no operator has seen a time by the clock that is later than the stored one.
+    """
     return Manifest(
         format=FORMAT,
         checkpoint=action.checkpoint,
@@ -54,6 +59,7 @@ def manifest_of(action: Persist, attempt: CheckpointAttempt, identity: Identity,
         summary=attempt.summary(clock.now()),
         execution=plan.execution.value,
         repeated=identity.repeated,
+        time=clock.time(),
     )
 
 

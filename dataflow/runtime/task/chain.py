@@ -23,7 +23,7 @@ from types import GeneratorType
 
 import pyarrow as pa
 
-from dataflow.clock import Clock
+from dataflow.clock import Clock, OperatorClock
 from dataflow.contracts.kept_rows import RowKeeper
 from dataflow.contracts.operator import Operator, Snapshot
 from dataflow.contracts.resources import MayHoldResources
@@ -52,7 +52,10 @@ class ChainNode:
     None: an operator of the library. ``task`` is the subtask, for messages. ``in_batch``: the node is part of a batch,
     where time moves only at the end. ``stores``: whether its state is stored; in a batch, only that of sinks. ``red``
     gets the rows that come from ``parent``; None: a restore delivers none of them again (or, at the head, the gate
-    counts them).
+    counts them). ``clock`` is the operator's, and ``meter`` measures how long it works.
+
+    An operator that makes time decides alone when its output is idle, once it has had a row or made some time. Until
+    then it has nothing that time could wait for, so the idleness of its input is passed on.
 
     Invariant: at most one generator is pending, and nothing is taken from the inbox while one is.
     Invariant: the watermarks that an operator passes on rise, across restores, too, except that one may be repeated
@@ -66,7 +69,7 @@ class ChainNode:
     in_batch: bool = False
     stores: bool = True
 
-    def __init__(self, name: str, parent: str | None, clock: Clock, red: RedLog[str] | None = None) -> None:
+    def __init__(self, name: str, parent: str | None, clock: OperatorClock, red: RedLog[str] | None = None) -> None:
         self.name = name
         self.parent = parent
         self.children: dict[str | None, list[ChainNode]] = {}
@@ -78,18 +81,21 @@ class ChainNode:
         self.passed: int | None = None  # the last one that was passed on instead; part of the snapshot
         self._restored: int | None = None  # ``passed`` of the snapshot that it starts from
         self._idle = False  # idleness was passed on after the last watermark
+        self.timed = False  # an operator that makes time has had a row or made some; part of the snapshot
         self.epoch = 0
         self.current: Data | None = None
         self.red = red
         self.duplicated: Mapping[str, tuple[Data, ...]] = {}
         self.uncommitted: dict[int, tuple[Handle, ...]] = {}
-        self.timers: list[int] = []
+        self.timers: list[int] = []  # a heap of times by ``clock.now()``
+        self.timers_by_clock: list[int] = []  # a heap of times by ``clock.time()``
         self.rang = (0, 0)  # time of its last timer call, and the number of that call in the chain
         self.rows_in = 0
         self.rows_out = 0
         self.tally = RowTally()
         self.busy_for = 0
         self.clock = clock
+        self.meter: Clock = clock
 
     @property
     def busy(self) -> bool:
@@ -105,9 +111,10 @@ class ChainNode:
         """The operator and its subtask, for messages."""
         return f"operator {self.name!r} ({type(self.operator).__name__}), subtask {self.task}"
 
-    def restore_time(self, passed: int | None) -> None:
-        """Start after watermark ``passed``, the last one that was passed on before the snapshot. Before any element."""
+    def restore_time(self, passed: int | None, *, timed: bool = False) -> None:
+        """Start from a snapshot: ``passed`` is the last watermark that was passed on. Call this before any element."""
         self.passed = self._restored = passed
+        self.timed = timed
 
     @property
     def holds_resources(self) -> bool:
@@ -182,6 +189,7 @@ class ChainNode:
     def watermark(self, time: int) -> None:
         """Send a watermark after the rows emitted so far. Called by an operator that makes time."""
         self._check_time("watermark", time)
+        self.timed = True
         if not self.in_batch:
             self._send(Watermark(int(time)))  # also integers of numpy
 
@@ -199,9 +207,9 @@ class ChainNode:
 
     def work(self) -> None:
         """Resume the pending emission, or take one element from the inbox; the operator is charged for the time."""
-        started = self.clock.now()
+        started = self.meter.now()
         self._work()
-        self.busy_for += self.clock.now() - started
+        self.busy_for += self.meter.now() - started
 
     def _work(self) -> None:
         if self.pending is not None:
@@ -223,6 +231,7 @@ class ChainNode:
             if element.epoch != self.epoch:
                 self.emit_kept()
             self.rows_in += len(element.rows)
+            self.timed = self.timed or operator.makes_time
             self.epoch = element.epoch if operator.stateless else max(self.epoch, element.epoch)
             self.current = element
             if self.delay is not None:
@@ -271,7 +280,7 @@ class ChainNode:
         match control:
             case Watermark(time):
                 self._pass_time(time)
-            case Idle() if not self.operator.makes_time:
+            case Idle() if not self.timed:
                 self._idle = True
                 self._send(control)
             case EndOfInput():
@@ -323,9 +332,34 @@ class ChainNode:
 
     def schedule(self, due: int) -> None:
         """Schedule a call ``timer(due, out)`` at or after ``due``. Called by the operator."""
+        heapq.heappush(self.timers, self._checked_due(due, "schedule"))
+
+    def schedule_at(self, due: int) -> None:
+        """Schedule a call ``timer(due, out)`` when time by the clock is at ``due`` or later. Called by the operator."""
+        heapq.heappush(self.timers_by_clock, self._checked_due(due, "schedule_at"))
+
+    def _checked_due(self, due: int, method: str) -> int:
         if not isinstance(due, Real) or not math.isfinite(due):
-            raise ContractViolation(f"operator {self.name!r}: schedule() takes microseconds of the clock, got {due!r}")
-        heapq.heappush(self.timers, due)
+            raise ContractViolation(f"operator {self.name!r}: {method}() takes microseconds of the clock, got {due!r}")
+        return due
+
+    def next_due(self, now: int) -> int | None:
+        """Return when the next timer is due, as far as is known at ``now``; None: there is none.
+
+        Time by the clock may run slower or faster than the clock, so a timer that goes by it may be due at another time
+        than now seems, but it is due now if it seems so.
+        """
+        due = self.timers[0] if self.timers else None
+        if self.timers_by_clock:
+            by_clock = now + self.timers_by_clock[0] - self.clock.time()
+            due = by_clock if due is None else min(due, by_clock)
+        return due
+
+    def take_timer(self, now: int) -> int:
+        """Remove the next timer, due or not; return the time that it was scheduled for."""
+        first = self.timers[0] if self.timers else None
+        by_clock = self.timers_by_clock and (first is None or self.next_due(now) != first)
+        return heapq.heappop(self.timers_by_clock if by_clock else self.timers)
 
     def snapshot(self, checkpoint: int, probe: Probe = no_probe) -> Snapshot:
         """Return the operator's state at barrier ``checkpoint``; a two-phase writer prepares its transaction first."""
@@ -448,35 +482,41 @@ class Chain:
         A timer that is due before the last timer call of its operator counts as due at the time of that call.
         Otherwise an operator that schedules a past time in each timer would keep the timers of others waiting.
         """
-        waiting = [node for node in self.nodes if node.timers and node.timers[0] <= now]
-        return min(waiting, key=lambda node: (max(node.timers[0], node.rang[0]), node.rang[1]), default=None)
+        dues = [(node, node.next_due(now)) for node in self.nodes]
+        waiting = [(max(due, node.rang[0]), node.rang[1], node) for node, due in dues if due is not None and due <= now]
+        return min(waiting, key=lambda entry: entry[:2], default=(0, 0, None))[2]
 
     def ring(self, node: ChainNode) -> None:
         """Call the next timer of an operator, due or not. The chain must not be busy."""
         self.working = node
         self._rings += 1
-        node.ring(heapq.heappop(node.timers), self._rings)
+        node.ring(node.take_timer(node.clock.now()), self._rings)
         self.working = None
 
-    @property
-    def next_timer(self) -> int | None:
-        """The time of the earliest timer; None: there is none."""
-        return min((node.timers[0] for node in self.nodes if node.timers), default=None)
+    def next_timer(self, now: int) -> int | None:
+        """Return when the earliest timer is due, as far as is known at ``now``; None: there is none."""
+        dues = [node.next_due(now) for node in self.nodes]
+        return min([due for due in dues if due is not None], default=None)
 
     def emit_kept(self) -> None:
         """Send the rows that operators keep back, before a barrier. They need no credit."""
         assert not self.busy, f"kept rows are sent while the chain of {self.head.name} is busy"
         for node in self._keepers:
             self.working = node
-            started = node.clock.now()
+            started = node.meter.now()
             node.emit_kept()
-            node.busy_for += node.clock.now() - started
+            node.busy_for += node.meter.now() - started
             self.working = None
 
     @property
     def passed(self) -> Mapping[str, int]:
         """The last watermark that each operator passed on, by name; operators without one are left out."""
         return {node.name: node.passed for node in self.nodes if node.passed is not None}
+
+    @property
+    def timed(self) -> Sequence[str]:
+        """The operators that make time and have had a row or made some."""
+        return [node.name for node in self.nodes if node.timed]
 
     def send(self, control: Barrier | Cancel) -> None:
         """Send a barrier or cancel on every output of every operator."""

@@ -94,7 +94,8 @@ class TaskState:
     """The state of one task at a barrier.
 
     ``ended``: its input had ended and ``finish`` had run. ``inlet`` is the state of its input, under the name that
-    stored parts use. ``passed`` has the last watermark that each operator passed on; older parts have none.
+    stored parts use. ``passed`` has the last watermark that each operator passed on, and ``timed`` the operators that
+    make time and have had a row or made some; older parts have none.
     ``log_before`` are the older objects on which the frozen logs of ``operators`` build; none: the logs are whole.
     """
 
@@ -106,6 +107,7 @@ class TaskState:
     in_flight: Sequence[ChannelState] = ()
     transactions: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict)
     passed: Mapping[str, int] = field(default_factory=dict)
+    timed: Sequence[str] = ()
     log_before: Sequence[PartHandle] = ()
 
     def encode(self, keep: Literal["sample", "rows"]) -> Any:
@@ -165,6 +167,7 @@ class TaskState:
             "inlet": self.inlet,
             "operators": operators,
             "passed": dict(self.passed),
+            "timed": list(self.timed),
             "duplicates": duplicates,
             "in_flight": in_flight,
             "logs": entries_of(self.operators, stored=False),
@@ -205,7 +208,14 @@ class TaskState:
         ]
         _check_inlet(header)
         return TaskState(
-            header.task, header.ended, header.inlet, operators, duplicates, in_flight, passed=header.passed
+            header.task,
+            header.ended,
+            header.inlet,
+            operators,
+            duplicates,
+            in_flight,
+            passed=header.passed,
+            timed=header.timed,
         )
 
 
@@ -237,6 +247,7 @@ class _Header(msgspec.Struct):
     duplicates: list[_Duplicates]
     in_flight: list[_InFlight] = []
     passed: dict[str, Time] = {}
+    timed: list[str] = []
     logs: list[LogEntry] = []
 
 

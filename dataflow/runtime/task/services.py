@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dataflow.background import Submit
-from dataflow.clock import Clock
+from dataflow.clock import OperatorClock
 from dataflow.contracts.checkpointing import Mode
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.sink import Guarantee
@@ -28,7 +28,7 @@ class Services:
     Attributes:
         store: the checkpoints.
         submit: runs work in the background.
-        clock: the time of the job.
+        clock: the time of the job, of which there is one.
         mailbox: receives messages to the job, from any thread.
         library: the functions of the package of operators.
         probe: called at the points where tests crash a process.
@@ -37,7 +37,7 @@ class Services:
 
     store: CheckpointStore
     submit: Submit
-    clock: Clock
+    clock: OperatorClock
     mailbox: Mailbox[Any]
     library: Library
     probe: Probe = no_probe

@@ -172,7 +172,9 @@ class Task:
         if self._phase is not _Phase.RUNNING or not self._opened or self._released or len(self.mailbox):
             return False
         for node in self.chain.nodes:
-            if node.pending is not None or node.inbox or (node.timers and node.timers[0] <= now):
+            if node.pending is not None or node.inbox:
+                return False
+            if (due := node.next_due(now)) is not None and due <= now:
                 return False
         return self.task_input.rests(now)
 
@@ -385,6 +387,7 @@ class Task:
             inlet=self.task_input.snapshot(),
             operators=states,
             passed=self.chain.passed,
+            timed=self.chain.timed,
             log_before=before,
             transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
         )

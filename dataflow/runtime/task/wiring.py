@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from dataflow.clock import Clock
+from dataflow.clock import OperatorClock
 from dataflow.contracts.emitted_rows import UNWATCHED, Unwatched, unwatched
 from dataflow.contracts.execution import Execution, Spill
 from dataflow.contracts.operator import Operator, OperatorContext
@@ -44,7 +44,7 @@ class SubtaskSetup:
     plan: Plan
     vertex: Vertex
     subtask: int
-    clock: Clock
+    clock: OperatorClock
     run_id: str
     state: TaskState | None = None
     splits: SourceInput | None = None
@@ -125,11 +125,13 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
         repeated=setup.repeated,
         spill=setup.spill,
         emitted=emitted,
+        schedule_at=chain_node.schedule_at,
     )
     chain_node.task = task
     chain_node.declared = declared_outputs(node, task)
     chain_node.operator = _operator(node, context, task)
-    chain_node.restore_time(state.passed.get(node.name) if state is not None else None)
+    if state is not None:
+        chain_node.restore_time(state.passed.get(node.name), timed=node.name in state.timed)
     return chain_node
 
 

@@ -15,6 +15,7 @@ from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.row_errors import ERRORS, OnError
 from dataflow.errors import ConfigurationError
 from dataflow.protocol.watermarks import MAX_WATERMARK, WatermarkMerger
+from operators.transforms.checked_times import CheckedTimes
 from operators.transforms.watermarks import WatermarkOperator
 from tests.operators.operating import Emitted, ManualSplits, context_of, stored
 
@@ -34,13 +35,16 @@ class Clocks:
         begins: dict[str, int] | None = None,
         max_drift: int | None = None,
         close_after: int | None = None,
+        ahead: int | None = None,
+        clock: ManualClock | None = None,
         like: ManualSplits | None = None,
     ) -> None:
         self.splits, self.out, self.due = copy.deepcopy(like or ManualSplits(*splits)), Emitted(), list[int]()
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.context = context_of(SCHEMA, SCHEMA, splits=self.splits, clock=self.clock, due=self.due, restored=restored)
         self.splits.begins = begins or self.splits.begins
-        self.operator = WatermarkOperator(self.context, "t", "t", delay, idle_after, on_error, max_drift, close_after)
+        settings = (delay, idle_after, on_error, max_drift, close_after, ahead)
+        self.operator = WatermarkOperator(self.context, "t", "t", *settings)
         self.operator.open()
 
     def feed(self, split: str, *times: int | None, cut: bool = False) -> list[int | str]:
@@ -271,6 +275,41 @@ def test_a_null_time_fails_unless_it_may_be_skipped_or_set_aside() -> None:
 def test_a_batch_of_null_times_only_moves_nothing() -> None:
     c = Clocks("a", on_error=OnError.SKIP)
     assert (c.feed("a", None), c.out.take()) == ([], [])
+
+
+def test_a_time_that_is_too_far_ahead_of_the_clock_goes_by_on_error_and_moves_no_time() -> None:
+    noon = ManualClock(wall=1_769_860_800_000_000)  # 2026-01-31 12:00:00
+    now = noon.time()
+    c = Clocks("a", ahead=1_000_000, on_error=OnError.SIDE, clock=noon)
+    assert c.feed("a", now + 1_000_001) == [], "no row is left"
+    assert c.feed("a", now - 5, now + 1_000_001, None, now + 7) == [now + 7]
+    noon.advance(1)
+    assert c.feed("a", now + 1_000_001) == [now + 1_000_001]
+    rejected = [error for _, _, error in c.out.take(ERRORS)]
+    assert (len(rejected), c.context.tally.skipped) == (3, 3)
+    assert rejected[0].startswith(
+        "ValueError: the event time 't' is more than 1s ahead of the clock, which shows 2026-01-31 12:00:00 UTC; "
+    )
+    with pytest.raises(ValueError, match="begins in 1970 unless SimulatedRunner"):
+        Clocks("a", ahead=3).feed("a", 4)
+
+
+@pytest.mark.parametrize(
+    ("type_", "times", "usable"),
+    [
+        (pa.timestamp("s"), [-(2**63), 12, 13, 2**63 - 1], 2),
+        (pa.timestamp("ns", "Asia/Tokyo"), [-(2**63), 12_999_999_000, 12_999_999_001, 2**63 - 1], 2),
+        (pa.timestamp("ms"), [12_999, 13_000], 1),
+    ],
+)
+def test_the_limit_ahead_is_exact_in_every_unit(type_: pa.DataType, times: list[int], usable: int) -> None:
+    schema = pa.schema({"t": type_})
+    context = context_of(schema, schema, clock=ManualClock(wall=2_999_999))
+    checked = CheckedTimes(context, "t", OnError.SKIP, ahead=10_000_000)
+    assert (
+        checked.usable(pa.record_batch([pa.array(times, pa.int64()).cast(type_)], schema=schema), Emitted()).num_rows
+        == usable
+    )
 
 
 def test_it_refuses_to_run_away_from_its_source() -> None:

@@ -47,6 +47,7 @@ def micro_batches(assignment: Assignment) -> Iterator[int]:
     while not assignment.directory.ended(assignment.source_task_ids, round_):
         if round_ % 3:
             assert assignment.directory.begin(assignment.source_task_ids, round_)
+        assignment.directory.write_time(round_, 1_000_000 * round_)
         for task in [*tasks, *reversed(tasks)]:
             assert list(read(assignment, task, round_))
         round_ += 1

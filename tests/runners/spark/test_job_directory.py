@@ -54,6 +54,19 @@ def test_a_part_that_was_deleted_is_named(directory: JobDirectory, gone: str, na
         directory.check_complete(["in[0]"])
 
 
+def test_a_repeated_micro_batch_has_the_time_of_its_first_attempt(directory: JobDirectory) -> None:
+    assert directory.newest_time == 0
+    for round_, time in enumerate([50, 60, 70, 80]):
+        directory.write_time(round_, time)
+    directory.drop_after(2)  # micro-batch 2 is repeated
+    for round_, time in ((2, 99), (3, 100)):
+        directory.write_time(round_, time)
+    assert ([directory.time(round_) for round_ in range(4)], directory.newest_time) == ([50, 60, 70, 100], 100)
+    directory.drop_before(4)
+    with pytest.raises(CheckpointDamaged, match="times/1 is missing"):
+        directory.time(1)
+
+
 def test_a_job_does_not_begin_where_spark_kept_something_for_another(directory: JobDirectory, tmp_path: Path) -> None:
     JobDirectory(tmp_path / "new").check_new()
     (directory.path / "job.json").unlink()

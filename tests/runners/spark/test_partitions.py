@@ -31,6 +31,7 @@ def test_a_partition_of_any_number_writes_the_rows_it_has(partition: int, tmp_pa
     assignment = Assignment(
         plan_for_spark(p.graph, parallelism=1, key_groups=2), JobDirectory(tmp_path / "job"), "run", 100
     )
+    assignment.directory.write_time(0, 0)
     with sink.hold("run"):
         sink.begin()
         raw = [Envelope(UNROUTED, 0, 0, 0, Content({4: [Data(BATCH, 0)]}).encode())]

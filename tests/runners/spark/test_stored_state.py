@@ -26,7 +26,7 @@ from dataflow.runners.spark.live_operators import LiveOperators, LiveTask
 from dataflow.runners.spark.placement import plan_for_spark
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.stored_state import StoredState
-from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
+from dataflow.runners.spark.task_host import MicroBatchClock, OutputRecorder, TaskHost
 from dataflow.runners.spark.user_errors import SerializedError
 from dataflow.runtime.task.log_chain import LogChain
 
@@ -87,6 +87,7 @@ def take(assignment: Assignment, store: Store, number: int, rows: Mapping[str, A
     link = next(n for n, link in enumerate(assignment.spark_plan.plan.links) if link.target == "totals")
     envelope = Envelope(0, link, 0, number, content.encode())
     found: dict[int, int] = {}
+    assignment.directory.write_time(number, number)
     for sent in run(assignment, vertex, 0, [envelope], store.opened()):
         for data in Content.decode(sent.payload).rows() if sent.link != REPORT else ():
             emitted: Any = data.rows
@@ -188,13 +189,19 @@ def test_a_missing_piece_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         store.opened()
 
 
+def kept_task() -> LiveTask:
+    return LiveTask({}, LogChain(), "token", 40, MicroBatchClock(0))
+
+
 def test_a_worker_keeps_the_tasks_that_it_ran_last() -> None:
     live = LiveOperators()
     for number in range(5):
-        live.keep((Path("job"), "run", f"{number}"), LiveTask({}, LogChain(), "token", 40), most=100)
+        live.keep(
+            (Path("job"), "run", f"{number}"), LiveTask({}, LogChain(), "token", 40, MicroBatchClock(0)), most=100
+        )
     kept = [live.take((Path("job"), "run", f"{number}"), "token") is not None for number in range(5)]
     assert kept == [False, False, False, True, True]
-    live.keep((Path("job"), "run", "0"), LiveTask({}, LogChain(), "token", 40), most=100)
+    live.keep((Path("job"), "run", "0"), kept_task(), most=100)
     assert live.take((Path("job"), "run", "0"), "another") is None
     assert live.take((Path("job"), "run", "0"), "token") is None
 

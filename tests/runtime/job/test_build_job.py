@@ -74,6 +74,18 @@ def test_a_restored_gate_starts_with_the_watermarks_of_its_part() -> None:
     assert (inlet.gate.watermarks, inlet.gate.watermark) == ((30, 20), 20)
 
 
+@pytest.mark.parametrize("ahead", [-3_600_000_000, 3_600_000_000])
+def test_a_restored_job_begins_at_the_greater_of_stored_time_and_wall_clock(ahead: int) -> None:
+    plan, store, checkpoint = checkpointed()
+    stored = store.manifest(checkpoint).time
+    assert stored > 0
+    clock = ManualClock(wall=stored + ahead)
+    settings = Settings(
+        "totals", "run", flow.Checkpointing(store), checkpoint, clock, lambda lane, job: job(), library=LIBRARY
+    )
+    assert build(plan, settings).clock.time() == max(stored, stored + ahead)
+
+
 def test_a_split_that_was_read_to_its_end_is_not_opened_again() -> None:
     plan, store, _ = checkpointed()
     stored, built = [], []

@@ -67,7 +67,7 @@ def tree(tag: str | None = None) -> tuple[Chain, list[str]]:
     return Chain(nodes), log
 
 
-def carry(chain: Chain, *elements: Data | Watermark | EndOfInput) -> None:
+def carry(chain: Chain, *elements: Data | Watermark | Idle | EndOfInput) -> None:
     for element in elements:
         chain.push(0, element)
         while chain.advance():
@@ -217,11 +217,11 @@ def test_an_operator_that_holds_the_watermark_gets_it_and_those_downstream_get_l
 
 def test_the_next_timer_is_the_earliest_of_all_operators() -> None:
     chain, _ = tree()
-    assert chain.next_timer is None
+    assert chain.next_timer(0) is None
     for node, due in zip(chain.nodes, (30, 10, 20, 40), strict=True):
         node.schedule(due)
         node.schedule(due + 100)
-    assert chain.next_timer == 10
+    assert chain.next_timer(0) == 10
 
 
 def test_rows_that_a_source_sets_aside_have_the_epoch_of_their_batch() -> None:
@@ -304,3 +304,29 @@ def test_a_watermark_that_is_held_below_64_bits_is_the_lowest() -> None:
     chain.push(0, Watermark(10))
     run(chain)
     assert chain.head.passed == -MAX_WATERMARK
+
+
+class OwnTime(Operator):
+    """Takes 7 as the time of each batch."""
+
+    makes_time = True
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        out.watermark(7)
+
+
+def own_time(*, timed: bool) -> tuple[Chain, Channel]:
+    """Return a chain that makes time, restored after it had made some or not, and its output."""
+    node, channel = ChainNode("own", None, ManualClock()), Channel(9, "out")
+    node.operator, node.outputs = OwnTime(), {None: [ForwardOutput([channel])]}
+    node.restore_time(None, timed=timed)
+    return Chain([node]), channel
+
+
+def test_idleness_passes_an_operator_that_makes_time_only_before_its_first_row() -> None:
+    chain, channel = own_time(timed=False)
+    carry(chain, Idle(), Data(batch(1)), Idle())
+    assert [channel.take() for _ in range(len(channel))] == [Idle(), Watermark(7)]
+    again, channel = own_time(timed="own" in chain.timed)
+    carry(again, Idle())
+    assert not len(channel)
