@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from dataflow.clock import SystemClock
 from dataflow.kernel_cache.two_processes import Missing
 
 __all__ = ["CompileProgress"]
@@ -19,6 +19,10 @@ __all__ = ["CompileProgress"]
 _EVERY: Final = 5_000_000
 """Microseconds between two lines: on a quiet machine most jobs need no more than the first one."""
 _NUMBERS: Final = {1: "one process", 2: "two processes"}
+
+
+def _monotonic() -> int:
+    return time.monotonic_ns() // 1000
 
 
 class CompileProgress:
@@ -43,7 +47,7 @@ class CompileProgress:
         self, prefix: str = "", advice: str = "", least: int = 0, now: Callable[[], int] | None = None
     ) -> None:
         self._prefix, self._advice, self._least = prefix, advice, least
-        self._now = now or SystemClock().now
+        self._now = now or _monotonic
         self._lock = threading.Lock()  # guards what follows: two threads say which module is compiled
         self._missing: Missing | None = None
         self._began = self._said = 0
