@@ -16,13 +16,9 @@ from dataflow.kernel_cache.two_processes import Missing
 
 __all__ = ["CompileProgress"]
 
-_EVERY: Final = 5_000_000
-"""Microseconds between two lines: on a quiet machine most jobs need no more than the first one."""
+_EVERY: Final = 5.0
+"""Seconds between two lines: on a quiet machine most jobs need no more than the first one."""
 _NUMBERS: Final = {1: "one process", 2: "two processes"}
-
-
-def _monotonic() -> int:
-    return time.monotonic_ns() // 1000
 
 
 class CompileProgress:
@@ -32,9 +28,9 @@ class CompileProgress:
         prefix: begins each line.
         advice: ends the first line.
         least: the number of missing loops from which on lines are written.
-        now: returns the time in microseconds; None: that of the system.
+        now: returns the time in seconds.
 
-    >>> times = iter([0, 6_000_000])
+    >>> times = iter([0, 6])
     >>> progress = CompileProgress("example: ", now=lambda: next(times))
     >>> sys.stderr = sys.stdout  # for this example
     >>> progress.begin(Missing({"a": 40, "b": 17}), 2)
@@ -44,13 +40,13 @@ class CompileProgress:
     """
 
     def __init__(
-        self, prefix: str = "", advice: str = "", least: int = 0, now: Callable[[], int] | None = None
+        self, prefix: str = "", advice: str = "", least: int = 0, now: Callable[[], float] = time.monotonic
     ) -> None:
         self._prefix, self._advice, self._least = prefix, advice, least
-        self._now = now or _monotonic
+        self._now = now
         self._lock = threading.Lock()  # guards what follows: two threads say which module is compiled
         self._missing: Missing | None = None
-        self._began = self._said = 0
+        self._began = self._said = 0.0
         self.done = 0
         """The number of loops that are compiled."""
 
@@ -70,8 +66,7 @@ class CompileProgress:
             if now - self._said < _EVERY or self.done == self._missing.loops:
                 return
             self._said = now
-            seconds = (now - self._began) / 1e6
-            line = f"compiled {self.done} of {self._missing.loops} loops in {seconds:.0f} s"
+            line = f"compiled {self.done} of {self._missing.loops} loops in {now - self._began:.0f} s"
         self._say(line)
 
     def __str__(self) -> str:

@@ -257,6 +257,11 @@ class AggregateOperator(Operator):
             self._state.restore(parts, self._context.key_groups, self._context.max_key_groups)
         if self._shown is not None and SHOWN in restored.tables:
             self._restore_shown(self._shown, restored.tables[SHOWN])
+        elif self._shown is not None and (touched := len(self._records.touched)):
+            raise CheckpointDamaged(
+                f"{self._context.name}: {touched} keys have changes that were not emitted, but the checkpoint has no "
+                "rows that were shown of them"
+            )
 
     def _described(self) -> list[str]:
         described = [aggregation.fingerprint() for aggregation in self._aggregations]

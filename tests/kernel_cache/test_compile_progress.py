@@ -13,7 +13,7 @@ MISSING = Missing({"a": 10, "b": 20, "c": 20, "d": 7})
 def lines(seconds: list[int], capsys: pytest.CaptureFixture[str], least: int = 0) -> list[str]:
     """Return the lines about modules that are compiled at these times after the beginning."""
     times = iter([0, *seconds])
-    progress = CompileProgress("loops: ", "; wait", least, now=lambda: next(times) * 1_000_000)
+    progress = CompileProgress("loops: ", "; wait", least, now=lambda: next(times))
     progress.begin(MISSING, 2)
     for module in MISSING.modules:
         progress.compiled(module)

@@ -107,6 +107,18 @@ def test_shown_rows_of_other_keys_are_a_damaged_checkpoint() -> None:
             Harness([count().alias("n")], emit=Emit.CHANGES, every=1000, restored=damaged)
 
 
+def test_keys_with_changes_to_emit_and_no_shown_rows_are_a_damaged_checkpoint() -> None:
+    harness = Harness([count().alias("n")], emit=Emit.CHANGES, every=1000)
+    harness.process(("a", 0, 0), ("b", 0, 0))
+    stored = harness.stored()
+    for every in (None, 1000):  # without every=, no snapshot has keys with changes to emit
+        damaged = type(stored)(stored.values, {}, stored.logs)
+        with pytest.raises(
+            CheckpointDamaged, match="2 keys have changes that were not emitted, but the checkpoint has"
+        ):
+            Harness([count().alias("n")], emit=Emit.CHANGES, every=every, restored=damaged)
+
+
 def test_changes_of_many_keys_come_in_batches_that_keep_both_rows_of_a_key_together() -> None:
     harness, keys = Harness([count().alias("n")], schema=pa.schema({"k": pa.int64()}), emit=Emit.CHANGES), 80_000
     batch = pa.record_batch({"k": np.arange(keys)})
