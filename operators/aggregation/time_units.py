@@ -128,7 +128,8 @@ class TimeUnit(Enum):
         """Return what ``first_at`` returns for one time. The ends of 64 bits, the ends of time, stay where they are."""
         if time in (_LEAST, _GREATEST):
             return time
-        return int(self.first_at(np.array([time], np.int64), unit, distance)[0])
+        bound = -(-(1000 * time // unit.per_microsecond + distance) * self.per_microsecond // 1000)
+        return max(_LEAST, min(_GREATEST, bound))
 
     def ttl(self, ttl: Ttl | None) -> Ttl | None:
         """Return ``ttl``, which is in microseconds, in this unit."""

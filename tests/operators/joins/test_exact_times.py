@@ -184,6 +184,7 @@ def test_bounds_are_exact_or_cut_off_at_the_ends_of_64_bits() -> None:
             for distance in (0, 1, -1, 999, -1999, 864 * 10**16, -864 * 10**16):
                 for time in drawn:
                     bound = unit.first_at(np.array([time]), other, distance).tolist()[0]
+                    assert time == -(2**63) or unit.first_one_at(time, other, distance) == bound
                     target = time * PER[other.value] + distance
                     for near_by in (bound - 1, bound):
                         if -(2**63) <= near_by < MOST:
