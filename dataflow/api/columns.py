@@ -309,8 +309,8 @@ class ColumnMethods(StreamBase):
 
         The watermark moves on with the clock, with and without rows, so windows come out when they are over. Times
         never go back, and no row is late. After a restore, rows that are read again get new times. The simulated runner
-        uses its own clock. On Spark all rows of a micro-batch have one time per source task, and this method comes
-        before ``key_by``, ``rebalance``, ``broadcast`` and ``union``.
+        uses its own clock. On Spark all rows of a micro-batch have one time, and this method comes before ``key_by``,
+        ``rebalance``, ``broadcast`` and ``union``.
 
         Args:
             column: the name of the new column, a timestamp in microseconds and UTC.

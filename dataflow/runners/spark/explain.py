@@ -27,9 +27,9 @@ _DRIFT: Final = (
     "max_drift= is checked before each micro-batch: a source task too far ahead skips it, so source tasks differ by at "
     "most max_drift and the rows of one micro-batch"
 )
-_CLOCK: Final = "with_processing_time goes by micro-batch: all rows that a source task reads in one have the same time"
+_CLOCK: Final = "with_processing_time goes by micro-batch: all rows of one have the same time"
 _TRIGGERS: Final = (
-    "op.after_time goes by micro-batch: the clock is read at the end of each, so results may be shown later than asked"
+    "op.after_time goes by micro-batch: the clock is read when each begins, so results may be shown later than asked"
 )
 
 _NOTES_ON_READERS: Final = (
