@@ -10,13 +10,12 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, BinaryIO, Final, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Final, get_args
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-import xxhash
 from pyarrow import types
 
 from dataflow.contracts.source import (
@@ -34,24 +33,26 @@ from dataflow.errors import (
     CheckpointDamaged,
     ConfigurationError,
     PartitionKeyWarning,
-    SchemaMismatch,
     SourceError,
     UnknownColumn,
     check_count,
     user_frame,
 )
-from dataflow.state.dictionaries import encoded_schema, is_textual, wide_type
+from dataflow.state.dictionaries import encoded_schema, is_textual
 from dataflow.state.extension_types import has_extensions
 from dataflow.untrusted import Count, excerpt, parsed
-from operators.sources.arrow import plain_type
-from operators.sources.files import Files
-from operators.sources.known_file import KnownFile, KnownFiles, changed
+from operators.parquet_types import is_one_type
+from operators.sources.known_file import KnownFiles, changed
 from operators.sources.parquet_choices import Sample, choices_of
-from operators.sources.parquet_reader import DAMAGED, ParquetOpener, ParquetReader
+from operators.sources.parquet_file import DAMAGED, ParquetFooter
+from operators.sources.parquet_reader import ParquetOpener, ParquetReader
+from operators.sources.parquet_schema import stream_schema
+from operators.sources.parquet_values import is_readable
 from operators.sources.paths import Paths, expand
 from operators.sources.pruned_groups import pruned_groups
-from operators.sources.row_groups import MOST_ROWS, GroupSizes, SplitBy
+from operators.sources.row_groups import MOST_ROWS, SplitBy
 from operators.sources.statistics import earliest_time
+from operators.sources.text_source import Types, given_types
 
 __all__ = ["ParquetSource", "read_parquet"]
 
@@ -62,6 +63,7 @@ def read_parquet(
     paths: Paths,
     *,
     columns: Sequence[str] | None = None,
+    schema: Types = None,
     batch_rows: int | None = None,
     dictionary: Sequence[str] = (),
     split_by: SplitBy = "auto",
@@ -69,9 +71,17 @@ def read_parquet(
 ) -> ParquetSource:
     """Read Parquet files, in order of their names, each file in its own order.
 
-    Columns that were written as dictionaries (pandas' categories) are read as such, always with int32 indices. View
-    types become plain text or binary, a UUID its text, other extension types their storage. The key of a folder such as
-    ``year=2013`` does not become a column: a PartitionKeyWarning names it.
+    Columns that were written as dictionaries (pandas' categories) in all files are read as such, always with int32
+    indices. View types become plain text or binary, a UUID its text, other extension types their storage. The key of a
+    folder such as ``year=2013`` does not become a column: a PartitionKeyWarning names it.
+
+    Files may be of several writers: columns are compared by their Parquet types, not by Arrow's notes on them. Text is
+    one type in every layout, as are zoned times of every zone, which are in UTC then. A column without values, by its
+    type or its statistics, has the type that other files have.
+
+    INT96 times, which Spark, Hive and Impala write, are read as microseconds. A time with finer digits is an error,
+    unless ``schema`` declares nanoseconds (then a time outside 1677 to 2262 is), or microseconds, which rounds it down.
+    A declared zone says that they are in UTC.
 
     A row group is not decoded if its statistics show that none of its rows passes the filters after the source. Its
     rows count as read, and batches end where they would.
@@ -80,6 +90,11 @@ def read_parquet(
         paths: a file, a directory, a glob, a URI that pyarrow knows (``s3://``, ``gs://``, ``file://``) or a list of
             these.
         columns: the columns to read, in the order that the files have; None: all.
+        schema: the types, or names of types, of some or all columns; these columns come first, in this order. They hold
+            every value of the files: integers and decimals may be wider, integers also decimals, floats may be float64,
+            and times may have finer units. Integers as float64, and times in finer units, are checked value by value: a
+            SourceError has the file, row group and row of one that does not fit. A declared column is null in files
+            that do not have it.
         batch_rows: the rows of a batch; event time moves after each. None: row groups of a file are put together up to
             524,288 rows or 64 MiB (all columns of the file, uncompressed), and larger ones are cut by the same rule.
         dictionary: text columns to read as dictionaries, which is several times faster if values repeat.
@@ -90,7 +105,8 @@ def read_parquet(
     Returns: a bounded, replayable source.
 
     Raises: SourceError for a missing, unreadable, truncated or non-Parquet file; SchemaMismatch if files differ in
-    their columns or types; UnknownColumn; ConfigurationError for settings out of range.
+    their columns or Parquet types, or cannot be read as declared; UnknownColumn; ConfigurationError for settings out of
+    range.
 
     >>> import pyarrow.parquet, tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -100,80 +116,42 @@ def read_parquet(
     (['x'], [3])
     >>> [split.info["rows"] for split in read_parquet(f"{folder.name}/*.parquet", split_by="row_group").splits()]
     [2, 1]
+    >>> source = read_parquet(f"{folder.name}/*.parquet", schema={"x": "float64", "y": "string"})
+    >>> print(source.schema)
+    x: double
+    y: string
     >>> folder.cleanup()
     """
     if batch_rows is not None:
         check_count("read_parquet: batch_rows", batch_rows, advice="; leave it out to put row groups together")
     if split_by not in get_args(SplitBy):
         raise ConfigurationError(f"read_parquet: split_by must be one of {get_args(SplitBy)}, got {split_by!r}")
+    declared = given_types(schema)
     where, found = expand(paths, _SUFFIX, filesystem)
-    files = tuple(_File.open(path, where) for path in found)
-    whole = files[0].schema(tuple(dictionary))
-    _warn_of_partition_keys(files, whole)
-    for name in (*dictionary, *(columns or ())):
-        if name not in whole.names:
-            raise UnknownColumn(name, whole.names, f"read_parquet({files[0].path!r})")
-    for name in dictionary:
-        if not types.is_dictionary(whole.field(name).type):
-            raise SchemaMismatch(
-                f"read_parquet({files[0].path!r}): only text and binary columns can be read as dictionaries, "
-                f"but {name!r} is {whole.field(name).type}; take it out of dictionary="
-            )
-    schema = whole if columns is None else _selected(whole, columns)
-    for file in files[1:]:
-        _check_same(files[0].path, schema, file.path, file.schema(tuple(dictionary)), everything=columns is None)
+    files = tuple(ParquetFooter.open(path, where) for path in found)
+    _warn_of_partition_keys(files)
+    whole = stream_schema(files, declared, columns, dictionary)
     known = KnownFiles("read_parquet", where, {file.path: file.known for file in files})
     by_path = {file.path: file for file in files}
-    return ParquetSource(known, by_path, schema, tuple(dictionary), batch_rows, split_by)
+    encoded = [name for name, type_ in declared.items() if types.is_dictionary(type_) and is_textual(type_.value_type)]
+    as_dictionaries = tuple(dict.fromkeys([*dictionary, *encoded]))
+    read = _Columns(whole, frozenset(declared), as_dictionaries, {})
+    return ParquetSource(known, by_path, read, batch_rows, split_by)
 
 
 read_parquet.suffixes = (_SUFFIX,)  # type: ignore[attr-defined]  # for ``watch``
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
-    """A file as it was when its footer was read. ``footer`` is the xxh3 of the footer's bytes, in hex."""
+class _Columns:
+    """What is read of the files.
 
-    known: KnownFile
-    footer: str
-    metadata: pq.FileMetaData
-    sizes: GroupSizes
-
-    @classmethod
-    def open(cls, path: str, where: Files) -> _File:
-        try:
-            status = where.status(path)
-            with where.open(path) as raw:
-                metadata = pq.read_metadata(raw)
-                metadata.schema.to_arrow_schema()  # raises for types that Arrow does not have
-                known = KnownFile.of(path, status, raw)
-                footer = _footer_hash(raw, status.bytes)
-        except DAMAGED as error:
-            raise SourceError(
-                f"read_parquet: cannot read {path!r} as Parquet: {error}; replace or remove it"
-            ) from error
-        return cls(known, footer, metadata, GroupSizes.of(metadata))
-
-    @property
-    def path(self) -> str:
-        return self.known.path
-
-    def schema(self, dictionary: tuple[str, ...]) -> pa.Schema:
-        """Return the schema of batches: ``dictionary`` applied, wide; without views, metadata and nullability."""
-        fields = []
-        for field in self.metadata.schema.to_arrow_schema():
-            plain = plain_type(field.type, field.name)
-            encoded = field.name in dictionary and is_textual(plain)
-            type_ = pa.dictionary(pa.int32(), plain) if encoded else wide_type(plain)
-            fields.append(pa.field(field.name, type_))
-        names = [field.name for field in fields]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise SchemaMismatch(
-                f"read_parquet({self.path!r}): column names must differ, but {repeated} occur more than once among "
-                f"{names}; write the file again with names of their own"
-            )
-        return pa.schema(fields)
+    Attributes:
+        schema: the columns of the stream.
+        declared: those whose types the user declared.
+        dictionary: those that are read as dictionaries where a file has text.
+        samples: how often values repeat, of the columns for which the planner chose text or a dictionary.
+    """
 
 
 class _Info(msgspec.Struct):
@@ -195,7 +173,8 @@ class _Info(msgspec.Struct):
         return range(self.row_group, self.row_group + self.row_groups)
 
 
-_OLD_CALENDAR: Final = b"org.apache.spark.legacyDateTime"
+_OLD_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+_SPARK: Final = b"org.apache.spark.version"
 _PARTITION: Final = re.compile(r"[^=]+=.*")
 
 
@@ -210,35 +189,31 @@ class ParquetSource(Source):
     def __init__(
         self,
         known: KnownFiles,
-        files: Mapping[str, _File],
-        schema: pa.Schema,
-        dictionary: tuple[str, ...],
+        files: Mapping[str, ParquetFooter],
+        columns: _Columns,
         batch_rows: int | None,
         split_by: SplitBy,
         conditions: tuple[Condition, ...] = (),
-        samples: Mapping[str, Sample] | None = None,
     ) -> None:
         self.blocking = known.where.remote
         self._known = known
         self._files = files
-        self._schema = schema
-        self._dictionary = dictionary
+        self._columns = columns
         self._batch_rows = batch_rows
         self._split_by = split_by
         self._conditions = conditions
-        self._samples = samples or {}
         self._earliest: dict[tuple[str, int, int, str], int | None] = {}  # by file, row groups and column
 
     @property
     def schema(self) -> pa.Schema:
-        return self._schema
+        return self._columns.schema
 
     def splits(self) -> tuple[Split, ...]:
         """Return the splits that have rows, file by file. The id of a run of row groups has the first of them."""
         return tuple(split for file in self._files.values() for split in self._splits_of(file) if split.info["rows"])
 
-    def _splits_of(self, file: _File) -> Iterator[Split]:
-        info: dict[str, Json] = {**file.known.info, "footer": file.footer}
+    def _splits_of(self, file: ParquetFooter) -> Iterator[Split]:
+        info: dict[str, Json] = {**file.known.info, "footer": file.hash}
         if self._split_by == "file":
             yield Split(file.path, {**info, "row_group": None, "rows": file.metadata.num_rows})
             return
@@ -253,13 +228,14 @@ class ParquetSource(Source):
         groups = _info(split).groups(file.metadata)
         place = file.path, groups.start, groups.stop, column
         if place not in self._earliest:
-            self._earliest[place] = earliest_time(file.metadata, column, groups)
+            known = column in file.types
+            self._earliest[place] = earliest_time(file.metadata, column, groups) if known else None
         return self._earliest[place]
 
     def check(self, split: Split) -> None:
         self._checked(split)
 
-    def _checked(self, split: Split) -> tuple[_File, range]:
+    def _checked(self, split: Split) -> tuple[ParquetFooter, range]:
         """Return the file and the row groups of ``split``. Raises: InputChanged, CheckpointDamaged.
 
         Besides the identity of the file, the footer must be the same: older checkpoints have no other hash.
@@ -269,11 +245,11 @@ class ParquetSource(Source):
         file = self._files[now.path]
         if file.known is not now:
             try:
-                file = _File.open(now.path, self._known.where)
+                file = ParquetFooter.open(now.path, self._known.where)
             except SourceError as error:
                 raise changed(split, f"it cannot be read any more: {error}") from error
-        if file.footer != info.footer:
-            raise changed(split, f"its footer had hash {excerpt(info.footer)} and has {file.footer}")
+        if file.hash != info.footer:
+            raise changed(split, f"its footer had hash {excerpt(info.footer)} and has {file.hash}")
         groups = info.groups(file.metadata)
         if groups.stop > file.metadata.num_row_groups:
             raise CheckpointDamaged(
@@ -283,16 +259,26 @@ class ParquetSource(Source):
         return file, groups
 
     def parquet_files(self) -> ParquetFiles | str:
-        """Return the files, if they are on this machine's file system and their dates are of today's calendar."""
+        """Return the files, if they are on this machine's file system, and other engines read the same values.
+
+        Other engines cut the digits of INT96 times, and convert dates and times of the calendar that Spark had.
+        """
         if self._known.where.remote:
             return "its files are in a filesystem of pyarrow's"
+        read = frozenset(self.schema.names)
         for file in self._files.values():
-            if _OLD_CALENDAR in (file.metadata.metadata or {}):
+            if _is_of_old_calendar(file.metadata.metadata or {}):
                 return f"{file.path!r} was written by Spark with the calendar that it had before version 3"
             for field in file.metadata.schema.to_arrow_schema():
-                if field.name in self._schema.names and has_extensions(field.type):
+                if field.name in read and has_extensions(field.type):
                     return f"column {field.name!r} of {file.path!r}, {field.type}, is read as its text or storage"
-        names = {name for file in self._files.values() for name in file.metadata.schema.to_arrow_schema().names}
+            for field in self.schema:
+                stored = file.types.get(field.name)
+                if field.name in file.int96:
+                    return f"{file.path!r} has the times of {field.name!r} as INT96, whose nanoseconds Spark cuts"
+                if stored is None or types.is_null(stored) or not is_one_type(stored, field.type):
+                    return f"{file.path!r} has {field.name!r} as {stored or 'no column'}, which is read as {field.type}"
+        names = {name for file in self._files.values() for name in file.types}
         rows = sum(file.metadata.num_rows for file in self._files.values())
         return ParquetFiles([os.path.abspath(path) for path in self._files], sorted(names), rows)
 
@@ -302,31 +288,49 @@ class ParquetSource(Source):
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
         row = parsed(Count | None, offset, f"read_parquet: the position in {excerpt(split.id)}") or 0
         file, groups = self._checked(split)
-        pruned = pruned_groups(file.metadata, groups, self._schema, self._conditions)
+        columns = self._columns
+        pruned = pruned_groups(file.metadata, groups, file.types, columns.schema, self._conditions)
         layout = file.sizes.layout(groups, self._batch_rows).without(pruned)
         where = self._known.where
-        opener = ParquetOpener(
-            file.path, file.footer, file.metadata, self._dictionary, self.may_be_text, where, context
-        )
-        return ParquetReader(split.id, layout, row, self._schema, opener)
+        opener = ParquetOpener(file, columns.declared, columns.dictionary, self.may_be_text, where, context)
+        return ParquetReader(split.id, layout, row, columns.schema, opener)
 
     def select(self, columns: Sequence[str]) -> ParquetSource:
+        valid = frozenset(self.schema.names)
         for name in columns:
-            if name not in self._schema.names:
-                raise UnknownColumn(name, self._schema.names, f"read_parquet({self._known.first.path!r})")
-        return self._with(schema=_selected(self._schema, columns))
+            if name not in valid:
+                raise UnknownColumn(name, self.schema.names, f"read_parquet({self._known.first.path!r})")
+        return self._with(columns=replace(self._columns, schema=_selected(self.schema, columns)))
+
+    def read_as(self, schema: pa.Schema) -> ParquetSource:
+        """Return the source with those types of ``schema`` that are one Parquet type with the types of its columns.
+
+        A column without values takes any type. Columns keep their order, and others keep their types.
+        """
+        types_ = dict(zip(schema.names, schema.types, strict=True))
+        fields = [field.with_type(self._type_as(field, types_.get(field.name, field.type))) for field in self.schema]
+        return self._with(columns=replace(self._columns, schema=pa.schema(fields)))
+
+    def _type_as(self, field: pa.Field, type_: pa.DataType) -> pa.DataType:
+        if is_one_type(field.type, type_):
+            return type_ if is_readable(field.type, type_) else field.type
+        stored = [file for file in self._files.values() if field.name in file.types]
+        return type_ if all(file.has_only_nulls(field.name) for file in stored) else field.type
 
     def encoded(self, columns: Sequence[str]) -> ParquetSource:
         """Return the source with dictionaries for the ``columns`` whose values repeat in the first row group."""
-        measured = {name: self._sample(name) for name in columns if name not in self._dictionary}
+        read = self._columns
+        measured = {name: self._sample(name) for name in columns if name not in read.dictionary}
         samples = {name: sample for name, sample in measured.items() if sample is not None}
         repeated = [name for name, sample in samples.items() if sample.repeats]
-        schema = encoded_schema(self._schema, repeated) if repeated else self._schema
-        return self._with(schema=schema, dictionary=(*self._dictionary, *repeated), samples=samples)
+        schema = encoded_schema(read.schema, repeated) if repeated else read.schema
+        dictionary = (*read.dictionary, *repeated)
+        return self._with(columns=_Columns(schema, read.declared, dictionary, samples))
 
     @property
     def may_be_text(self) -> tuple[str, ...]:
-        return tuple(name for name, sample in self._samples.items() if sample.repeats and name in self._schema.names)
+        read = self._columns
+        return tuple(name for name, sample in read.samples.items() if sample.repeats and name in read.schema.names)
 
     def _sample(self, column: str) -> Sample | None:
         """Return the size of a dictionary of the first rows; None: they cannot be read as a dictionary.
@@ -334,8 +338,9 @@ class ParquetSource(Source):
         The encodings in the footer do not tell: a writer that gives its dictionary up half way leaves both. An error is
         reported by the reader that meets it again.
         """
-        places = ((f, group) for f in self._files.values() for group, rows in enumerate(f.sizes.rows) if rows)
-        file, group = next(places, (None, 0))
+        null = pa.null()
+        typed = (file for file in self._files.values() if file.types.get(column, null) != null)
+        file, group = next(((f, group) for f in typed for group, rows in enumerate(f.sizes.rows) if rows), (None, 0))
         if file is None:
             return None
         where = self._known.where.filesystem
@@ -355,43 +360,38 @@ class ParquetSource(Source):
     def _with(
         self,
         known: KnownFiles | None = None,
-        schema: pa.Schema | None = None,
-        dictionary: tuple[str, ...] | None = None,
+        columns: _Columns | None = None,
         conditions: tuple[Condition, ...] | None = None,
-        samples: Mapping[str, Sample] | None = None,
     ) -> ParquetSource:
         return ParquetSource(
             known or self._known,
             self._files,
-            self._schema if schema is None else schema,
-            self._dictionary if dictionary is None else dictionary,
+            columns or self._columns,
             self._batch_rows,
             self._split_by,
             self._conditions if conditions is None else conditions,
-            self._samples if samples is None else samples,
         )
 
     def choices(self) -> Sequence[Choice]:
         sizes = [file.sizes for file in self._files.values()]
-        named = [name for name in self._dictionary if name not in self._samples and name in self._schema.names]
-        return choices_of(sizes, len(self.splits()), self._batch_rows, named, self._samples, self._conditions)
+        read = self._columns
+        named = [name for name in read.dictionary if name not in read.samples and name in read.schema.names]
+        return choices_of(sizes, len(self.splits()), self._batch_rows, named, read.samples, self._conditions)
 
     def __repr__(self) -> str:
         return repr(self._known)
 
 
-def _footer_hash(raw: BinaryIO, size: int) -> str:
-    """Return the xxh3 of the footer: the last 8 bytes of the file are its length and the magic word."""
-    raw.seek(size - 8)
-    length = int.from_bytes(raw.read(4), "little")
-    raw.seek(size - 8 - length)
-    return xxhash.xxh3_64_hexdigest(raw.read(length))
+def _is_of_old_calendar(notes: Mapping[bytes, bytes]) -> bool:
+    """Return whether Spark takes the dates and times of a file for those of the Julian calendar before 1582."""
+    major = notes.get(_SPARK, b"3").partition(b".")[0]
+    return any(key in notes for key in _OLD_CALENDAR) or (major.isdigit() and int(major) < 3)
 
 
-def _warn_of_partition_keys(files: Sequence[_File], schema: pa.Schema) -> None:
+def _warn_of_partition_keys(files: Sequence[ParquetFooter]) -> None:
     folders = {folder for file in files for folder in os.path.dirname(file.path).split(os.sep)}
     keys = sorted({folder.partition("=")[0] for folder in folders if _PARTITION.fullmatch(folder)})
-    lost = [key for key in keys if key not in schema.names]
+    lost = [key for key in keys if key not in files[0].types]
     if lost:
         warnings.warn(
             f"read_parquet: {files[0].path!r} lies in folders that are named by {lost}, which are not columns of the "
@@ -403,20 +403,5 @@ def _warn_of_partition_keys(files: Sequence[_File], schema: pa.Schema) -> None:
 
 
 def _selected(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
-    return pa.schema([field for field in schema if field.name in columns])
-
-
-def _check_same(first: str, expected: pa.Schema, path: str, found: pa.Schema, *, everything: bool) -> None:
-    differing = [
-        f"{field.name!r} is {field.type} in the first and "
-        + (f"{found.field(field.name).type} in the second" if field.name in found.names else "missing in the second")
-        for field in expected
-        if field.name not in found.names or found.field(field.name).type != field.type
-    ]
-    if everything:
-        differing += [f"{name!r} is missing in the first" for name in found.names if name not in expected.names]
-    if differing:
-        raise SchemaMismatch(
-            f"read_parquet: {first!r} and {path!r} differ: {'; '.join(differing)}; "
-            f"read them as two sources, or choose the columns they share with columns=[...]"
-        )
+    chosen = frozenset(columns)
+    return pa.schema([field for field in schema if field.name in chosen])

@@ -2,55 +2,61 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, NamedTuple
+from functools import partial
+from typing import ClassVar, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
+from dataflow.contracts.render_rows import render_rows
 from dataflow.contracts.source import END, EndOfSplit, SourceContext, SplitReader
 from dataflow.errors import SourceError
 from dataflow.state.dictionaries import decoded_schema, widened_array
+from dataflow.untrusted import excerpt
 from operators.sources.files import Files
 from operators.sources.parquet_dictionaries import Dictionaries
+from operators.sources.parquet_file import DAMAGED, ParquetFooter, has_nanoseconds
+from operators.sources.parquet_values import DoesNotFit, check_digits, converted
 from operators.sources.row_groups import Piece, SplitLayout
 
-__all__ = ["DAMAGED", "ParquetOpener", "ParquetReader"]
-
-DAMAGED: Final = (OSError, pa.ArrowException, UnicodeDecodeError)
-"""pyarrow's errors for a missing or damaged file; the last one if the name of a column is not UTF-8."""
+__all__ = ["ParquetOpener", "ParquetReader"]
 
 
 class _OpenFile(NamedTuple):
-    """A file that a closed reader left open for the next one. ``footer`` is that of the file when it was opened.
+    """A file that a closed reader left open for the next one.
 
     It decodes the columns ``dictionary`` as dictionaries. ``text`` are the columns of ``ParquetOpener.chosen`` that
-    became text.
+    became text. ``fine`` is the same file, with INT96 times in nanoseconds, if one of the columns has to be compared.
     """
 
     path: str
-    footer: str
+    hash: str
     dictionary: Sequence[str]
     text: frozenset[str]
     file: pq.ParquetFile
+    fine: pq.ParquetFile | None
 
     def close(self) -> None:
         self.file.close()
+        if self.fine is not None:
+            self.fine.close()
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetOpener:
     """Opens a file once for all splits that a subtask reads from it in turn.
 
-    ``dictionary`` are the columns to read as dictionaries; those of them that are ``chosen`` may become text.
+    The types of ``declared`` columns are the user's. ``dictionary`` are the columns to read as dictionaries; those of
+    them that are ``chosen`` may become text.
     """
 
-    path: str
-    footer: str
-    metadata: pq.FileMetaData
+    footer: ParquetFooter
+    declared: frozenset[str]
     dictionary: tuple[str, ...]
     chosen: tuple[str, ...]
     where: Files
@@ -58,28 +64,47 @@ class ParquetOpener:
 
     _KEY: ClassVar = "read_parquet"
 
-    def open(self, names: Sequence[str], text: frozenset[str] = frozenset()) -> _OpenFile:
+    def open(self, schema: pa.Schema, text: frozenset[str] = frozenset()) -> _OpenFile:
         """Return the open file; the columns ``text``, and those that an earlier reader gave as text, are text."""
         left = self.context.left_open.pop(self._KEY, None)
         text |= left.text if isinstance(left, _OpenFile) else frozenset()
-        dictionary = [name for name in self.dictionary if name in names and name not in text]
+        names = frozenset(self.stored(schema)).difference(text)
+        dictionary = [name for name in self.dictionary if name in names]
+        with_fine = bool(self.compared(schema))
         if isinstance(left, _OpenFile):
-            if (left.path, left.footer, left.dictionary) == (self.path, self.footer, dictionary):
+            key = (left.path, left.hash, left.dictionary, left.fine is not None)
+            if key == (self.footer.path, self.footer.hash, dictionary, with_fine):
                 return left._replace(text=text)
             left.close()
+        fine = self._opened("ns") if with_fine else None
+        return _OpenFile(self.footer.path, self.footer.hash, dictionary, text, self._opened("us", dictionary), fine)
+
+    def _opened(self, int96: str, dictionary: Sequence[str] = ()) -> pq.ParquetFile:
         # memory_map would be a few percent faster, but end the process, not the read, if the file shrank meanwhile
-        file = pq.ParquetFile(
-            self.path,
-            metadata=self.metadata,
+        return pq.ParquetFile(
+            self.footer.path,
+            metadata=self.footer.metadata,
             memory_map=False,
             pre_buffer=False,
             read_dictionary=dictionary,
             filesystem=self.where.filesystem,
+            coerce_int96_timestamp_unit=int96,
         )
-        return _OpenFile(self.path, self.footer, dictionary, text, file)
 
     def leave(self, opened: _OpenFile) -> None:
         self.context.left_open[self._KEY] = opened
+
+    def stored(self, schema: pa.Schema) -> list[str]:
+        """Return the columns of ``schema`` that the file has."""
+        return [name for name in schema.names if name in self.footer.types]
+
+    def compared(self, schema: pa.Schema) -> list[str]:
+        """Return the columns with INT96 times that are not only rounded down to microseconds."""
+        return [
+            field.name
+            for field in (schema.field(name) for name in schema.names if name in self.footer.int96)
+            if field.name not in self.declared or has_nanoseconds(field.type)
+        ]
 
 
 class ParquetReader(SplitReader):
@@ -101,12 +126,13 @@ class ParquetReader(SplitReader):
         self._pieces = deque(layout.after(offset))
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._opened: _OpenFile | None = None
-        chosen = [name for name in opener.chosen if name in schema.names]
+        self._stored = opener.stored(schema)
+        chosen = [name for name in opener.chosen if name in self._stored]
         largest = max(layout.rows, default=0)
         self._dictionaries = Dictionaries(chosen, frozenset(), opener.context.tally, largest)
         try:
             if self._pieces:
-                self._opened = opener.open(schema.names)
+                self._opened = opener.open(schema)
                 self._dictionaries.text = self._opened.text
             skip = offset - self._pieces[0].start if self._pieces else 0
             while skip > 0 and (batch := self._next()) is not None:
@@ -148,7 +174,9 @@ class ParquetReader(SplitReader):
     def _concat(self, parts: list[pa.RecordBatch]) -> pa.RecordBatch:
         """Return the rows of ``parts`` as one batch; a column that is text in the last one becomes text in all."""
         if len(parts) > 1 and self._dictionaries.text:
-            parts = [self._laid_out(part) for part in parts]
+            schema = decoded_schema(self._schema, self._dictionaries.text)
+            laid_out = [map(converted, part.columns, schema.types) for part in parts]
+            parts = [pa.RecordBatch.from_arrays(list(columns), schema=schema) for columns in laid_out]
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
     def _next(self) -> pa.RecordBatch | None:
@@ -164,28 +192,65 @@ class ParquetReader(SplitReader):
         assert self._opened is not None, "a reader that was closed"
         if self._opened.text != self._dictionaries.text:
             self._opened.close()
-            self._opened = self._opener.open(self._schema.names, self._dictionaries.text)
-        names, groups = self._schema.names, list(piece.groups)
-        batches = self._opened.file.iter_batches(piece.batch_rows, groups, names, use_threads=False)
-        if not names:
+            self._opened = self._opener.open(self._schema, self._dictionaries.text)
+        groups = list(piece.groups)
+        batches = self._opened.file.iter_batches(piece.batch_rows, groups, self._stored, use_threads=False)
+        if not self._schema.names:
             return batches
         self._dictionaries.begin([self._layout.rows[group] for group in groups])
         whole = len(groups) > 1 and self._layout.rows_of(piece) <= piece.batch_rows
-        laid_out = (self._looked_at(batch) for batch in batches)
+        laid_out = self._laid_out(piece, batches)
         if whole and any(types.is_dictionary(type_) for type_ in self._schema.types):
             return iter([self._concat(list(laid_out))])
         return laid_out
 
-    def _looked_at(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        self._dictionaries.look(batch)
-        return self._laid_out(batch)
+    def _laid_out(self, piece: Piece, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of ``piece`` with the columns and types of the stream."""
+        assert self._opened is not None, "a reader that was closed"
+        fine = None
+        if self._opened.fine is not None:
+            compared, groups = self._opener.compared(self._schema), list(piece.groups)
+            fine = _Rows(self._opened.fine.iter_batches(piece.batch_rows, groups, compared, use_threads=False))
+        row = 0
+        for batch in batches:
+            self._dictionaries.look(batch)
+            place = _Place(self._opener.footer, piece.groups, row)
+            yield self._with_types(batch, None if fine is None else fine.take(batch.num_rows), place)
+            row += batch.num_rows
 
-    def _laid_out(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _with_types(self, batch: pa.RecordBatch, fine: pa.RecordBatch | None, place: _Place) -> pa.RecordBatch:
         """Return the columns of the schema; a column that is no longer a dictionary has its text."""
         # a name with a dot may also have selected a struct; files may order their columns differently
         schema = decoded_schema(self._schema, self._dictionaries.text)
-        columns = [_laid_out(batch.column(field.name), field.type) for field in schema]
+        stored = dict(zip(batch.schema.names, batch.columns, strict=True))
+        compared = {} if fine is None else dict(zip(fine.schema.names, fine.columns, strict=True))
+        columns = []
+        for field in schema:
+            array = stored.get(field.name)
+            columns.append(
+                pa.nulls(batch.num_rows, field.type)
+                if array is None
+                else self._column(field, array, compared.get(field.name), place)
+            )
         return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _column(self, field: pa.Field, array: pa.Array, fine: pa.Array | None, place: _Place) -> pa.Array:
+        """Return a column as the stream has it: dictionaries with wide indices, and values in the field's type."""
+        if array.type == field.type and fine is None and not types.is_dictionary(array.type):
+            return array  # the usual case, at once
+        convert = partial(self._converted, field)
+        try:
+            return convert(widened_array(array), fine)
+        except DoesNotFit as error:
+            raise place.error(field.name, array, fine, convert, error) from error
+
+    def _converted(self, field: pa.Field, array: pa.Array, fine: pa.Array | None) -> pa.Array:
+        if fine is not None and field.name not in self._opener.declared:
+            check_digits(array, fine)
+            fine = None
+        if field.name in self._opener.footer.int96 and types.is_timestamp(array.type):
+            array = array.view(pa.timestamp("us", field.type.tz))  # the format does not say whether they are in UTC
+        return converted(array, field.type, fine)
 
     def _damaged(self, error: Exception) -> SourceError:
         if self._opened is not None:
@@ -216,7 +281,57 @@ class ParquetReader(SplitReader):
             self._opened = None
 
 
-def _laid_out(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return ``array`` with wide indices, and views as plain text or binary, because few kernels take views."""
-    wide = widened_array(array)
-    return wide if wide.type == type_ else wide.cast(type_)
+class _Rows:
+    """The rows of ``batches``, of which any number can be taken at a time."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._rest: pa.RecordBatch | None = None
+
+    def take(self, rows: int) -> pa.RecordBatch:
+        """Return the next ``rows`` rows, at least one. Raises: OSError if there are fewer."""
+        parts: list[pa.RecordBatch] = []
+        missing = rows
+        while missing:
+            if not self._rest:
+                self._rest = next(self._batches, None)
+                if self._rest is None:
+                    raise OSError(f"{missing} rows fewer than its footer says")
+            parts.append(self._rest.slice(0, missing))
+            self._rest = self._rest.slice(missing)
+            missing -= parts[-1].num_rows
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+
+class _Place(NamedTuple):
+    """Where a batch begins: at row ``row`` of the row groups ``groups`` together."""
+
+    footer: ParquetFooter
+    groups: Sequence[int]
+    row: int
+
+    def error(
+        self,
+        column: str,
+        array: pa.Array,
+        fine: pa.Array | None,
+        convert: Callable[[pa.Array, pa.Array | None], object],
+        error: DoesNotFit,
+    ) -> SourceError:
+        """Return the error that names the first value which ``convert`` refuses, with its row group and row."""
+
+        def is_refused(rows: int) -> bool:
+            try:
+                convert(array.slice(0, rows), None if fine is None else fine.slice(0, rows))
+            except DoesNotFit:
+                return True
+            return False
+
+        bad = bisect_left(range(1, len(array)), True, key=is_refused)  # noqa: FBT003
+        (value,) = render_rows(pa.record_batch({column: array.slice(bad, 1)}))
+        row, sizes = self.row + bad, self.footer.sizes.rows
+        group = next(group for group in self.groups if (row := row - sizes[group]) < 0)
+        return SourceError(
+            f"read_parquet: {self.footer.path!r}, row group {group}, row {row + sizes[group]} of it: column {column!r} "
+            f"has {excerpt(value[column])}, which {error}"
+        )

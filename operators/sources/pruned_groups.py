@@ -12,7 +12,7 @@ only those whose order is the one in which expressions compare. Statistics may b
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from decimal import Decimal
 from typing import Any, Final
 
@@ -21,6 +21,8 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from dataflow.contracts.source import Condition
+from operators.sources.parquet_file import leaf_places
+from operators.sources.parquet_values import is_readable, per_unit
 
 __all__ = ["pruned_groups"]
 
@@ -29,38 +31,38 @@ _Decode = Callable[[Any], Any]
 
 
 def pruned_groups(
-    metadata: pq.FileMetaData, groups: Sequence[int], schema: pa.Schema, conditions: Sequence[Condition]
+    metadata: pq.FileMetaData,
+    groups: Sequence[int],
+    stored: Mapping[str, pa.DataType],
+    schema: pa.Schema,
+    conditions: Sequence[Condition],
 ) -> Set[int]:
     """Return those of ``groups`` in which no row meets all ``conditions``, as far as the statistics show.
 
     Args:
         metadata: the footer.
         groups: numbers of row groups.
-        schema: the types of the columns, as they are read.
+        stored: the types of the columns in the file.
+        schema: the types as which they are read, in which they are compared.
         conditions: comparisons of columns of ``schema``.
     """
     pruned: set[int] = set()
     for condition in conditions:
-        place = _place_of(metadata, condition.column)
-        if place is not None:
-            fails = _Test(metadata.schema.column(place), schema.field(condition.column).type, condition).fails
+        places = leaf_places(metadata, condition.column)
+        if condition.column in stored and len(places) == 1:  # the path of a struct's field may read the same
+            place, types_ = places[0], (stored[condition.column], schema.field(condition.column).type)
+            fails = _Test(metadata.schema.column(place), *types_, condition).fails
             pruned.update(group for group in groups if fails(metadata.row_group(group), place))
     return pruned
-
-
-def _place_of(metadata: pq.FileMetaData, column: str) -> int | None:
-    """Return the number of the column ``column``; None if the path of a struct's field reads the same."""
-    places = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path == column]
-    return places[0] if len(places) == 1 else None
 
 
 class _Test:
     """Tells from the statistics of a column whether no row of a row group meets a condition."""
 
-    def __init__(self, column: pq.ColumnSchema, type_: pa.DataType, condition: Condition) -> None:
-        type_ = type_.value_type if types.is_dictionary(type_) else type_
+    def __init__(self, column: pq.ColumnSchema, stored: pa.DataType, type_: pa.DataType, condition: Condition) -> None:
+        stored, type_ = [each.value_type if types.is_dictionary(each) else each for each in (stored, type_)]
         self._operator = condition.operator
-        self._decode = _decoder(column, type_, condition.value.type)
+        self._decode = _decoder(column, stored, type_, condition.value.type)
         self._is_text = isinstance(literal := _plain(condition.value), bytes)
         self._is_float = isinstance(literal, float)
         self._literal = literal
@@ -103,24 +105,37 @@ def _plain(value: pa.Scalar) -> Any:
     return plain.encode() if isinstance(plain, str) else plain
 
 
-def _decoder(column: pq.ColumnSchema, type_: pa.DataType, target: pa.DataType) -> _Decode | None:
+def _decoder(column: pq.ColumnSchema, stored: pa.DataType, type_: pa.DataType, target: pa.DataType) -> _Decode | None:
     """Return a function from a bound, as the footer has it, to a value that compares with a ``_plain`` one.
 
     Args:
         column: the column in the file.
-        type_: its type as it is read.
+        stored: its type there.
+        type_: the type as which it is read.
         target: the type in which it is compared.
 
     Returns: None if the order of the statistics is not that of the comparison, or not known to be.
     """
     logical = json.loads(column.logical_type.to_json())
-    decode = _exact_decoder(column.physical_type, logical, type_)
+    decode = _exact_decoder(column.physical_type, logical, stored)
+    if decode is not None and stored != type_:
+        decode = _as_declared(decode, stored, type_)
     if decode is None or target == type_:
         return decode
     if types.is_floating(target) and (types.is_integer(type_) or types.is_floating(type_)):
         return lambda raw: float(decode(raw))  # never decreases, and rounds as the comparison does
     same = (types.is_integer, types.is_decimal, _is_text, _is_binary)
     return decode if any(belongs(type_) and belongs(target) for belongs in same) else None
+
+
+def _as_declared(decode: _Decode, stored: pa.DataType, type_: pa.DataType) -> _Decode | None:
+    """Return a decoder of bounds in the type as which a column is read. Numbers of Python do not wrap."""
+    factor = per_unit(stored, type_)
+    if factor is not None:
+        return lambda raw: decode(raw) * factor
+    if types.is_integer(stored) and types.is_float64(type_):
+        return lambda raw: float(decode(raw))
+    return decode if is_readable(stored, type_) else None  # the values compare as they are
 
 
 def _exact_decoder(physical: str, logical: dict[str, Any], type_: pa.DataType) -> _Decode | None:

@@ -8,6 +8,8 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
+from operators.sources.parquet_file import leaf_places
+
 __all__ = ["earliest_time"]
 
 _PER_SECOND: Final = {"milliseconds": 1_000, "microseconds": 1_000_000, "nanoseconds": 1_000_000_000}
@@ -18,10 +20,10 @@ def earliest_time(metadata: pq.FileMetaData, column: str, groups: Iterable[int])
 
     Return None if the column is not of timestamps, or if a row group has no statistics for it.
     """
-    names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
-    if column not in names:
+    places = leaf_places(metadata, column)
+    if len(places) != 1:  # the path of a struct's field may read the same
         return None
-    place = names.index(column)
+    place = places[0]
     logical = json.loads(metadata.schema.column(place).logical_type.to_json())
     per_second = _PER_SECOND.get(logical.get("timeUnit", ""))
     if logical["Type"] != "Timestamp" or per_second is None:

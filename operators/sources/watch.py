@@ -22,10 +22,12 @@ from dataflow.errors import (
     check_count,
     user_frame,
 )
+from dataflow.state.dictionaries import encoded_schema
 from dataflow.untrusted import excerpt
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE
 from operators.sources.name_set import NameSet
+from operators.sources.parquet import ParquetSource
 from operators.sources.paths import resolve
 from operators.sources.text_source import KnownTypes, check_known, given_names, given_types, selected
 from operators.sources.watch_reader import WatchReader
@@ -47,8 +49,8 @@ def watch(
 ) -> WatchSource:
     """Read the files in ``directory``, and those that will appear in it; the source does not end.
 
-    All files have the columns of the first one that is not empty. If there is none yet, the options must include
-    ``schema=`` with all columns.
+    All files have the columns of the first one that is not empty; Parquet files as the same Parquet types, as in
+    ``read_parquet``. If there is none yet, the options must include ``schema=`` with all columns.
 
     New files of one listing are read in the order of their time of modification, then of their names, each to its end
     before the next. Files in folders below are not read. Names that begin with ``_`` or ``.``, or end in ``.tmp``,
@@ -116,6 +118,8 @@ def watch(
     if files:
         first = read(_first_with_rows([where.join(path, file.name) for file in files], where), **options)
         schema, sides = first.schema, first.sides
+        if "schema" in accepted and not isinstance(first, ParquetSource):  # types are not inferred anew from each file
+            options = {**options, "schema": KnownTypes(schema, given_names(options.get("schema")))}
     elif options.get("schema") is not None:
         schema = _given(options)
         aside = OnError.of(options.get("on_error", OnError.FAIL), "watch") is OnError.SIDE
@@ -125,8 +129,6 @@ def watch(
             f"watch({path!r}): there is no file yet to infer columns from; "
             + ("give schema=" if "schema" in accepted else "put a first file there, which may have no rows")
         )
-    if "schema" in accepted:  # types are not inferred anew from each file
-        options = {**options, "schema": KnownTypes(schema, given_names(options.get("schema")))}
     return WatchSource(watched, read, options, schema, sides, splits)
 
 
@@ -148,7 +150,7 @@ def _first_with_rows(paths: Sequence[str], where: Files) -> str:
 
 
 def _given(options: Mapping[str, Any]) -> pa.Schema:
-    whole = pa.schema(given_types(options["schema"]))
+    whole = encoded_schema(pa.schema(given_types(options["schema"])), options.get("dictionary", ()))
     columns = options.get("columns")
     check_known("watch", columns or (), whole.names)
     return whole if columns is None else selected(whole, columns)
@@ -180,7 +182,7 @@ class WatchSource(Source):
         self._sides = dict(sides)
         self._splits = splits
         self._conditions = tuple(conditions)
-        self._columns = schema.names if columns is None else [name for name in schema.names if name in columns]
+        self._columns = schema.names if columns is None else selected(schema, columns).names
 
     @property
     def schema(self) -> pa.Schema:
@@ -215,6 +217,8 @@ class WatchSource(Source):
     def open(self, path: str) -> Source:
         """Return the source of one file. Raises: SchemaMismatch if it has other columns."""
         source = self._read(path, **self._options).identified_by(self.identity)
+        if isinstance(source, ParquetSource):  # files of several writers may differ in Arrow's notes on their types
+            source = source.read_as(self._whole)
         found = {field.name: field.type for field in source.schema}
         expected = {field.name: field.type for field in self._whole}
         if found != expected:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pyarrow as pa
@@ -35,13 +36,12 @@ def test_names_that_repeat_are_found_without_comparing_each_with_all() -> None:
 def test_a_projection_looks_at_each_expression_once_for_all_columns(monkeypatch: Any) -> None:
     spec = Project(tuple(col(f"c{number}") for number in range(COLUMNS)))
     schema = pa.schema([(f"c{number}", pa.int64()) for number in range(COLUMNS)])
-    names: list[str] = []
     kind = type(spec.columns[0])
-    original = kind._output_name
-    monkeypatch.setattr(kind, "_output_name", lambda self: (names.append(""), original(self))[1])
+    looks, original = itertools.count(), kind._output_name
+    monkeypatch.setattr(kind, "_output_name", lambda self: original(self) if next(looks) >= 0 else None)
     assert spec.narrowed([schema.remove(0)], schema).names == schema.names[1:]
     assert all(spec.takes_encoded(name) for name in schema.names)
-    assert len(names) <= 2 * COLUMNS
+    assert next(looks) <= 2 * COLUMNS
 
 
 def test_a_union_keeps_the_columns_that_all_inputs_have() -> None:

@@ -177,8 +177,12 @@ def test_row_groups_that_a_filter_leaves_nothing_of_are_known_by_their_statistic
     numbers: Path, predicate: Expr, kept: list[int]
 ) -> None:
     metadata, schema = pq.read_metadata(numbers), op.read_parquet(numbers).schema
-    pruned = pruned_groups(metadata, range(10), schema, conditions_of(predicate, schema))
+    pruned = pruned_groups(metadata, range(10), types_of(schema), schema, conditions_of(predicate, schema))
     assert sorted(set(range(10)) - pruned) == kept
+
+
+def types_of(schema: pa.Schema) -> dict[str, pa.DataType]:
+    return dict(zip(schema.names, schema.types, strict=True))
 
 
 TIME = datetime.datetime(2024, 3, 31, tzinfo=BERLIN)
@@ -224,7 +228,7 @@ def test_bounds_are_ordered_as_values_are_compared(
         for predicate, may_pass in possible.items():
             conditions = conditions_of(predicate, schema)
             assert len(conditions) == 1
-            pruned = pruned_groups(metadata, range(len(pairs)), schema, conditions)
+            pruned = pruned_groups(metadata, range(len(pairs)), types_of(schema), schema, conditions)
             assert pruned == {place for place, pair in enumerate(pairs) if not may_pass(*pair)}, predicate
 
 
@@ -233,7 +237,7 @@ def one_group(column: pa.Array, operator: str, value: pa.Scalar, **how: Any) -> 
     with tempfile.TemporaryDirectory() as folder:
         pq.write_table(pa.table({"v": column}), f"{folder}/a.parquet", **how)
         metadata, schema = pq.read_metadata(f"{folder}/a.parquet"), op.read_parquet(folder).schema
-        return bool(pruned_groups(metadata, range(1), schema, [Condition("v", operator, value)]))  # type: ignore[arg-type]
+        return bool(pruned_groups(metadata, range(1), types_of(schema), schema, [Condition("v", operator, value)]))  # type: ignore[arg-type]
 
 
 def test_zeros_of_either_sign_are_equal_and_nan_passes_an_inequality() -> None:
@@ -258,7 +262,7 @@ def test_a_field_of_a_struct_is_not_the_column_whose_name_reads_the_same(tmp_pat
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=1)
     schema = op.read_parquet(tmp_path).schema
     conditions = conditions_of(col("s.v") > 5, schema)
-    assert not pruned_groups(pq.read_metadata(tmp_path / "a.parquet"), range(2), schema, conditions)
+    assert not pruned_groups(pq.read_metadata(tmp_path / "a.parquet"), range(2), types_of(schema), schema, conditions)
 
 
 def trace(source: Source, rows: int) -> list[tuple[Sequence[int], int, int, int]]:

@@ -16,7 +16,7 @@ from pyarrow import fs
 import operators as op
 from dataflow.contracts.source import SplitReader
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
-from operators import read_csv, read_parquet, watch
+from operators import read_csv, read_ipc, watch
 from operators.sources.text import TextReader
 from operators.sources.watch import WatchSource
 from tests.operators.sources.watching import Watching, put
@@ -152,7 +152,7 @@ def test_an_empty_directory_needs_a_schema(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="give schema="):
         watch(tmp_path, read_csv)
     with pytest.raises(SourceError, match="put a first file there"):
-        watch(tmp_path, read_parquet)
+        watch(tmp_path, read_ipc)
     watching = Watching(watch(tmp_path, read_csv, schema={"x": pa.int64()}, on_error="side"))
     assert watching.rows() == []
     put(tmp_path, "a.csv", 1, "two", at=1)

@@ -636,3 +636,49 @@ def test_only_types_that_spark_reads_exactly_are_read_by_it(tmp_path: Path, type
     reads = reasons(p)["rows"] is None
     assert reads == (schema.field("x").type in READ), reasons(p)["rows"]
     assert not reads or carrier(schema.field("x").type) is not None
+
+
+def test_parquet_files_that_spark_would_read_otherwise_are_read_by_the_source(spark: Any, tmp_path: Path) -> None:
+    """INT96 times, also before 1900, columns of other Parquet types, and declared ones."""
+    old = ["0001-01-01 00:00:00", "1582-10-04 23:00:00", "1899-12-31 23:59:59.999999", "9999-12-31 23:59:59.999999"]
+    rows = spark.createDataFrame([(text, f"{text}Z") for text in old], "text string, utc string")
+    written = {"outputTimestampType": "INT96", "int96RebaseModeInWrite": "CORRECTED"}
+    for name, value in written.items():
+        spark.conf.set(f"spark.sql.parquet.{name}", value)
+    rows.selectExpr("text", "cast(utc as timestamp) as at").write.parquet(str(tmp_path / "int96"))
+    for name in written:
+        spark.conf.unset(f"spark.sql.parquet.{name}")
+    (tmp_path / "several").mkdir()
+    for number, v in enumerate((pa.array([1, None], pa.int32()), pa.array([2**40]), pa.nulls(1), None)):
+        kind = pa.string() if number else pa.large_string()
+        ids = {"id": pa.array([f"{number} {row}" for row in range(1 if v is None else len(v))], kind)}
+        pq.write_table(pa.table(ids if v is None else {**ids, "v": v}), tmp_path / "several" / f"{number}.parquet")
+    instants = op.read_parquet(tmp_path / "int96", schema={"at": pa.timestamp("us", "UTC")})
+    several = op.read_parquet(tmp_path / "several", schema={"v": "int64"})
+    sources = {"int96": op.read_parquet(tmp_path / "int96"), "instants": instants, "texts": instants.select(["text"]),
+               "several": several, "ids": several.select(["id"])}  # fmt: skip
+    with flow.Pipeline("times-and-types") as p:
+        for name, source in sources.items():
+            p.source(source, name=name).sink(op.collect(), name=f"{name} out")
+    assert native(p) == {"texts", "ids"}
+    agree(spark, p)
+    table = p.run(execution="batch").table("int96 out")
+    assert dict(zip(table["text"].to_pylist(), table["at"].to_pylist(), strict=True)) == {
+        text: datetime.datetime.fromisoformat(text) for text in old
+    }
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {"org.apache.spark.legacyDateTime": ""},
+        {"org.apache.spark.legacyINT96": ""},
+        {"org.apache.spark.version": "2.4.8"},
+    ],
+)
+def test_files_of_the_calendar_that_spark_had_are_read_by_the_source(tmp_path: Path, notes: dict[str, str]) -> None:
+    table = pa.table({"x": [1]})
+    pq.write_table(table.replace_schema_metadata(notes), tmp_path / "x.parquet")
+    assert "calendar" in str(op.read_parquet(tmp_path).parquet_files())
+    pq.write_table(table.replace_schema_metadata({"org.apache.spark.version": "4.0.1"}), tmp_path / "x.parquet")
+    assert not isinstance(op.read_parquet(tmp_path).parquet_files(), str)
