@@ -153,6 +153,11 @@ class _Columns:
         samples: how often values repeat, of the columns for which the planner chose text or a dictionary.
     """
 
+    schema: pa.Schema
+    declared: frozenset[str]
+    dictionary: tuple[str, ...]
+    samples: Mapping[str, Sample]
+
 
 class _Info(msgspec.Struct):
     """The entries of a split in a checkpoint that identify its part of a file.
