@@ -281,6 +281,8 @@ class ParquetSource(Source):
                 stored = file.types.get(field.name)
                 if field.name in file.int96:
                     return f"{file.path!r} has the times of {field.name!r} as INT96, whose nanoseconds Spark cuts"
+                if field.name in file.extensions:
+                    return f"{file.path!r} has {field.name!r} as an extension type, whose storage Spark reads"
                 if stored is None or types.is_null(stored) or not is_one_type(stored, field.type):
                     return f"{file.path!r} has {field.name!r} as {stored or 'no column'}, which is read as {field.type}"
         names = {name for file in self._files.values() for name in file.types}

@@ -37,6 +37,7 @@ class ParquetFooter:
         types: the type of each column: with wide dictionaries, and INT96 times in microseconds; without views. Files
             of the same types share one mapping.
         int96: the columns that have INT96 times, which may be fields of theirs.
+        extensions: the columns that have values of an extension type, such as UUIDs, likewise.
     """
 
     known: KnownFile
@@ -45,6 +46,7 @@ class ParquetFooter:
     sizes: GroupSizes
     types: Mapping[str, pa.DataType]
     int96: frozenset[str]
+    extensions: frozenset[str]
 
     @classmethod
     def open(cls, path: str, where: Files) -> ParquetFooter:
@@ -52,10 +54,10 @@ class ParquetFooter:
         try:
             status = where.status(path)
             with where.open(path) as raw:
-                metadata = pq.read_metadata(raw)
+                opened = pq.ParquetFile(raw, coerce_int96_timestamp_unit="us")
+                metadata, schema, int96 = opened.metadata, opened.schema_arrow, _int96_columns(raw, opened)
                 known = KnownFile.of(path, status, raw)
                 hash_ = _hash(raw, status.bytes)
-                schema, int96 = _schema(raw, metadata)
         except DAMAGED as error:
             raise SourceError(
                 f"read_parquet: cannot read {path!r} as Parquet: {error}; replace or remove it"
@@ -65,7 +67,8 @@ class ParquetFooter:
                 f"read_parquet({path!r}): column names must differ, but {repeated} occur more than once among "
                 f"{schema.names}; write the file again with names of their own"
             )
-        return cls(known, hash_, metadata, GroupSizes.of(metadata), _types_of(schema.remove_metadata()), int96)
+        types, extensions = _types_of(schema.remove_metadata())
+        return cls(known, hash_, metadata, GroupSizes.of(metadata), types, int96, extensions)
 
     @property
     def path(self) -> str:
@@ -89,37 +92,46 @@ def leaf_places(metadata: pq.FileMetaData, path: str) -> list[int]:
     return [place for place in range(metadata.num_columns) if schema.column(place).path == path]
 
 
-def _schema(raw: BinaryIO, metadata: pq.FileMetaData) -> tuple[pa.Schema, frozenset[str]]:
-    """Return the columns of a file, INT96 times in microseconds, and the names of those that have such times."""
-    schema = metadata.schema.to_arrow_schema()
-    if not any([has_nanoseconds(type_) for type_ in frozenset(schema.types)]):
-        return schema, frozenset()
-    if not any([metadata.schema.column(place).physical_type == "INT96" for place in range(metadata.num_columns)]):
-        return schema, frozenset()
-    coarse, fine = [
-        pq.ParquetFile(raw, metadata=metadata, coerce_int96_timestamp_unit=unit).schema_arrow for unit in ("us", "ns")
-    ]
-    int96 = [one.type != other.type for one, other in zip(coarse, fine, strict=True)]
-    fields = [
-        field.with_type(one.type) if is_ else field for field, one, is_ in zip(schema, coarse, int96, strict=True)
-    ]
-    return pa.schema(fields), frozenset([field.name for field, is_ in zip(schema, int96, strict=True) if is_])
+def _int96_columns(raw: BinaryIO, opened: pq.ParquetFile) -> frozenset[str]:
+    """Return the names of the columns that have INT96 times, of a file that reads these as microseconds."""
+    coarse, metadata = opened.schema_arrow, opened.metadata
+    places = range(metadata.num_columns) if any(map(_has_microseconds, frozenset(coarse.types))) else ()
+    if not any([metadata.schema.column(place).physical_type == "INT96" for place in places]):
+        return frozenset()
+    fine = pq.ParquetFile(raw, metadata=metadata, coerce_int96_timestamp_unit="ns").schema_arrow
+    return frozenset([one.name for one, other in zip(coarse, fine, strict=True) if one.type != other.type])
 
 
 @lru_cache(maxsize=16)
-def _types_of(schema: pa.Schema) -> Mapping[str, pa.DataType]:
+def _types_of(schema: pa.Schema) -> tuple[Mapping[str, pa.DataType], frozenset[str]]:
+    """Return the type of each column as it is read, and the columns that have extension types."""
     read_as: dict[pa.DataType, pa.DataType] = {}  # most columns of wide files have one of a few types
     for name, type_ in zip(schema.names, schema.types, strict=True):
         if type_ not in read_as:
             read_as[type_] = wide_type(plain_type(type_, name))
-    return {name: read_as[type_] for name, type_ in zip(schema.names, schema.types, strict=True)}
+    extended = frozenset(type_ for type_ in read_as if _has_extension(type_))
+    extensions = frozenset([field.name for field in schema if field.type in extended]) if extended else frozenset()
+    return {name: read_as[type_] for name, type_ in zip(schema.names, schema.types, strict=True)}, extensions
+
+
+def _has_extension(type_: pa.DataType) -> bool:
+    fields = [type_.field(place).type for place in range(type_.num_fields)]
+    return isinstance(type_, pa.BaseExtensionType) or any(map(_has_extension, fields))
 
 
 def has_nanoseconds(type_: pa.DataType) -> bool:
-    """Return whether a type is of times in nanoseconds, or has such times inside."""
+    """Return whether a type is of timestamps in nanoseconds, or has such inside."""
+    return _has_unit(type_, "ns")
+
+
+def _has_microseconds(type_: pa.DataType) -> bool:
+    return _has_unit(type_, "us")
+
+
+def _has_unit(type_: pa.DataType, unit: str) -> bool:
     if types.is_timestamp(type_):
-        return bool(type_.unit == "ns")
-    return any([has_nanoseconds(type_.field(place).type) for place in range(type_.num_fields)])
+        return bool(type_.unit == unit)
+    return any([_has_unit(type_.field(place).type, unit) for place in range(type_.num_fields)])
 
 
 def _hash(raw: BinaryIO, size: int) -> str:

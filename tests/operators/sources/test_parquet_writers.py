@@ -240,6 +240,19 @@ def test_columns_that_are_not_declared_must_be_in_all_files(tmp_path: Path) -> N
         op.read_parquet(tmp_path, schema={"id": "int64"})
 
 
+def test_other_engines_do_not_read_columns_whose_values_they_read_otherwise(tmp_path: Path) -> None:
+    write(tmp_path / "uuids", pa.nulls(2, pa.uuid()), store_schema=False)
+    write(tmp_path / "mixed", pa.array(["a"]), pa.array(["b"], pa.large_string()), pa.array(["c"]).dictionary_encode())
+    write(tmp_path / "nulls", pa.array(["a"]), pa.nulls(1))
+    for name, reason in (("uuids", "extension type"), ("mixed", None), ("nulls", "'v' as null")):
+        source = op.read_parquet(tmp_path / name)
+        assert isinstance(source.select(["id"]).parquet_files(), flow.ParquetFiles)
+        files = source.parquet_files()
+        assert reason in files if isinstance(files, str) and reason else isinstance(files, flow.ParquetFiles)
+    declared = op.read_parquet(tmp_path / "mixed", schema={"w": "int64"})
+    assert "'w' as no column" in str(declared.parquet_files())
+
+
 BOUNDS: list[tuple[pa.Array, pa.DataType, list[Any]]] = [
     (pa.array([-128, 0, 127], pa.int8()), pa.int64(), [-129, -128, 0, 127, 128, 2**40]),
     (pa.array([0, 2**31, 2**32 - 1], pa.uint32()), pa.int64(), [-1, 0, 2**31, 2**32 - 1, 2**32]),
