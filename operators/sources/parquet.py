@@ -132,11 +132,15 @@ read_parquet.suffixes = (_SUFFIX,)  # type: ignore[attr-defined]  # for ``watch`
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file as it was when its footer was read. ``footer`` is the xxh3 of the footer's bytes, in hex."""
+    """A file as it was when its footer was read. ``footer`` is the xxh3 of the footer's bytes, in hex.
+
+    ``columns`` are what pyarrow reads: the metadata alone do not tell that bytes are a UUID.
+    """
 
     known: KnownFile
     footer: str
     metadata: pq.FileMetaData
+    columns: pa.Schema
     sizes: GroupSizes
 
     @classmethod
@@ -144,15 +148,15 @@ class _File:
         try:
             status = where.status(path)
             with where.open(path) as raw:
-                metadata = pq.read_metadata(raw)
-                metadata.schema.to_arrow_schema()  # raises for types that Arrow does not have
+                opened = pq.ParquetFile(raw)
+                metadata, columns = opened.metadata, opened.schema_arrow
                 known = KnownFile.of(path, status, raw)
                 footer = _footer_hash(raw, status.bytes)
         except DAMAGED as error:
             raise SourceError(
                 f"read_parquet: cannot read {path!r} as Parquet: {error}; replace or remove it"
             ) from error
-        return cls(known, footer, metadata, GroupSizes.of(metadata))
+        return cls(known, footer, metadata, columns, GroupSizes.of(metadata))
 
     @property
     def path(self) -> str:
@@ -161,7 +165,7 @@ class _File:
     def schema(self, dictionary: tuple[str, ...]) -> pa.Schema:
         """Return the schema of batches: ``dictionary`` applied, wide; without views, metadata and nullability."""
         fields = []
-        for field in self.metadata.schema.to_arrow_schema():
+        for field in self.columns:
             plain = plain_type(field.type, field.name)
             encoded = field.name in dictionary and is_textual(plain)
             type_ = pa.dictionary(pa.int32(), plain) if encoded else wide_type(plain)
@@ -289,10 +293,10 @@ class ParquetSource(Source):
         for file in self._files.values():
             if _OLD_CALENDAR in (file.metadata.metadata or {}):
                 return f"{file.path!r} was written by Spark with the calendar that it had before version 3"
-            for field in file.metadata.schema.to_arrow_schema():
+            for field in file.columns:
                 if field.name in self._schema.names and has_extensions(field.type):
                     return f"column {field.name!r} of {file.path!r}, {field.type}, is read as its text or storage"
-        names = {name for file in self._files.values() for name in file.metadata.schema.to_arrow_schema().names}
+        names = {name for file in self._files.values() for name in file.columns.names}
         rows = sum(file.metadata.num_rows for file in self._files.values())
         return ParquetFiles([os.path.abspath(path) for path in self._files], sorted(names), rows)
 
