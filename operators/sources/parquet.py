@@ -39,7 +39,6 @@ from dataflow.errors import (
     user_frame,
 )
 from dataflow.state.dictionaries import encoded_schema, is_textual
-from dataflow.state.extension_types import has_extensions
 from dataflow.untrusted import Count, excerpt, parsed
 from operators.parquet_types import is_one_type
 from operators.sources.known_file import KnownFiles, changed
@@ -270,13 +269,9 @@ class ParquetSource(Source):
         """
         if self._known.where.remote:
             return "its files are in a filesystem of pyarrow's"
-        read = frozenset(self.schema.names)
         for file in self._files.values():
             if _is_of_old_calendar(file.metadata.metadata or {}):
                 return f"{file.path!r} was written by Spark with the calendar that it had before version 3"
-            for field in file.metadata.schema.to_arrow_schema():
-                if field.name in read and has_extensions(field.type):
-                    return f"column {field.name!r} of {file.path!r}, {field.type}, is read as its text or storage"
             for field in self.schema:
                 stored = file.types.get(field.name)
                 if field.name in file.int96:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -226,3 +227,13 @@ def test_aggregates_of_a_column_of_type_null_are_null(kind: str) -> None:
     table = pa.table({"c": pa.nulls(4), "k": [1, 1, 2, 2]})
     rows = flow.Pipeline().source(op.from_arrow(table), name="in").key_by("k").agg(x=getattr(col("c"), kind)())
     assert rows.collect()["x"].to_pylist() == [0 if "count" in kind else None] * 2
+
+
+def test_uuids_of_duckdb_are_text(tmp_path: Path) -> None:
+    """DuckDB's files have no Arrow schema, so only the Parquet type says that these bytes are a UUID."""
+    path = tmp_path / "a.parquet"
+    duckdb.sql(f"copy (select '{TEXTS[0]}'::uuid u, {{'in': '{TEXTS[2]}'::uuid}} s) to '{path}'")
+    for options in ({}, {"dictionary": ["u"]}):
+        rows = flow.Pipeline().source(op.read_parquet(path, **options), name="in")
+        assert rows.collect().to_pylist() == [{"u": TEXTS[0], "s": {"in": TEXTS[2]}}]
+        assert rows.key_by("u").agg(n=op.count()).collect().to_pylist() == [{"u": TEXTS[0], "n": 1}]
