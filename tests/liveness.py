@@ -27,7 +27,7 @@ def check_every_job() -> None:
 
     def checked_step(job: Job) -> bool:
         if not job.over:
-            longest = LONGEST if isinstance(job.clock, SystemClock) else SIMULATED_LONGEST
+            longest = LONGEST if isinstance(job.clock.machine, SystemClock) else SIMULATED_LONGEST
             check_age(job, job.clock.now(), longest)
         return step(job)
 

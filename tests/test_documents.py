@@ -153,7 +153,8 @@ def test_ci_runs_exactly_the_test_command_of_the_readme() -> None:
     script = (ROOT / ".ci/run").read_text(encoding="utf-8")
     (extraction,) = re.findall(r"\$\((sed .*README\.md)\)", script)
     assert run("bash", "-c", extraction) == "pip install -e '.[test]' && pytest -n 2 --dist loadfile\n"
-    assert 'bash -e -o pipefail -c "$tests"' in script
+    assert re.search(r'^run "default tier" \d+ "\$tests"$', script, re.MULTILINE)
+    assert re.search(r'^run "extended tier" \d+ "\$pytest -m extended"$', script, re.MULTILINE)
 
 
 def test_ci_refuses_an_old_python_and_says_so(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ import operators as op
 from dataflow.contracts.execution import Spill
 from dataflow.contracts.spec import Spec
 from dataflow.planning import aggregate_specs, batch_specs, process_specs, specs
-from dataflow.planning.operator_table import registered_specs
 from dataflow.runners.faults import Faults
+from tests.library_specs import library_specs
 from tests.seeds import each_once
 
 AT = pa.array([n * n % 17 for n in range(60)], pa.timestamp("s"))
@@ -145,9 +145,5 @@ REFUSED = {specs.ProcessingTime}  # a batch has no time by the clock
 
 
 def test_each_operator_that_drops_the_order_is_among_them() -> None:
-    dropping = {
-        spec
-        for spec in registered_specs()
-        if spec.carrying is Spec.carrying and spec.__module__.startswith("dataflow.")
-    }
+    dropping = {spec for spec in library_specs() if spec.carrying is Spec.carrying}
     assert {type(node.spec) for node in pipeline(ByKey).graph} >= dropping - ALONE - PLANNED - REFUSED

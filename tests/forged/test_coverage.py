@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dataflow.planning import batch_specs, process_specs
-from dataflow.planning.operator_table import registered_specs
 from tests.forged.pipelines import PIPELINES, inputs
+from tests.library_specs import library_specs
 
 IN_BATCHES = {batch_specs.Sorted, process_specs.ProcessKeysInOrder, process_specs.ProcessBatchesInOrder}
 """A batch has one checkpoint, at its end, without state."""
@@ -15,6 +15,5 @@ IN_BATCHES = {batch_specs.Sorted, process_specs.ProcessKeysInOrder, process_spec
 def test_each_operator_with_state_is_in_a_pipeline(tmp_path: Path) -> None:
     inputs(tmp_path)
     forged = {type(node.spec) for make in PIPELINES.values() for node in make(tmp_path).graph if node.stateful}
-    ours = {spec for spec in registered_specs() if spec.__module__.startswith("dataflow.")}
-    with_state = {spec for spec in ours if spec.stateful} - IN_BATCHES
+    with_state = {spec for spec in library_specs() if spec.stateful} - IN_BATCHES
     assert with_state - forged == set()

@@ -83,5 +83,5 @@ def test_late_rows_of_a_join_warn_until_their_side_is_read(late: str) -> None:
     own, other = ("late", "late_right") if late == "left" else ("late_right", "late")
     (warning,) = run(other)
     assert "1 row (" in warning
-    assert f"read them with .side({own!r}), or" in warning
+    assert f"read them with .side({own!r}); " in warning
     assert run(own) == []

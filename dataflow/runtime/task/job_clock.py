@@ -24,7 +24,7 @@ class JobClock:
     """Reads ``clock``, and derives time by the clock. Any thread may read it.
 
     Args:
-        clock: the machine's clock.
+        clock: the machine's clock, which is ``machine``.
         notify: records a warning. It is called at most once, when the wall clock is first more than a second off.
 
     >>> from dataflow.clock import ManualClock
@@ -38,7 +38,7 @@ class JobClock:
     """
 
     def __init__(self, clock: Clock, notify: Callable[[type[BarrierflowWarning], str], None]) -> None:
-        self._clock = clock
+        self.machine = clock
         self._notify = notify
         self._lock = threading.Lock()  # guards _time and _warned: readings must reach _time in order
         self._time = ClockTime(*self._readings())
@@ -48,7 +48,7 @@ class JobClock:
 
     def wall(self) -> float:
         """Return the machine's wall-clock time in seconds since 1970, which may step."""
-        return self._clock.wall()
+        return self.machine.wall()
 
     def time(self) -> int:
         """Return time by the clock in microseconds since 1970."""
@@ -67,7 +67,7 @@ class JobClock:
 
     def _readings(self) -> tuple[int, int]:
         """Return the monotonic and the wall time, read together."""
-        clock = self._clock
+        clock = self.machine
         for _ in range(_ATTEMPTS):
             before, wall, now = clock.now(), clock.wall(), clock.now()
             if now - before <= _TOGETHER:
