@@ -23,6 +23,7 @@ from dataflow.expressions.conditionals import Conditional
 from dataflow.expressions.decimals import decimal_to_float, integer_to_decimal
 from dataflow.expressions.kernels import kernel
 from dataflow.expressions.lenient import try_cast
+from dataflow.expressions.localization import naming_localize
 from dataflow.expressions.nodes import (
     Alias,
     Binary,
@@ -238,7 +239,7 @@ def _reporting(function: Callable[..., Value], node: Expr, where: str) -> Callab
         try:
             return function(*values)
         except pa.ArrowInvalid as error:
-            reason = str(error)
+            reason = naming_localize(str(error))
             overflow = (
                 "overflow" in reason or "not in range" in reason or "out of bounds" in reason or "truncated" in reason
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import pyarrow as pa
@@ -9,11 +10,23 @@ import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_numbers, to_scalar
 
-__all__ = ["CHOICES", "localize"]
+__all__ = ["CHOICES", "localize", "naming_localize"]
 
 CHOICES: Final = ("raise", "earlier", "later", "null")
 """What to do with a reading that the clock shows twice, or skips."""
 _ARROWS: Final = {"raise": "raise", "earlier": "earliest", "later": "latest", "null": "raise"}
+
+_ARROWS_ADVICE: Final = re.compile(r"If these timestamps are in local time.*assume_timezone\.?", re.DOTALL)
+
+
+def naming_localize(reason: str) -> str:
+    """Return an error message of Arrow with ``dt.localize`` in place of a function that only Arrow has.
+
+    >>> naming_localize("expected a zone offset. If these timestamps are in local time, call assume_timezone.")
+    'expected a zone offset. Read local times as timestamps without a zone, and give them one with .dt.localize(zone)'
+    """
+    advice = "Read local times as timestamps without a zone, and give them one with .dt.localize(zone)"
+    return _ARROWS_ADVICE.sub(advice, reason)
 
 
 def localize(readings: pa.Array, zone: str, ambiguous: str, missing: str) -> pa.Array:

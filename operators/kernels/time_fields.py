@@ -250,7 +250,8 @@ def parse_times(
                     value = 10 * value + text[at] - ZERO
                     at += 1
                 more = program[step, 4] and at < end and ZERO <= text[at] <= NINE
-                if at == first or at - begin < program[step, 3] or more:
+                width = at - (first if program[step, 1] == YEAR else begin)  # years are not padded with spaces
+                if at == first or width < program[step, 3] or more:
                     break
                 if not program[step, 5] <= value <= program[step, 6]:
                     break

@@ -33,6 +33,8 @@ _KINDS: Final[Sequence[tuple[bytes, str]]] = (
     (rb"[\s\S]{257}ustar", "is a tar archive: unpack it, such as with tar -xf"),
     (rb"PAR1\x15", "is a Parquet file: read it with read_parquet"),
     (rb"ARROW1\0\0", "is an Arrow IPC file: read it with read_ipc"),
+    (rb"\xff\xfe\0\0|\0\0\xfe\xff", "is UTF-32 text: convert it, such as with iconv -f utf-32 -t utf-8"),
+    (rb"\xff\xfe|\xfe\xff", "is UTF-16 text: convert it, such as with iconv -f utf-16 -t utf-8"),
 )
 _RECOGNISED: Final = [(re.compile(pattern), advice) for pattern, advice in _KINDS]
 
@@ -99,7 +101,7 @@ class _Members(io.RawIOBase):
                 return False
         self._packed = self._packed if self._first else self._packed.lstrip(b"\0")
         if self._first and not self._packed.startswith(_MAGIC[self._codec][: len(self._packed)]):
-            raise OSError(f"it is not compressed with {self._codec}, as its name says; rename it")
+            raise OSError(f"it is not compressed with {self._codec}, as its name says (if it is plain text, rename it)")
         self._member, self._first = self._begin(), False
         return True
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import csv
+from pyarrow import csv, types
 
 from dataflow.arrow_values import to_array, to_numbers, to_scalar
 from operators.sources.csv_numbers import changed_number
@@ -90,7 +90,8 @@ def _values(format: CsvSettings, field: pa.Field, values: Sequence[bytes]) -> tu
     times, unread = parse_by_formats(format.timestamp_parsers, to_array(values, pa.binary()), field.type)
     rest = np.flatnonzero(unread).tolist()
     hint = f", nor a time in timestamp_parsers={list(format.timestamp_parsers)}{hint}"
-    others, wrong = _values_by_arrow(format, field, [values[at] for at in rest], hint, {})
+    texts = [values[at] for at in rest]
+    others, wrong = _values_by_arrow(format, field, texts, hint, _local_times(format, field, texts))
     both = pa.concat_arrays([times, others])
     places = np.arange(len(values))
     places[rest] = np.arange(len(values), len(values) + len(rest))
@@ -114,14 +115,36 @@ def _values_by_arrow(
                 count = 1
                 continue
             bad = start + (int(named[1]) if named else 1) - 1
-            reason = named[2] if named else str(error)
-            errors[bad] = f"column {field.name!r}: {reason} for {field.type}{'' if 'UTF' in reason else hint}"
+            reason = _reason(named[2] if named else str(error), field.type, values[bad])
+            errors.setdefault(bad, f"column {field.name!r}: {reason}{'' if 'UTF-8' in reason else hint}")
             start, count = bad + 1, _FIRST
     good = [line for at, line in enumerate(lines) if at not in errors]
     places = np.zeros(len(lines), np.int64)
     places[[at for at in range(len(lines)) if at not in errors]] = np.arange(len(good))
     mask = np.isin(np.arange(len(lines)), list(errors))
     return _converted(good, field, convert).take(to_array(places, mask=mask)), errors
+
+
+def _reason(message: str, type_: pa.DataType, value: bytes) -> str:
+    """Return why Arrow does not convert ``value`` to ``type_``. Its advice on offsets is for other programs."""
+    return _no_offset(type_, value) if message.startswith("expected a zone offset") else f"{message} for {type_}"
+
+
+def _local_times(format: CsvSettings, field: pa.Field, values: Sequence[bytes]) -> dict[int, str]:
+    """Return an error message for each value that would fit a format if the column had no zone."""
+    if not types.is_timestamp(field.type) or field.type.tz is None:
+        return {}
+    texts = to_array(values, pa.binary())
+    _, unread = parse_by_formats(format.timestamp_parsers, texts, pa.timestamp(field.type.unit))
+    local = np.flatnonzero(~unread).tolist()
+    return {at: f"column {field.name!r}: {_no_offset(field.type, values[at])}" for at in local}
+
+
+def _no_offset(type_: pa.DataType, value: bytes) -> str:
+    return (
+        f"{value.decode(errors='replace')!r} has no offset from UTC, which {type_} needs; read times on a local clock "
+        f"as timestamp[{type_.unit}], and say with .dt.localize({type_.tz!r}) which clock it is"
+    )
 
 
 def _converted(lines: Sequence[bytes], field: pa.Field, convert: csv.ConvertOptions) -> pa.Array:

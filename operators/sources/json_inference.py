@@ -27,6 +27,8 @@ _AMBIGUOUS: Final = re.compile(rb'[0-9]{19}|NaN|Inf|"[0-9]{4}-[0-9]{2}-[0-9]{2}'
 """Text in which Arrow may infer other types than ``read_csv``. Whole numbers outside int64 have 19 digits, those beside
 NaN or Inf may be rounded if they have 16, and text that Arrow takes for times begins with a date.
 """
+_MOST_LEVELS: Final = 100
+"""Types are compared and converted level by level, in calls within calls."""
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9T:.Z+ -]*")
 
 
@@ -74,13 +76,13 @@ def infer_schema(path: str, block: Block, on_error: OnError, wanted: Sequence[st
             break
         except _BAD as error:
             if failed is None and on_error is not OnError.FAIL:
-                failed = _unparsable(path, block, lines[0], error)
+                failed = _unparsable(path, block, lines[0], error, on_error)
                 lines = [line for line in lines if _is_row(line)]
                 count = len(lines)
                 if not lines:
                     return failed
             elif count == 1:
-                raise _unparsable(path, block, first, error) from error
+                raise _unparsable(path, block, first, error, on_error) from error
             else:
                 count //= 2
     if _AMBIGUOUS.search(first):
@@ -98,7 +100,16 @@ _BAD: Final = (pa.ArrowException, Unparsable)
 def _fields(data: bytes) -> pa.Schema:
     """Return the fields of whole lines, by Arrow's inference. Raises: ``_BAD``."""
     count_lines(data)
-    return parse_lines(data, json.ParseOptions()).schema
+    schema = parse_lines(data, json.ParseOptions()).schema
+    if any([_is_deep(type_, _MOST_LEVELS) for type_ in schema.types]):
+        raise Unparsable(f"more than {_MOST_LEVELS} levels of objects and arrays; schema= may read them as text")
+    return schema
+
+
+def _is_deep(type_: pa.DataType, levels: int) -> bool:
+    """Return whether a type has more than ``levels`` lists and structs inside each other."""
+    inside = [type_.field(place).type for place in range(type_.num_fields)]
+    return bool(inside) and (levels == 0 or any([_is_deep(one, levels - 1) for one in inside]))
 
 
 def _is_row(line: bytes) -> bool:
@@ -109,18 +120,20 @@ def _is_row(line: bytes) -> bool:
     return True
 
 
-def _unparsable(path: str, block: Block, line: bytes, error: Exception) -> SourceError:
-    """Return the error for a first line from which no columns can be inferred."""
+def _unparsable(path: str, block: Block, line: bytes, error: Exception, on_error: OnError) -> SourceError:
+    """Return the error for a first line from which no columns can be inferred, with no other line that is good."""
     cause = undecodable(line, "utf-8", block.at)
     if cause is not None:
         instead = f"{path}:{block.line}: {cause}; {OTHER_ENCODINGS}"
     elif line.lstrip().startswith(b"["):
         instead = "write one object a line, such as with jq -c '.[]'"
-    else:
+    elif on_error is OnError.FAIL:
         instead = f"correct {path}:{block.line}, leave bad lines out with on_error='skip', or give schema="
+    else:
+        instead = "correct the file, or give schema="
+    row = "its first row cannot" if on_error is OnError.FAIL else "none of its first rows can"
     return SourceError(
-        f"read_json({path!r}): its first row cannot be parsed ({error}), so there is nothing to infer columns from; "
-        f"{instead}"
+        f"read_json({path!r}): {row} be parsed ({error}), so there is nothing to infer columns from; {instead}"
     )
 
 

@@ -16,6 +16,7 @@ from pyarrow import json, types
 from dataflow.arrow_values import to_scalar
 from dataflow.contracts.row_errors import OnError
 from dataflow.errors import SchemaMismatch, SourceError
+from dataflow.expressions.localization import naming_localize
 from operators.sources.blocks import BlockStart
 from operators.sources.files import Files
 from operators.sources.json_inference import OTHER_ENCODINGS, count_lines, decode_objects, infer_schema, parse_lines
@@ -245,7 +246,7 @@ class JsonParser:
         return batch, [Wrong(row.start, row.end, self._explained(row, data)) for row in wrong]
 
     def _explained(self, row: Wrong, data: bytes) -> Unparsable:
-        reason = str(row.error)
+        reason = naming_localize(str(row.error))
         if "UTF" in reason:
             return Unparsable(reason)
         if "unexpected field" in reason:

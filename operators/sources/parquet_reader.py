@@ -242,7 +242,7 @@ class ParquetReader(SplitReader):
         try:
             return convert(widened_array(array), fine)
         except DoesNotFit as error:
-            raise place.error(field.name, array, fine, convert, error) from error
+            raise place.error(field.name, array, fine, convert) from error
 
     def _converted(self, field: pa.Field, array: pa.Array, fine: pa.Array | None) -> pa.Array:
         if fine is not None and field.name not in self._opener.declared:
@@ -316,22 +316,22 @@ class _Place(NamedTuple):
         array: pa.Array,
         fine: pa.Array | None,
         convert: Callable[[pa.Array, pa.Array | None], object],
-        error: DoesNotFit,
     ) -> SourceError:
         """Return the error that names the first value which ``convert`` refuses, with its row group and row."""
 
-        def is_refused(rows: int) -> bool:
+        def refusal(first: int, rows: int) -> DoesNotFit | None:
             try:
-                convert(array.slice(0, rows), None if fine is None else fine.slice(0, rows))
-            except DoesNotFit:
-                return True
-            return False
+                convert(array.slice(first, rows), None if fine is None else fine.slice(first, rows))
+            except DoesNotFit as error:
+                return error
+            return None
 
-        bad = bisect_left(range(1, len(array)), True, key=is_refused)  # noqa: FBT003
+        bad = bisect_left(range(1, len(array)), True, key=lambda rows: refusal(0, rows) is not None)  # noqa: FBT003
+        reason = refusal(bad, 1)  # other rows may be refused for other reasons
         (value,) = render_rows(pa.record_batch({column: array.slice(bad, 1)}))
         row, sizes = self.row + bad, self.footer.sizes.rows
         group = next(group for group in self.groups if (row := row - sizes[group]) < 0)
         return SourceError(
             f"read_parquet: {self.footer.path!r}, row group {group}, row {row + sizes[group]} of it: column {column!r} "
-            f"has {excerpt(value[column])}, which {error}"
+            f"has {excerpt(value[column])}, which {reason}"
         )

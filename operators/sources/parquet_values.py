@@ -134,8 +134,8 @@ def check_digits(coarse: pa.Array, fine: pa.Array) -> None:
                 finer = numbers - whole * 1_000  # wraps as Arrow does, so it is what was cut, in every year
             if finer.any():
                 raise DoesNotFit(
-                    "has digits finer than microseconds; declare its column with schema= as timestamp[ns], or as "
-                    "timestamp[us] to round such times down"
+                    f"has digits finer than microseconds (and {finer[finer != 0][0]} ns); declare its column with "
+                    "schema= as timestamp[ns], or as timestamp[us] to round such times down"
                 )
 
 
@@ -242,7 +242,7 @@ def _times(array: pa.Array, type_: pa.DataType, factor: int) -> pa.Array:
     try:
         return pc.multiply_checked(array.view(own).cast(word), pa.scalar(factor, word)).view(type_)
     except pa.ArrowInvalid as error:
-        raise DoesNotFit(f"is outside the years that {type_} has") from error
+        raise DoesNotFit(f"is outside the range of {type_}") from error
 
 
 def _check_exact(array: pa.Array) -> None:

@@ -27,6 +27,8 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 _SHOWN: Final = 3
 """Limit for the files, and for the patterns, that a message has."""
+_TOO: Final = "add {} to the paths to read them"
+_INSTEAD: Final = "give {} in place of the directory to read them"
 _UNREADABLE: Final = (
     ".xz",
     ".lz4",
@@ -80,7 +82,7 @@ def expand(paths: Paths, suffix: str | tuple[str, ...], filesystem: Any = None) 
         found.update(matched)
     for directory, below in others.items():
         if files_left := [file for file in below if file not in found]:
-            text = left_out(repr(directory), suffixes, files_left, _patterns(directory, files_left))
+            text = left_out(repr(directory), suffixes, files_left, _patterns(directory, files_left, _TOO))
             warnings.warn(text, FilesLeftOutWarning, stacklevel=user_frame())
     assert where is not None, "at least one path was resolved"
     return where, tuple(sorted(found))
@@ -233,8 +235,8 @@ def _shown(files: Sequence[str]) -> str:
     return ", ".join(repr(os.path.basename(file)) for file in sorted(files)[:_SHOWN]) + more
 
 
-def _patterns(directory: str, files: Sequence[str]) -> str:
-    return advice(files, lambda end: _pattern(directory, end), "add {} to the paths to read them")
+def _patterns(directory: str, files: Sequence[str], to_read: str) -> str:
+    return advice(files, lambda end: _pattern(directory, end), to_read)
 
 
 def _ending(name: str) -> str:
@@ -256,7 +258,7 @@ def _pattern(directory: str, name: str) -> str:
 
 def _no_file(suffixes: tuple[str, ...], directory: str, files: Sequence[str]) -> str:
     why = f"the directory holds no file that ends in {_endings(suffixes)}"
-    return f"{why}, only {_shown(files)}; {_patterns(directory, files)}" if files else why
+    return f"{why}, only {_shown(files)}; {_patterns(directory, files, _INSTEAD)}" if files else why
 
 
 def _nothing(path: str, why: str) -> list[str]:

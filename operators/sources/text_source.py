@@ -176,6 +176,12 @@ def given_types(schema: Types) -> dict[str, pa.DataType]:
     """Return the types that a user gave, as batches have them: int32 indices, no view types."""
     if schema is None:
         return {}
+    if not isinstance(schema, pa.Schema | Mapping):
+        raise GraphError(
+            f"schema=: expected a pyarrow schema, or types by column such as {{'id': 'int64'}}, got {schema!r}"
+        )
+    if isinstance(schema, pa.Schema) and (repeated := repeated_names(schema.names)):
+        raise GraphError(f"schema=: column names must differ, but {repeated} occur more than once")
     fields = zip(schema.names, schema.types, strict=True) if isinstance(schema, pa.Schema) else schema.items()
     return {name: wide_type(plain_type(_given_type(name, type_), name)) for name, type_ in fields}
 

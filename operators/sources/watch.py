@@ -156,6 +156,10 @@ def _given(options: Mapping[str, Any]) -> pa.Schema:
     return whole if columns is None else selected(whole, columns)
 
 
+def _listed(columns: Mapping[str, pa.DataType]) -> str:
+    return "{" + ", ".join([f"{name!r}: {type_}" for name, type_ in columns.items()]) + "}"
+
+
 class WatchSource(Source):
     """The source that ``watch`` makes. Picklable if its filesystem is and ``read`` is a function of a module."""
 
@@ -222,9 +226,10 @@ class WatchSource(Source):
         found = {field.name: field.type for field in source.schema}
         expected = {field.name: field.type for field in self._whole}
         if found != expected:
+            declare = "declare the columns of all files with schema=, " if isinstance(source, ParquetSource) else ""
             raise SchemaMismatch(
-                f"watch: {path!r} has columns {found}, expected {expected} as in the first file (or schema=); move it "
-                f"elsewhere, or choose the columns they share with columns=[...]"
+                f"watch: {path!r} has columns {_listed(found)}, expected {_listed(expected)} as in the first file (or "
+                f"schema=); {declare}move it elsewhere, or choose the columns they share with columns=[...]"
             )
         return source.select(self._columns).skipping(self._conditions)
 

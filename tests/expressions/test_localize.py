@@ -146,3 +146,11 @@ def test_times_with_and_without_a_zone_do_not_combine_but_the_error_says_how() -
     ):
         with pytest.raises(SchemaMismatch, match=r"with a zone are instants.*\.dt\.localize\(zone\) them"):
             expr.dtype(schema.append(pa.field("x", pa.timestamp("ms"))))
+
+
+def test_a_cast_of_a_local_time_names_localize() -> None:
+    text = flow.Pipeline().source(op.from_arrow(pa.table({"at": ["2024-03-01 10:00:00"]})), name="in")
+    with pytest.raises(
+        ValueError, match=r"expected a zone offset\. Read local times .*\.dt\.localize\(zone\); some of"
+    ):
+        text.select(at=flow.col("at").cast(pa.timestamp("us", "Europe/Berlin"))).collect()

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dataflow as flow
 import operators as op
 from dataflow.contracts.source import Source
 from dataflow.errors import ConfigurationError, SourceError
@@ -80,7 +81,9 @@ def test_a_text_that_fits_is_the_time_it_says(format: str, text: str, time: str)
         ("%d.%m.%y", ["1.1.4", "1.1.2024", "1.1.124"]),
         (DATE_TIME, ["1.1.2024 10:00:60", "1.1.2024 10:60:00", "1.1.2024 24:00:00", "1.1.12024 10:00:00"]),
         ("%d.%m.%Y %H", ["1.1.202410", "1.1.12024"]),
-        ("%Y%m%d", ["2024111", "24111", "202401011", "20241301", "20240230"]),
+        ("%d.%m.%Y", ["1.1. 024", "1.1.   9"]),
+        ("%Y-%m-%d", [" 024-01-01", "   9-01-01"]),
+        ("%Y%m%d", ["2024111", " 0240101", "24111", "202401011", "20241301", "20240230"]),
         ("%F %I:%M %p", ["2024-01-02 13:00 PM", "2024-01-02 0:30 AM", "2024-01-02 1:30", "2024-01-02 1:30 XM"]),
         ("%F %H:%M %p", ["2024-01-02 01:30 PM", "2024-01-02 13:30 AM"]),
         ("%a %F", ["Mon 2024-01-02", "Foo 2024-01-02", "Tues 2024-01-02"]),
@@ -106,6 +109,20 @@ def test_offsets_are_for_columns_with_a_zone() -> None:
         assert fits(format, f"2024-01-02 10:00{wrong}", ZONED) is None, wrong
     assert fits(format, "2024-01-02 10:00Z", NAIVE) is None
     assert fits("%F", "2024-01-02", ZONED) is None
+
+
+def test_a_time_without_an_offset_names_the_way_to_give_a_zone(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("at\n1.3.2024 10:00\n")
+    zoned, naive = pa.timestamp("us", "Europe/Berlin"), "timestamp[us]"
+    for formats in ([], ["%d.%m.%Y %H:%M"]):
+        text = "2024-03-01 10:00" if not formats else "1.3.2024 10:00"
+        (tmp_path / "a.csv").write_text(f"at\n{text}\n")
+        advice = rf"a\.csv:2: .*'{text}' has no offset.* timestamp\[us\], .*\.dt\.localize\('Europe/Berlin'\)"
+        with pytest.raises(SourceError, match=advice):
+            rows_of(read_csv(tmp_path, schema={"at": zoned}, timestamp_parsers=formats))
+        rows = flow.Pipeline().source(read_csv(tmp_path, schema={"at": naive}, timestamp_parsers=formats), name="in")
+        table = rows.select(at=flow.col("at").dt.localize("Europe/Berlin")).collect()
+        assert table["at"].to_pylist() == [dt.datetime(2024, 3, 1, 9, tzinfo=dt.UTC)]
 
 
 def test_a_time_that_the_unit_does_not_hold_does_not_fit() -> None:

@@ -124,6 +124,8 @@ def archives(text: bytes) -> dict[str, bytes]:
         r"end in \.gz": gzip.compress(text),
         r"end in \.bz2": bz2.compress(text),
         r"end in \.zst": PACKED[".zst"](text),
+        "iconv -f utf-16 -t utf-8": text.decode().encode("utf-16"),
+        "iconv -f utf-32 -t utf-8": text.decode().encode("utf-32"),
         "read_parquet": parquet.getvalue(),
         "read_ipc": arrow.getvalue(),
     }
@@ -138,7 +140,9 @@ def test_a_file_of_another_kind_is_named_with_what_to_do(tmp_path: Path, format:
                 rows_of(READ[format](tmp_path, **options))
     (tmp_path / f"a.{format}").unlink()
     (tmp_path / f"a.{format}.gz").write_bytes(GOOD[format])
-    with pytest.raises(SourceError, match="it is not compressed with gzip, as its name says; rename it"):
+    with pytest.raises(
+        SourceError, match=r"is not compressed with gzip, .* \(if it is plain text, rename it\); restore"
+    ):
         READ[format](tmp_path)
 
 

@@ -157,7 +157,7 @@ def test_types_are_inferred_from_the_lines_ahead_of_one_that_is_wrong(tmp_path: 
     path = write(tmp_path / "a.jsonl", {"i": 1}, {"i": 2}, b"null", {"i": 4})
     assert rows_of(read_json(path, on_error="skip")) == [{"i": 1}, {"i": 2}, {"i": 4}]
     for policy in ("fail", "skip"):
-        with pytest.raises(SourceError, match=r"first row cannot be parsed.*give schema="):
+        with pytest.raises(SourceError, match=r"first rows? can(not)? be parsed.*give schema="):
             read_json(write(tmp_path / "b.jsonl", b"null"), on_error=policy)
 
 
@@ -251,6 +251,23 @@ def test_a_bad_first_line_is_a_bad_line(tmp_path: Path, block_bytes: int) -> Non
     assert rows_of(skipping) == [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
     write(tmp_path / "0.jsonl", b"cut")  # before it, and with no other line
     assert rows_of(read_json(tmp_path, on_error="skip", columns=["a"])) == [{"a": 1}, {"a": 2}]
+
+
+def test_advice_to_skip_lines_is_not_given_where_they_are_skipped(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", b'{"a":1,"a":2}', b"cut")
+    with pytest.raises(
+        SourceError, match=r"none of its first rows can be parsed .*; correct the file, or give schema=$"
+    ):
+        read_json(path, on_error="skip")
+
+
+def test_a_line_of_too_many_levels_is_a_bad_line(tmp_path: Path) -> None:
+    deep = b'{"a":' + b"[" * 600 + b"]" * 600 + b"}"
+    path = write(tmp_path / "a.jsonl", deep, {"a": 1})
+    with pytest.raises(SourceError, match="more than 100 levels of objects and arrays; schema= may read them as text"):
+        read_json(path)
+    assert rows_of(read_json(path, on_error="skip")) == [{"a": 1}]
+    assert [row["a"] for row in rows_of(read_json(path, schema={"a": "string"}))] == [deep[5:-1].decode(), "1"]
 
 
 MAPS = {

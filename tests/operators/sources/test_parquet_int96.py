@@ -89,6 +89,14 @@ def test_digits_finer_than_microseconds_are_an_error_with_their_place(
         assert part in str(caught.value)
 
 
+def test_the_reason_belongs_to_the_value_that_is_named(tmp_path: Path) -> None:
+    type_ = pa.struct({"a": pa.timestamp("ns"), "b": pa.timestamp("ns")})
+    times = pa.array([{"a": 1_000, "b": 1_007}, {"a": 1_009, "b": 1_000}], type_)
+    pq.write_table(pa.table({"both": times}), tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    with pytest.raises(SourceError, match=r"row 0 of it.*finer than microseconds \(and 7 ns\)"):
+        flow.Pipeline().source(op.read_parquet(tmp_path), name="in").collect()
+
+
 def test_declared_microseconds_are_rounded_down(tmp_path: Path) -> None:
     for time in (DAYS[0], DAYS[3], DAYS[-1]):
         path = with_nanosecond(plain(tmp_path / "a.parquet", [time]), time)

@@ -203,9 +203,9 @@ def test_what_cannot_be_read_as_declared_is_refused_before_any_row(
         (pa.array([2**53 + 1]), pa.float64(), "float64"),
         (pa.array([2**63 - 1]), pa.float64(), "float64"),
         (pa.array([2**64 - 1], pa.uint64()), pa.float64(), "float64"),
-        (pa.array([dt.datetime(2262, 4, 12)], pa.timestamp("us")), pa.timestamp("ns"), "years"),
-        (pa.array([dt.datetime(1, 1, 1)], pa.timestamp("ms")), pa.timestamp("ns"), "years"),
-        (pa.array([2**62], pa.timestamp("ms")), pa.timestamp("us"), "years"),
+        (pa.array([dt.datetime(2262, 4, 12)], pa.timestamp("us")), pa.timestamp("ns"), "range"),
+        (pa.array([dt.datetime(1, 1, 1)], pa.timestamp("ms")), pa.timestamp("ns"), "range"),
+        (pa.array([2**62], pa.timestamp("ms")), pa.timestamp("us"), "range"),
         (pa.array([dt.timedelta(days=300_000)], pa.duration("us")), pa.duration("ns"), "duration"),
         (pa.array([[1, 2]]), pa.list_(pa.int64(), 1), "length"),
     ],
@@ -352,3 +352,13 @@ def test_int96_times_of_a_watched_directory_lose_no_digit_unless_that_is_declare
         watching.later().rows()
     declared = op.watch(tmp_path / "a", op.read_parquet, pattern="*.parquet", schema={"v": "timestamp[us]"})
     assert Watching(declared).rows() == [*times.to_pylist(), *times.to_pylist(), dt.datetime(1970, 1, 1)]
+
+
+def test_advice_for_watched_files_of_other_types_works(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"v": pa.nulls(1)}), tmp_path / "a.parquet")
+    watching = Watching(op.watch(tmp_path, op.read_parquet))
+    pq.write_table(pa.table({"v": ["x"], "w": [1]}), tmp_path / "b.parquet")
+    with pytest.raises(SchemaMismatch, match=r"has columns \{'v': string, 'w': int64\}, .* declare .* with schema="):
+        watching.rows()
+    declared = op.watch(tmp_path, op.read_parquet, schema={"v": "string", "w": "int64"})
+    assert Watching(declared).rows() == [None, "x"]

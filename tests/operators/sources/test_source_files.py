@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from dataflow.clock import ManualClock
 from dataflow.contracts.source import END, Source, SourceContext
-from dataflow.errors import ConfigurationError, FilesLeftOutWarning, InputChanged, SourceError
+from dataflow.errors import ConfigurationError, FilesLeftOutWarning, GraphError, InputChanged, SourceError
 from operators import read_csv, read_ipc, read_json, read_parquet, watch
 from operators.sources.files import Files
 from operators.sources.paths import expand
@@ -249,10 +249,10 @@ def test_files_that_must_be_unpacked_are_named_as_such(tmp_path: Path) -> None:
 def test_a_directory_without_files_of_the_format_names_the_others(tmp_path: Path) -> None:
     write_rows(tmp_path / "a.tsv", 1)
     with pytest.raises(
-        SourceError, match=r"no file that ends in \.csv .*, only 'a\.tsv'; add '(.*)' to the paths"
+        SourceError, match=r"no file that ends in \.csv .*, only 'a\.tsv'; give '(.*)' in place of the directory"
     ) as caught:
         read_csv(tmp_path)
-    assert xs(read_csv(re.findall("add '(.*)' to", str(caught.value)))) == [1]
+    assert xs(read_csv(re.findall("give '(.*)' in", str(caught.value)))) == [1]
 
 
 def test_a_watched_directory_names_once_what_it_leaves_out(tmp_path: Path) -> None:
@@ -270,3 +270,13 @@ def test_a_watched_directory_names_once_what_it_leaves_out(tmp_path: Path) -> No
     assert watched_xs(watch(tmp_path, read_csv, pattern="*.tsv")) == [2]
     assert sorted(watched_xs(watch(tmp_path, read_csv, pattern="*"))) == [1, 2]
     assert sorted(watched_xs(watch(tmp_path, lambda path: read_csv(path)))) == [1, 2]
+
+
+@pytest.mark.parametrize("read", [read_csv, read_json, read_parquet])
+def test_a_schema_of_another_form_is_refused(read: Callable[..., object], tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"s": ["x"]}), path)
+    twice = pa.schema([("s", pa.string()), ("s", pa.int64())])
+    for schema, reason in (([("s", "string")], "a pyarrow schema, or types by column"), (twice, r"\['s'\] occur")):
+        with pytest.raises(GraphError, match=f"schema=: .*{reason}"):
+            read(path, schema=schema)

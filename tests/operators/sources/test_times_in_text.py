@@ -87,7 +87,7 @@ def test_both_accept_the_same_texts_for_a_given_type(tmp_path: Path, given: str)
 def test_an_offset_never_goes_unsaid(tmp_path: Path) -> None:
     for text, given in (("2024-01-01T10:00:00+01:00", "timestamp[us]"), ("2024-01-01T10:00:00", UTC)):
         for source in sources(tmp_path, text, schema={"t": given, "n": "int64"}):
-            with pytest.raises(SourceError, match=r"expected (no|a) zone offset"):
+            with pytest.raises(SourceError, match=r"expected no zone offset|\.dt\.localize\("):
                 table_of(source)
 
 
