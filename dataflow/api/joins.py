@@ -164,7 +164,7 @@ class JoinMethods(StreamBase):
             tolerance: the greatest distance between the two rows, included; None: any distance. Forward needs one.
             how: ``"left"``: a row without a counterpart comes out with nulls; ``"inner"``: it does not.
             suffix: is put after the name of a right column if the result already has a column of that name.
-            ttl: right rows are forgotten so long after their time; a left row later than that does not meet them.
+            ttl: right rows are forgotten so long after their time; a left row at that time or later does not meet them.
             name: the operator's name in summaries and checkpoints; None: an automatic one.
             parallelism: how many subtasks the operator has; None: as many as the run says.
 

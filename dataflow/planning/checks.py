@@ -368,11 +368,13 @@ def check_zones(where: str, *columns: tuple[str, pa.Field]) -> None:
     naive = [each for each in times if each[1].type.tz is None]
     if zoned and naive:
         (words, field), (others, other) = naive[0], zoned[0]
+        column = f"col({field.name!r})"
         raise SchemaMismatch(
             f"{where}: {field.name!r} of {words} is {field.type}, and {other.name!r} of {others} is {other.type}: a "
-            "time without a time zone cannot be compared with one that has a zone; cast it where it comes from, before "
-            f'with_watermark, as in with_columns({{{field.name!r}: col({field.name!r}).cast("timestamp'
-            f'[{field.type.unit}, tz=UTC]")}}) if it is in UTC'
+            "time without a time zone cannot be compared with one that has a zone; give it its zone where it comes "
+            f"from, before with_watermark, with with_columns({{{field.name!r}: ...}}): "
+            f'{column}.cast("timestamp[{field.type.unit}, tz=UTC]") if it is in UTC, '
+            f"{column}.dt.localize(zone) if it has the times of a local clock"
         )
 
 

@@ -162,9 +162,12 @@ class FileSink(TwoPhaseSink):
 def _warn_of_file_name(directory: Path, what: str) -> None:
     """Warn of a directory that is named like a file, unless it exists."""
     if directory.suffix.lower() in _FILE_NAMES and not directory.is_dir():
+        plain = directory.with_suffix("")
+        if plain.suffix.lower() in _FILE_NAMES:  # as in x.csv.gz
+            plain = plain.with_suffix("")
         warnings.warn(
             f"{what}({str(directory)!r}) writes a directory of this name, with files in it: a job writes many files. "
-            f"Give it a name without a suffix, such as {str(directory.with_suffix(''))!r}",
+            f"Give it a name without a suffix, such as {str(plain)!r}",
             DirectoryNameWarning,
             stacklevel=user_frame(),
         )

@@ -19,6 +19,11 @@ __all__ = ["CsvSettings", "QuotedNulls", "texts_of"]
 
 _ROW_END: Final = re.compile(rb"\n|\r(?=[^\n])")
 
+_LINES: Final = (
+    "to read each line as one column, give column_names=['line'], quote=None and a delimiter that no line has, "
+    "such as '\\x01'"
+)
+
 QuotedNulls = Literal["typed", "always", "never"]
 
 
@@ -70,10 +75,8 @@ class CsvSettings:
             if not (value is None and optional) and not (value and len(value) == 1 and value.isascii()):
                 raise ConfigurationError(f"read_csv: {what} must be one ASCII character, got {value!r}")
             if value in ("\r", "\n", "\0"):
-                raise ConfigurationError(
-                    f"read_csv: {what} must be no line end and not NUL, got {value!r}; to read each line as one "
-                    f"column, give column_names=['line'], quote=None and a delimiter that no line has, such as '\\x01'"
-                )
+                advice = _LINES if what == "delimiter" else "leave it out"
+                raise ConfigurationError(f"read_csv: {what} must be no line end and not NUL, got {value!r}; {advice}")
         marks = [mark for mark in (self.delimiter, self.quote, self.escape) if mark is not None]
         if len({*marks}) < len(marks):
             raise ConfigurationError(
