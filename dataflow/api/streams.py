@@ -161,7 +161,7 @@ class Stream(SplitMethods, UniqueMethods, FunctionMethods, OperatorMethods, Join
             if not other._columns.equals(self._columns):
                 raise SchemaMismatch(
                     f"union: {self.name!r} has [{columns_of(self._columns)}] and {other.name!r} has "
-                    f"[{columns_of(other._columns)}]; select the same columns first"
+                    f"[{columns_of(other._columns)}]; select the same columns, cast to the same types, first"
                 )
         streams: list[Stream] = [self, *others]
         time = self._time if all(other._time == self._time for other in others) else None
