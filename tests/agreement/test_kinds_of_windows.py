@@ -88,7 +88,7 @@ def in_order(table: pa.Table) -> list[Any]:
     return sorted(([f"{v:.9g}" if isinstance(v, float) else v for v in row] for row in rows), key=repr)
 
 
-HOPS = [(10, 2, 0), (10, 3, 1), (7, 7, 2), (60, 1, 0), (5, 4, 3)]
+HOPS = [(10, 2, 0), (10, 3, 1), (7, 7, 2), (60, 1, 0), (11, 4, 3)]
 
 
 @pytest.mark.parametrize(("lengths", "parallelism"), each_once(HOPS, [1, 2]))

@@ -51,6 +51,15 @@ def test_a_row_of_an_idle_channel_holds_time_back_again() -> None:
     assert (merger.advance(0, 9), merger.merged) == (None, 3)
 
 
+def test_a_channel_that_is_idle_no_more_holds_time_back_at_its_own_watermark() -> None:
+    merger = WatermarkMerger(2)
+    merger.advance(0, 5)
+    merger.advance(1, 3)
+    assert merger.idle(1) == 5
+    merger.resume(1)
+    assert (merger.advance(0, 9), merger.merged) == (None, 5)
+
+
 def test_all_are_idle_only_when_each_live_one_is() -> None:
     merger, said = WatermarkMerger(2), []
     for change in (lambda: merger.idle(0), lambda: merger.idle(1), lambda: merger.resume(0), lambda: merger.end(0)):

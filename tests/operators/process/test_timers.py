@@ -144,6 +144,15 @@ def test_a_timer_set_by_a_timer_fires_with_the_next_watermark() -> None:
     assert again.take() == [("a", 30)]
 
 
+def test_a_timer_set_by_a_timer_for_the_watermark_itself_waits_for_the_next_one() -> None:
+    again = Driver(Again)
+    again.rows(("a", 0, 0))
+    again.advance(10)
+    assert again.take() == [("a", 0)]
+    again.advance(11)
+    assert again.take() == [("a", 10)]
+
+
 def test_timers_set_by_the_last_timers_do_not_fire() -> None:
     again = Driver(Again)
     again.rows(("a", 0, 0), ("b", 0, 0))
