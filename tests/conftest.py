@@ -1,7 +1,7 @@
 """One Spark session for all tests; each job on threads is checked for liveness; kernels are compiled before all tests.
 
-Hypothesis: ``HYPOTHESIS_PROFILE=thorough`` for a long look that draws new examples and prints how to draw them again,
-else the quick one, which has the same examples in each run."""
+Hypothesis: the quick profile has the same examples in each run. ``-m soak``, and ``HYPOTHESIS_PROFILE=thorough`` for a
+long look, draw new ones, and print how to draw those that failed again."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ check_every_job()
 
 
 settings.register_profile("quick", max_examples=25, deadline=None, derandomize=True, database=None)
+settings.register_profile("campaign", max_examples=25, deadline=None, print_blob=True)
 settings.register_profile("thorough", max_examples=5_000, deadline=None, print_blob=True)
 
 
@@ -39,7 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
     leave_out_other_tiers(config)
     if not hasattr(config, "workerinput"):
         compile_kernels()
-    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+    usual = "campaign" if config.option.markexpr == "soak" else "quick"
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", usual))
 
 
 def compile_kernels() -> None:
