@@ -182,4 +182,4 @@ tests/demo/test_demo.py::test_two (4)
 
 
 def _row(cells: Iterable[str], widths: Iterable[int], name: str) -> str:
-    return "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)) + f"  {name}"
+    return "".join(f"  {cell:>{width - 2}}" for cell, width in zip(cells, widths, strict=True)) + f"  {name}"
