@@ -378,7 +378,7 @@ class GrowingStateWarning(BarrierflowWarning):
 
 
 class DirectoryNameWarning(BarrierflowWarning):
-    """A sink writes a directory of files, and the directory has a name like that of a file."""
+    """A sink writes a directory of files, and the directory is named like a file."""
 
 
 class IgnoredSettingWarning(BarrierflowWarning):

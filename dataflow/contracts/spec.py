@@ -113,7 +113,7 @@ class Spec:
 
     @property
     def emits_users_batches(self) -> bool:
-        """Whether the memory of emitted batches may be that of a user's code."""
+        """Whether a user's code may own the memory of emitted batches."""
         return self.is_users
 
     @property

@@ -33,7 +33,7 @@ _SIGNED_OR_PADDED: Final = re.compile(r"[ \t]*(\+|[+-]?0[0-9])")
 _DIGIT: Final = re.compile(r"[0-9]")
 _MINUS_ZERO: Final = re.compile(r"[ \t]*-0+[ \t]*")
 _NONE: Final = 255
-"""Stands for no character in ``may_have_padded_number``; UTF-8 has no such byte."""
+"""Means "no such character" to ``may_have_padded_number``: UTF-8 has no such byte."""
 
 
 def number_types(

@@ -205,7 +205,7 @@ def left_out(place: str, suffixes: tuple[str, ...], files: Sequence[str], advice
 
 
 def _endings(suffixes: tuple[str, ...]) -> str:
-    """Return the suffixes as text, those of codecs once.
+    """Return the suffixes as text, each suffix of a codec once.
 
     >>> _endings((".csv", ".csv.gz", ".csv.zst"))
     '.csv (or that and .gz or .zst)'

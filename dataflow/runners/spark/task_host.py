@@ -198,7 +198,7 @@ class MicroBatchClock(SystemClock):
 class TaskHost:
     """Runs one subtask of ``vertex`` from ``state`` on; a context manager that opens and closes its operators.
 
-    ``clock`` is that of its operators; None: of their own, for a batch. An error in ``close`` becomes a
+    ``clock`` is the clock of its operators; None: they have their own, in a batch. An error in ``close`` becomes a
     notice, as in a local run. If the block raises, the notices become notes of its error. ``kept`` are the operators of
     an earlier host, as ``keep`` returned them, whose state is that of ``state``; ``logs`` are the objects in which
     ``state`` is stored.
