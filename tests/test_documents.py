@@ -35,6 +35,8 @@ ON_SPARK = [
     if any(word in path.read_text(encoding="utf-8") for word in ("SparkSession.builder", 'run("spark"'))
 ]
 ALONE = [path for path in DOCUMENTS if path not in ON_SPARK]
+LONG = ("nexmark.md", "pipeline-that-grows.md")
+"""Guides that take some seconds, of pipelines that have tests of their own."""
 LANGUAGES = {"python", "text", "console", "layout", "report", "dockerfile"}
 DIRECTIVES = {"{toctree}", "{include}", "{literalinclude}"}
 TEXT = README.read_text(encoding="utf-8")
@@ -62,7 +64,11 @@ def run_blocks(document: Path) -> None:
         assert printed == (expected or ""), f"{document.name}:{block.line} printed:\n{printed}"
 
 
-@pytest.mark.parametrize("document", ALONE, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "document",
+    [pytest.param(path, marks=pytest.mark.extended) if path.name in LONG else path for path in ALONE],
+    ids=lambda path: path.name,
+)
 def test_every_python_block_runs_and_prints_what_it_says(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

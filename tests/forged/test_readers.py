@@ -12,10 +12,11 @@ import pytest
 from tests.commands import ROOT
 from tests.forged.pipelines import PIPELINES
 
+MORE = [pytest.param("keyed", 5, 15, marks=pytest.mark.extended)]
 SOAK = [pytest.param(name, 100, 400, marks=pytest.mark.soak) for name in sorted(PIPELINES)]
 
 
-@pytest.mark.parametrize(("name", "first", "last"), [("keyed", 0, 15), *SOAK])
+@pytest.mark.parametrize(("name", "first", "last"), [("keyed", 0, 5), *MORE, *SOAK])
 def test_a_forged_checkpoint_is_read_or_refused(name: str, first: int, last: int, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.forged.reading", str(tmp_path / "job"), name, str(first), str(last)]
     done = subprocess.run(command, capture_output=True, check=True, text=True, cwd=ROOT)

@@ -15,7 +15,7 @@ from dataflow.store.manifest import STATE, PartHandle
 
 __all__ = ["OPENING", "Branch", "ForgetsChannels", "bank", "conserved", "held", "money", "transfers"]
 
-OPENING = 1_000
+OPENING = 500
 """What every account in the north has at first."""
 ACCOUNTS = 4
 
@@ -42,7 +42,7 @@ class Branch(flow.Operator):
         return flow.Snapshot(tables={"accounts": pa.table({"id": ids, "balance": balances})})
 
 
-def transfers(rows: int = 400, batch_rows: int = 4) -> flow.Source:
+def transfers(rows: int = 200, batch_rows: int = 4) -> flow.Source:
     """More than the accounts can pay."""
     numbers = range(rows)
     payers, payees = [n % ACCOUNTS for n in numbers], [n * n % 7 for n in numbers]

@@ -152,7 +152,7 @@ def test_the_state_names_subtasks_and_channels_as_the_rest_of_the_library_does()
 def test_a_source_says_how_far_it_was_read() -> None:
     def as_far(state: CheckpointState) -> bool:
         splits = [split for i in (0, 1) for split in state.processes[f"orders[{i}]"].values["splits"]]
-        return all([split["done"] and split["rows"] == 200 for split in splits])
+        return all([split["done"] and split["rows"] == 100 for split in splits])
 
     job = simulated(2, checkpoints("aligned"))
     answers = job.on_checkpoint(as_far)

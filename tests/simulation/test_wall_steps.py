@@ -51,7 +51,7 @@ def timed(pauses: int) -> flow.Pipeline:
 
 @pytest.mark.parametrize(("seed", "mode"), each_once_with_seeds(60, ["aligned", "unaligned-persisted"]))
 def test_steps_of_the_wall_clock_change_nothing_that_goes_by_the_clock(seed: int, mode: str) -> None:
-    """The simulator checks at each turn, and at each restore, that time by the clock goes on."""
+    """The simulator checks every few turns, and at each restore, that time by the clock goes on."""
     settings = flow.Checkpointing(flow.MemoryStore(), every="2ms", mode=mode)
     result = timed(60).run(flow.SimulatedRunner(seed, STEPS, wall=NOON), checkpoint=settings, parallelism=2)
     times = result.table("times").sort_by("n")

@@ -18,6 +18,7 @@ from dataflow.protocol.watermarks import MAX_WATERMARK, WatermarkMerger
 from operators.transforms.checked_times import CheckedTimes
 from operators.transforms.watermarks import WatermarkOperator
 from tests.operators.operating import Emitted, ManualSplits, context_of, stored
+from tests.seeds import seeds
 
 SCHEMA = pa.schema({"t": pa.timestamp("us"), "x": pa.int64()})
 
@@ -193,7 +194,7 @@ def test_splits_that_wait_or_have_ended_take_no_room_in_the_state() -> None:
     assert c.operator.snapshot().values == {"merged": 100, "watermarks": {}, "begun": {}, "latest": {}}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(8, 40, extended=40))
 def test_restored_clocks_say_what_clocks_with_the_watermarks_of_all_splits_say(seed: int) -> None:
     """Earlier releases stored the watermarks of all splits that had not ended."""
     rng = random.Random(seed)
