@@ -88,7 +88,8 @@ def _times(dues: Any, where: str) -> Numbers:
     if isinstance(dues, np.ndarray) and dues.dtype.kind == "M":
         if np.isnat(dues).any():
             raise ValueError(f"{where}: some due times are null")
-        return dues.astype("datetime64[us]").astype(np.int64)
+        whole = dues.astype("datetime64[us]")
+        return whole.astype(np.int64) + (whole < dues)  # never too early
     if isinstance(dues, pa.Array):
         if dues.null_count:
             raise ValueError(f"{where}: {dues.null_count} due times are null; leave these slots out")

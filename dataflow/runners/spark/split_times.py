@@ -46,6 +46,8 @@ class SplitTimes:
     >>> later = SplitTimes({3: SplitRule(["a", "b"], idle_after=100)}, times.stored()["split_times"])
     >>> later.take(3, {"b": 12}, now=120), later.take(3, {"b": 13}, now=150)  # a, and then c, is idle
     (9, 13)
+    >>> later.take(3, {"b": 11}, now=160)  # a watermark never goes back
+    13
     """
 
     def __init__(self, rules: Mapping[int, SplitRule], stored: Any) -> None:

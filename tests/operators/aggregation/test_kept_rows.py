@@ -213,6 +213,13 @@ def test_kept_rows_leave_before_a_batch_whose_values_could_overflow_with_them() 
     assert (operator._choice().chosen, operator._choice().why[:28]) == ("paused", "sums or keys were too large ")
 
 
+def test_kept_rows_leave_though_the_values_that_could_overflow_with_them_are_small() -> None:
+    operator, out = combine(KeepMany()), Emitted()
+    operator.process(0, rows([1] * 100, [2**56] * 100), out)
+    operator.process(0, rows([1] * 28, [1] * 28), out)
+    assert partial(out) == [True], "128 times the largest value is 2**63"
+
+
 def test_rows_that_passing_unchanged_begins_with_do_not_overtake_kept_ones() -> None:
     operator, out = combine(KeepMany()), Emitted()
     operator.process(0, rows([1] * 8, [2**59] * 8), out)

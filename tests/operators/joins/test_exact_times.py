@@ -135,6 +135,17 @@ def test_rows_meet_by_their_exact_times(kind: str, units: tuple[str, str]) -> No
 
 
 @pytest.mark.parametrize("port", [0, 1])
+def test_a_row_is_kept_until_the_watermark_is_its_time_plus_the_time_to_live(port: int) -> None:
+    exact = Exact(JOINS["ttl"][0], ("ns", "ns"))
+    exact.add(port, (1, 100_000), (1, 100_001))
+    exact.advance(102)
+    exact.add(1 - port, (1, 102_000))
+    assert [pair[port] for pair in exact.advance(103)] == [100_001]
+    exact.add(1 - port, (1, 101_000))  # late, and all are gone
+    assert exact.advance(104) == []
+
+
+@pytest.mark.parametrize("port", [0, 1])
 @pytest.mark.parametrize("kind", ["within", "backward", "forward", "ttl"])
 def test_a_row_is_late_if_its_time_rounded_down_is_below_the_watermark(kind: str, port: int) -> None:
     exact = Exact(JOINS[kind][0], ("ns", "ns"))

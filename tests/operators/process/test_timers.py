@@ -246,6 +246,21 @@ def test_a_due_time_may_be_of_arrow_or_aware() -> None:
     assert aware.take() == [("a", 0), ("a", 5), ("a", 8), ("a", 9)]
 
 
+NANOSECONDS = [6_999, 7_000, 7_001, -1]
+
+
+@pytest.mark.parametrize("dues", [pa.array(NANOSECONDS, pa.timestamp("ns")), np.array(NANOSECONDS, "M8[ns]")])
+def test_a_timer_is_never_early_though_its_due_time_has_nanoseconds(dues: Any) -> None:
+    class Fine(AlarmInColumns):
+        def process(self, slots: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+            ctx.timers.event(slots, dues)
+
+    fine = Driver(Fine)
+    fine.rows(*((key, 0, 0) for key in "abcd"))
+    fine.end()
+    assert fine.take() == [("d", 0), ("a", 7), ("b", 7), ("c", 8)]
+
+
 @pytest.mark.parametrize("due", [5, "5us", timedelta(1), None, pa.scalar(None, US)])
 def test_a_due_time_that_is_no_datetime_is_refused(due: Any) -> None:
     class Wrong(Alarm):

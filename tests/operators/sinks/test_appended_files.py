@@ -89,6 +89,17 @@ def test_if_one_sink_refuses_its_directory_those_of_the_others_stay_as_they_are(
     assert op.read_committed(tmp_path / "a").num_rows == 2
 
 
+def test_a_job_that_begins_again_takes_back_its_own_rows_and_none_from_before_it(tmp_path: Path) -> None:
+    out, settings = tmp_path / "out", flow.Checkpointing(tmp_path / "ckpt", keep=100)
+    run(XK, op.write_csv(out))
+    run(XK, op.write_csv(out, if_exists="append"), checkpoint=settings)
+    assert op.read_committed(out).num_rows == 4
+    taken = op.write_csv(out, if_exists="append").recover(0, ())
+    assert taken is not None
+    assert (taken.rows, taken.files) == (2, 1)
+    assert op.read_committed(out).num_rows == 2
+
+
 def test_the_newest_file_decides_and_older_ones_only_for_columns_without_a_value(tmp_path: Path) -> None:
     for k in (pa.array([1]), pa.nulls(1)):
         run(with_k(k), op.write_parquet(tmp_path, if_exists="append"))

@@ -313,6 +313,17 @@ def test_a_unique_row_is_one_of_the_rows(spark: Any, files: Path) -> None:
     )
 
 
+def test_a_variance_needs_more_values_than_its_degrees_of_freedom(spark: Any, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": ["two"] * 2 + ["three"] * 3, "x": [1, 3, 1, 3, 5]}), tmp_path / "x.parquet")
+    with flow.Pipeline("spreads") as p:
+        rows = p.source(op.read_parquet(tmp_path / "x.parquet"))
+        spread = rows.key_by("k").agg(spread=col("x").variance(ddof=2), emit="final", name="spread")
+        spread.sink(op.collect(), name="out")
+    assert "spread" in native(p)
+    found = p.run(flow.SparkRunner(spark), execution="batch").table("out").to_pylist()
+    assert {row["k"]: row["spread"] for row in found} == {"two": None, "three": 8.0}
+
+
 def test_sums_of_int64_are_exact_in_any_order(spark: Any, tmp_path: Path) -> None:
     greatest, least = 2**63 - 1, -(2**63)
     values = {

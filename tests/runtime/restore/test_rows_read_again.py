@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,16 @@ def test_an_older_checkpoint_that_is_asked_for_counts_from_the_newest(store: flo
     expected = between(store, first, last)
     assert restored(store, restore=first).replayed == expected
     assert sum(expected.values()) > 0
+
+
+def test_one_later_checkpoint_is_enough(store: flow.DirectoryStore) -> None:
+    pairs = [pair for pair in pairwise(store.checkpoints()) if pair[0] + 1 == pair[1]]
+    older, newer = max(pair for pair in pairs if sum(between(store, *pair).values()))
+    expected = between(store, older, newer)
+    for later in store.checkpoints():
+        if later > newer:
+            shutil.rmtree(store.folder(later).path)
+    assert restored(store, restore=older).replayed == expected
 
 
 def test_a_part_that_got_no_manifest_says_how_far_its_job_had_read(store: flow.DirectoryStore) -> None:
