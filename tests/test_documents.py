@@ -25,6 +25,7 @@ import operators
 from dataflow.contracts.checkpointing import Mode
 from dataflow.runtime.restore.report import RestoreReport
 from tests.documents import ROOT, blocks, run_python
+from tests.seeds import in_extended
 
 README = ROOT / "README.md"
 GUIDES = sorted((ROOT / "docs").rglob("*.md"))
@@ -66,7 +67,7 @@ def run_blocks(document: Path) -> None:
 
 @pytest.mark.parametrize(
     "document",
-    [pytest.param(path, marks=pytest.mark.extended) if path.name in LONG else path for path in ALONE],
+    [path for path in ALONE if path.name not in LONG] + in_extended(*(path for path in ALONE if path.name in LONG)),
     ids=lambda path: path.name,
 )
 def test_every_python_block_runs_and_prints_what_it_says(

@@ -15,7 +15,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.errors import SchemaMismatch, SourceError, UnknownColumn
+from dataflow.errors import CheckpointMismatch, SchemaMismatch, SourceError, UnknownColumn
 from operators.sources.parquet import ParquetSource
 from tests.operators.sources.watching import Watching
 
@@ -299,6 +299,19 @@ def test_event_times_of_several_units_may_be_declared(tmp_path: Path) -> None:
         op.read_parquet(tmp_path, schema={"w": "timestamp[us]", "v": "timestamp[ns]"}).earliest(source.splits()[0], "w")
         is None
     )
+
+
+def test_a_restore_with_other_declared_types_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "in", pa.array([1, 2], pa.int32()))
+    settings = flow.Checkpointing(tmp_path / "ckpt")
+
+    def run(type_: str) -> pa.Table:
+        rows = flow.Pipeline().source(op.read_parquet(tmp_path / "in", schema={"v": type_}), name="rows")
+        return rows.collect(checkpoint=settings)
+
+    assert run("int64").num_rows == 2
+    with pytest.raises(CheckpointMismatch, match="'rows'.*int64.*double"):
+        run("float64")
 
 
 def appear(folder: Path, name: str, column: pa.Array, **how: Any) -> None:
