@@ -310,7 +310,7 @@ def test_a_restore_with_other_declared_types_is_refused(tmp_path: Path) -> None:
         return rows.collect(checkpoint=settings)
 
     assert run("int64").num_rows == 2
-    with pytest.raises(CheckpointMismatch, match="'rows'.*int64.*double"):
+    with pytest.raises(CheckpointMismatch, match=r"'rows'.*int64.*double"):
         run("float64")
 
 
