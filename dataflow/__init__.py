@@ -21,6 +21,7 @@ from dataflow.api.pipeline import Pipeline
 from dataflow.api.streams import Stream
 from dataflow.api.windowed_streams import WindowedStream
 from dataflow.contracts.checkpointing import Checkpointing, Mode
+from dataflow.contracts.declared_state import Fixed, Log, Passed, Stateful, Table, Value
 from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.process import BatchProcess, KeyedProcess, ProcessContext, ProcessTimers
@@ -74,7 +75,13 @@ __all__ = [
     "StoredObject",
     "Mode",
     "Guarantee",
+    "Fixed",
     "Incremental",
+    "Log",
+    "Passed",
+    "Stateful",
+    "Table",
+    "Value",
     "RunResult",
     "Tuning",
     "Choice",

@@ -52,7 +52,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+
+import msgspec
 
 from dataflow.clock import OperatorClock
 from dataflow.contracts.emitted_rows import UNWATCHED, Unwatched
@@ -61,11 +63,32 @@ from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.live_splits import LiveSplits
 from dataflow.contracts.row_errors import RowTally
 from dataflow.contracts.source import Json
+from dataflow.untrusted import Time
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Operator", "OperatorContext", "OperatorFactory", "Out", "Snapshot"]
+__all__ = ["Operator", "OperatorContext", "OperatorFactory", "Out", "Rule", "Snapshot"]
+
+
+class Rule(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """What a checkpoint says of a piece of state, so that whoever reads it needs no operator.
+
+    Attributes:
+        kind: what the piece is; see `dataflow.contracts.declared_state`.
+        keys: of a log or a table, the first columns, which decide the key group of a row; 0: a row may be anybody's.
+        shared: of a log: all subtasks have equal rows.
+        low: of a log: a column of numbers, and the least number that counts.
+        how: of a value: how those of several subtasks become one.
+        waiting: the value that a split without an entry takes.
+    """
+
+    kind: Literal["log", "table", "value", "passed", "fixed"]
+    keys: Annotated[int, msgspec.Meta(ge=0)] = 0
+    shared: bool = False
+    low: tuple[str, Time] | None = None
+    how: Literal["", "equal", "greatest", "all", "split"] = ""
+    waiting: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +108,8 @@ class Snapshot:
     state, by name, see `Incremental`. After a restore ``context.restored.logs`` has the parts of each: a base, then
     deltas, each with its tables by name.
 
+    ``rules`` has a rule for each piece of the state of an operator that declares it (`Stateful`).
+
     >>> import pyarrow as pa
     >>> Snapshot({"seen": 3}, {"rows": pa.table({"x": [1, 2]})}).values["seen"]
     3
@@ -93,6 +118,7 @@ class Snapshot:
     values: Mapping[str, Json] = field(default_factory=dict)
     tables: Mapping[str, pa.Table | pa.RecordBatchReader] = field(default_factory=dict)
     logs: Mapping[str, Incremental | Sequence[Mapping[str, pa.Table]]] = field(default_factory=dict)
+    rules: Mapping[str, Rule] = field(default_factory=dict)
 
 
 class Out(Protocol):

@@ -1,14 +1,14 @@
 """Rows that are appended and never removed: a log whose deltas are the rows after those of an earlier checkpoint.
 
->>> log = AppendedRows(pa.schema({"k": pa.int64(), "tags": pa.list_(pa.string())}), keys=1)
+>>> log = AppendedRows(pa.schema({"k": pa.int64(), "tags": pa.list_(pa.string())}))
 >>> log.append(pa.record_batch({"k": [7, 8], "tags": [["a"], []]}))
 >>> base = log.freeze(1, None)["rows"].read_all()
 >>> log.append(pa.record_batch({"k": [9], "tags": pa.array([["b"]])}))
 >>> delta = log.freeze(2, 1)["rows"].read_all()
 >>> delta.to_pylist()
 [{'k': 9, 'tags': ['b'], '/live': True}]
->>> restored = AppendedRows(log.schema, keys=1)
->>> restored.restore([{"rows": base}, {"rows": delta}], range(1), 1)
+>>> restored = AppendedRows(log.schema)
+>>> restored.restore([{"rows": base}, {"rows": delta}])
 >>> restored.count, restored.read(np.array([2, 0]), slice(0, 1))[0].to_pylist()
 (3, [9, 7])
 """
@@ -25,7 +25,7 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array
 from dataflow.state.appended_columns import Frozen, appended_column
 from dataflow.state.copy_on_write import CHUNK
-from dataflow.state.parts import LIVE_FIELD, marked, owned, rows_since_base, small_batches
+from dataflow.state.parts import LIVE_FIELD, marked, rows_since_base, small_batches
 
 __all__ = ["AppendedRows"]
 
@@ -40,11 +40,10 @@ class AppendedRows:
         keys: how many.
     """
 
-    def __init__(self, schema: pa.Schema, keys: int) -> None:
+    def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.count = 0
         """The number of rows."""
-        self._keys = keys
         self._columns = [appended_column(type_) for type_ in schema.types]
         self._stored = pa.schema([*schema, LIVE_FIELD])
         self._counts: dict[int, int] = {}  # the rows that each checkpoint has since the last durable one
@@ -82,19 +81,22 @@ class AppendedRows:
         """Note that ``checkpoint`` exists: deltas since older ones are not asked for any more."""
         self._counts = {known: count for known, count in self._counts.items() if known >= checkpoint}
 
-    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
+    @property
+    def stored(self) -> Mapping[str, pa.Schema]:
+        """The columns of a checkpoint."""
+        return {"rows": self._stored}
+
+    def restore(self, parts: Sequence[Mapping[str, pa.Table]]) -> None:
         """Restore the rows of checkpoints. There must be none yet.
 
         Args:
             parts: the tables of a base and of the deltas after it.
-            groups: the key groups of this subtask, of ``max_groups``; rows of others are left out.
-            max_groups: the number of key groups.
 
         Raises: CheckpointMismatch for other columns; CheckpointDamaged if a table or the base is missing.
         """
         assert not self.count, f"restore is for no rows; there are {self.count}"
         for table in rows_since_base(parts, self._stored):
-            for batch in owned(table, self._keys, groups, max_groups).to_batches():
+            for batch in table.to_batches():
                 self.append(batch.select(range(len(self.schema))))
         self._restored = self.count
 

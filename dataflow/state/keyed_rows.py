@@ -54,7 +54,7 @@ class KeyedRows:
         self.schema = schema
         self._keys = len(keys)
         columns = [field.with_nullable(nullable=True) for field in schema]  # rows that were removed have nulls
-        self._stored = pa.schema([*keys, number_field("/sequence"), number_field("/time"), *columns, LIVE_FIELD])
+        self.stored = pa.schema([*keys, number_field("/sequence"), number_field("/time"), *columns, LIVE_FIELD])
         self.columns = WordColumns(schema, WORDS)
         self.records = RecordRows(self.columns.template)
         self.columns.attach(self.records, readers)
@@ -177,7 +177,7 @@ class KeyedRows:
         """Return the rows of this moment, or those that were added or removed since checkpoint ``since``."""
         delta = self.changes.close(checkpoint, since, len(self.records.rows))
         frozen = self.records.freeze(self.count, None if delta is None else delta.chosen)
-        schema, store = marked(self._stored, base=delta is None, keys=self._keys + 1), self.columns.freeze()
+        schema, store = marked(self.stored, base=delta is None, keys=self._keys + 1), self.columns.freeze()
         types = self.schema.types
 
         def rows(records: Rows, *, live: bool) -> pa.RecordBatch:
@@ -193,7 +193,7 @@ class KeyedRows:
 
     def restore(self, table: pa.Table, find: Callable[[Sequence[pa.Array]], Slots]) -> None:
         """Remove and add the rows of a part; ``find`` returns the slot of each key, -1 if it has no value."""
-        check_columns(table, self._stored)
+        check_columns(table, self.stored)
         gone: list[Slots] = [np.empty(0, np.int32)]
         for batch in table.to_batches():
             batch = batch.filter(to_array(~to_numbers(batch.columns[-1])))

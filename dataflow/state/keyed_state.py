@@ -145,9 +145,10 @@ class KeyedState:
         return (np.flatnonzero(self.records[first : first + limit, 0] < 0) + first).astype(np.int32)
 
     @property
-    def stored(self) -> pa.Schema:
-        """The columns of a checkpoint: the key's, the state's, and whether the key has a value."""
-        return self._values.stored
+    def stored(self) -> Mapping[str, pa.Schema]:
+        """The columns of each table of a checkpoint: keys and values, and if there are some, rows and timers."""
+        rows = {} if self._rows is None else {"rows": self._rows.stored}
+        return {"keys": self._values.stored, **rows, "timers": Timers.stored_of(self._index.schema)}
 
     @property
     def records(self) -> npt.NDArray[np.int64]:

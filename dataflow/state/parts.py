@@ -25,8 +25,9 @@ from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, KnownKeys
 from dataflow.state.ranges import SLOT
 
-__all__ = ["LIVE", "STAMP", "check_columns", "check_present", "is_base", "marked", "owned", "resolved", "stored_keys"]
-__all__ += ["LIVE_FIELD", "MakeRows", "in_order", "number_field", "rows_since_base", "small_batches", "stored_numbers"]
+__all__ = ["LIVE", "STAMP", "check_columns", "check_parts", "check_present", "counting", "is_base", "marked", "owned"]
+__all__ += ["LIVE_FIELD", "MakeRows", "in_order", "number_field", "resolved", "rows_since_base", "small_batches"]
+__all__ += ["stored_keys", "stored_numbers"]
 
 LIVE = "/live"
 STAMP = "/stamp"
@@ -94,6 +95,28 @@ def rows_since_base(parts: Sequence[Mapping[str, pa.Table]], expected: pa.Schema
         check_columns(table, expected)
         found.append(table)
     return found
+
+
+def check_parts(parts: Sequence[Mapping[str, pa.Table]], expected: Mapping[str, pa.Schema]) -> None:
+    """Check the tables of a base and of the deltas after it against the columns that are ``expected`` of each.
+
+    Raises: CheckpointMismatch for other columns; CheckpointDamaged if the first part is no base, for tables that are
+        not expected, and for nulls where there can be none.
+    """
+    if parts and not any([is_base(table) for table in parts[0].values()]):
+        raise CheckpointDamaged(f"there are {len(parts)} parts with changes, but the base is missing")
+    for part in parts:
+        for name, table in part.items():
+            if name not in expected:
+                raise CheckpointDamaged(f"it has a table {name!r}, expected {list(expected)}")
+            check_columns(table, expected[name])
+
+
+def counting(table: pa.Table, column: str, least: int) -> pa.Table:
+    """Return the rows whose number in ``column`` is at least ``least``; all, if the table has no such column."""
+    if column not in table.column_names:
+        return table
+    return table.filter(to_array(to_numbers(table.column(column)) >= least))
 
 
 def check_columns(table: pa.Table, expected: pa.Schema) -> None:

@@ -51,7 +51,7 @@ class Timers:
 
     def __init__(self, keys: pa.Schema, readers: Readers) -> None:
         self._keys = len(keys)
-        self._stored = pa.schema([*keys, *map(number_field, ("due", "domain", "sequence")), LIVE_FIELD])
+        self.stored = self.stored_of(keys)
         self._index = WideSlotIndex(3)
         self.records = RecordRows(np.zeros(5, np.int64))
         index = self._index
@@ -61,6 +61,11 @@ class Timers:
         self._heads: Slots = np.full(_FEW, -1, np.int32)  # of each slot its last timer, -1: none
         self._links: Slots = np.empty((_FEW, 2), np.int32)  # of each timer the one before and after it in its slot
         self.live = 0
+
+    @staticmethod
+    def stored_of(keys: pa.Schema) -> pa.Schema:
+        """Return the columns of a checkpoint."""
+        return pa.schema([*keys, *map(number_field, ("due", "domain", "sequence")), LIVE_FIELD])
 
     @property
     def count(self) -> int:
@@ -138,7 +143,7 @@ class Timers:
         """Return the timers of this moment, or those that were registered or removed since checkpoint ``since``."""
         delta = self.changes.close(checkpoint, since, len(self.records.rows))
         frozen = self.records.freeze(self.count, None if delta is None else delta.chosen)
-        schema = marked(self._stored, base=delta is None, keys=self._keys + 2)
+        schema = marked(self.stored, base=delta is None, keys=self._keys + 2)
 
         def rows(records: Rows, *, live: bool) -> pa.RecordBatch:
             numbers = [to_array(records[:, word].copy()) for word in (DUE, DOMAIN, SEQUENCE)]
@@ -152,7 +157,7 @@ class Timers:
 
         ``enter`` returns the slot of each key; new keys get one.
         """
-        check_columns(table, self._stored)
+        check_columns(table, self.stored)
         count, entered = self._keys, [np.empty(0, np.int32)]
         for batch in in_order(table, count + 2, count):
             dues, domains, _, live = [to_numbers(column) for column in batch.columns[count:]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,19 +10,14 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.clock import OperatorClock
-from dataflow.contracts.operator import OperatorContext, Snapshot
-from dataflow.contracts.source import Json
-from dataflow.contracts.spec import Spec
+from dataflow.contracts.declared_state import Fixed, Passed, Piece
 from dataflow.contracts.windows import EventTime
-from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.state.dictionaries import decoded
-from dataflow.untrusted import parsed
 from operators.aggregation.partials import ALL
-from operators.aggregation.restoring import check_units
 from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers
 
-__all__ = ["CHUNK", "KeyColumns", "Mask", "RowColumns", "RowTimes", "check_described"]
+__all__ = ["CHUNK", "KeyColumns", "Mask", "RowColumns", "RowTimes"]
 
 CHUNK = 65_536
 """The most rows of an emitted batch."""
@@ -91,7 +86,6 @@ class RowTimes:
     """The times by which keys expire: event time and watermark, or the clock.
 
     Attributes:
-        now: the watermark, or without event time time by the clock when the last batch came.
         unit: the unit of these times.
     """
 
@@ -100,7 +94,15 @@ class RowTimes:
         self._time = time
         self._clock = clock
         self._where = where
-        self.now = LEAST
+        self._passed = Passed()
+        self._came = LEAST  # without event time: time by the clock when the last batch came
+
+    @property
+    def now(self) -> int:
+        """The watermark, or without event time time by the clock when the last batch came; in ``unit``."""
+        if self._time is None:
+            return self._came
+        return LEAST if self._passed.watermark is None else self.unit.first(self._passed.watermark)
 
     def of(self, batch: pa.RecordBatch) -> Numbers:
         """Return the time at which each row writes its key; one for all rows if it is the clock's.
@@ -108,37 +110,23 @@ class RowTimes:
         Raises: ValueError for a null event time; OverflowError for one that is out of range.
         """
         if self._time is None:
-            self.now = self._clock.time()
-            return np.full(1, self.now, np.int64)
+            self._came = self._clock.time()
+            return np.full(1, self._came, np.int64)
         return self.unit.times_of(batch, self._time, self._where)
 
     def advance(self, watermark: int) -> bool:
         """Take note of a watermark; return whether keys expire by it."""
         if self._time is not None:
-            self.now = self.unit.first(watermark)
+            self._passed.advance(watermark)
         return self._time is not None
 
-    def snapshot(self) -> dict[str, Json]:
-        """Return the values that a checkpoint stores."""
-        return {"now": self.now, "units": [self.unit.value]}
-
-    def restore(self, restored: Snapshot) -> None:
-        """Restore the time. Raises: CheckpointMismatch for times of another unit."""
-        check_units(self._where, restored, self.unit)
-        self.now = parsed(int, restored.values["now"], f"{self._where}: the time of its state")
+    @property
+    def state(self) -> Mapping[str, Piece]:
+        """The pieces that a checkpoint stores: none if keys expire by the clock, which says the time of each batch."""
+        return {} if self._time is None else {"time units": Fixed([self.unit.value]), "time": self._passed}
 
 
 def _typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
     """Return a column with ``type_``: of a dictionary the values, of a view its text."""
     column = decoded(column)
     return column if column.type == type_ else column.cast(type_)
-
-
-def check_described(context: OperatorContext, spec: Spec, restored: Snapshot) -> None:
-    """Raise CheckpointMismatch if the checkpoint holds the state of other settings."""
-    found, own = restored.values.get("settings"), spec.detail()
-    if found != own:
-        raise CheckpointMismatch(
-            f"{context.name}: the checkpoint holds the state of {spec.kind} {found}, the pipeline has {own}; "
-            f"{OTHER_PIPELINE}"
-        )

@@ -8,24 +8,23 @@ in checkpoints: a restore makes them of the rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.source import Json
+from dataflow.contracts.declared_state import Log, Piece, Stateful
+from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.updates import CHANGE
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.chosen_row_specs import SignedTop
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
-from operators.aggregation.restoring import restoring
 from operators.aggregation.window_times import Numbers
 from operators.chosen_rows.ranked_trees import RankedTrees, Tops
-from operators.chosen_rows.rows import CHUNK, KeyColumns, RowColumns, check_described
+from operators.chosen_rows.rows import CHUNK, KeyColumns, RowColumns
 from operators.joins.result import emitted, pieces
 
 __all__ = ["SignedTopOperator"]
@@ -34,7 +33,7 @@ _WEIGHT, _ARRIVAL = 1, 2
 """Words of the record of a row: the sum of its changes, and the number of its first change."""
 
 
-class SignedTopOperator(Operator):
+class SignedTopOperator(Stateful):
     """Ranks the rows that are left; see the module's text.
 
     Raises: CheckpointMismatch for the state of another top.
@@ -50,8 +49,6 @@ class SignedTopOperator(Operator):
         self._by = [self._columns.schema.names.index(name) for name, _ in by]
         self._descending = [down for _, down in by]
         self._begin()
-        if context.restored is not None and context.restored.logs:
-            self._restore(context.restored)
 
     def _begin(self) -> None:
         """Begin with empty state."""
@@ -138,15 +135,10 @@ class SignedTopOperator(Operator):
 
     # --- state
 
-    def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {"settings": self._spec.detail()}
-        return Snapshot(values, logs={"rows": self._state})
+    def state(self) -> Mapping[str, Piece]:
+        return {"rows": Log(self._state, len(self._keys.schema))}
 
-    def _restore(self, restored: Snapshot) -> None:
-        context, logs = self._context, dict[str, Any](restored.logs)
-        check_described(context, self._spec, restored)
-        with restoring(context.name):
-            self._state.restore(logs.get("rows", ()), context.key_groups, context.max_key_groups)
+    def restored(self) -> None:
         slots, count = self._state.slots, len(self._keys.schema)
         for begin in range(0, len(slots), CHUNK):
             some = slots[begin : begin + CHUNK]

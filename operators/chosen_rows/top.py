@@ -8,7 +8,7 @@ old rank and added with the new one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.source import Json
+from dataflow.contracts.declared_state import Log, Piece, Stateful
+from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.chosen_row_specs import Top
 from dataflow.protocol.watermarks import MAX_WATERMARK
@@ -25,12 +25,11 @@ from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState
 from operators.aggregation.lives import Lives
-from operators.aggregation.restoring import restoring
 from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers
 from operators.chosen_rows.last_rows import Distinct, LastRows
 from operators.chosen_rows.ranking import KERNELS, order_words, rank_rows
-from operators.chosen_rows.rows import CHUNK, LEAST, KeyColumns, RowColumns, RowTimes, check_described
+from operators.chosen_rows.rows import CHUNK, LEAST, KeyColumns, RowColumns, RowTimes
 from operators.chosen_rows.unique import SWEPT, SWEPT_A_ROW, SWEPT_AT_ONCE
 from operators.joins.result import emitted, pieces
 from operators.nested_columns import NestedColumns
@@ -40,7 +39,7 @@ __all__ = ["TopOperator"]
 _GREATEST = 2**63 - 1
 
 
-class TopOperator(Operator):
+class TopOperator(Stateful):
     """Ranks rows per key; see the module's text. The time of a row in the state is its number by arrival.
 
     Raises: ValueError for a null event time, if keys expire by it; CheckpointMismatch for the state of another top.
@@ -58,8 +57,6 @@ class TopOperator(Operator):
         self._times = RowTimes(spec.time, context.clock, context.name, unit)
         self._lives = Lives()
         self._begin()
-        if context.restored is not None and context.restored.logs:
-            self._restore(context.restored)
 
     def _begin(self) -> None:
         """Begin with empty state."""
@@ -256,19 +253,14 @@ class TopOperator(Operator):
 
     # --- state
 
-    def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {"settings": self._spec.detail(), **self._times.snapshot()}
-        return Snapshot(values, logs={"state": self._state})
+    def state(self) -> Mapping[str, Piece]:
+        times = {} if self._spec.ttl is None else self._times.state
+        return {**times, "state": Log(self._state, len(self._keys.schema))}
 
-    def _restore(self, restored: Snapshot) -> None:
-        context, logs = self._context, dict[str, Any](restored.logs)
-        check_described(context, self._spec, restored)
-        self._times.restore(restored)
-        with restoring(context.name):
-            self._state.restore(logs.get("state", ()), context.key_groups, context.max_key_groups)
-            numbers = self._state.all_rows
-            for begin in range(0, len(numbers), CHUNK):
-                self._nested.check(self._state.read_rows(numbers[begin : begin + CHUNK]), "rows")
+    def restored(self) -> None:
+        numbers = self._state.all_rows
+        for begin in range(0, len(numbers), CHUNK):
+            self._nested.check(self._state.read_rows(numbers[begin : begin + CHUNK]), "rows")
         if len(numbers):
             self._arrived = int(self._state.row_records[numbers, TIME].max()) + 1
         self._last.forget(self._state.slots[:0], len(self._state.records))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.source import Json
+from dataflow.contracts.declared_state import Log, Piece, Stateful
+from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.chosen_row_specs import Unique
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.keyed_state import KeyedState
-from operators.aggregation.restoring import restoring
 from operators.aggregation.time_units import TimeUnit
-from operators.chosen_rows.rows import KeyColumns, RowTimes, check_described
+from operators.chosen_rows.rows import KeyColumns, RowTimes
 
 __all__ = ["SWEPT", "SWEPT_A_ROW", "SWEPT_AT_ONCE", "UniqueOperator"]
 
@@ -24,7 +22,7 @@ SWEPT, SWEPT_A_ROW, SWEPT_AT_ONCE = 1024, 2, 8192
 """Slots that are searched for expired keys: after a batch, for each of its rows, and at a watermark."""
 
 
-class UniqueOperator(Operator):
+class UniqueOperator(Stateful):
     """Emits the rows whose key is new, at once and unchanged.
 
     Raises: ValueError for a null event time, if keys expire by it; CheckpointMismatch for the state of other keys.
@@ -37,8 +35,6 @@ class UniqueOperator(Operator):
         unit = TimeUnit.of_time(context.input_schemas[0], None if spec.ttl is None else spec.time)
         self._times = RowTimes(spec.time, context.clock, context.name, unit)
         self._state = KeyedState(self._keys.schema, pa.schema([]), ttl=unit.ttl(spec.ttl))
-        if context.restored is not None and context.restored.logs:
-            self._restore(context.restored)
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -63,13 +59,6 @@ class UniqueOperator(Operator):
         if self._spec.ttl is not None and self._times.advance(watermark) and watermark < MAX_WATERMARK:
             self._state.expire(self._times.now, SWEPT_AT_ONCE)
 
-    def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {"settings": self._spec.detail(), **self._times.snapshot()}
-        return Snapshot(values, logs={"state": self._state})
-
-    def _restore(self, restored: Snapshot) -> None:
-        context, logs = self._context, dict[str, Any](restored.logs)
-        check_described(context, self._spec, restored)
-        self._times.restore(restored)
-        with restoring(context.name):
-            self._state.restore(logs.get("state", ()), context.key_groups, context.max_key_groups)
+    def state(self) -> Mapping[str, Piece]:
+        times = {} if self._spec.ttl is None else self._times.state
+        return {**times, "state": Log(self._state, len(self._keys.schema))}

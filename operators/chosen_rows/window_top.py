@@ -8,25 +8,22 @@ ones of a window.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.source import Json
+from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
+from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.windows import Sliced
 from dataflow.planning.chosen_row_specs import EDGES, WindowTop
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.keyed import KeyIndex, index_kernels
-from dataflow.untrusted import Time, parsed
-from operators.aggregation.restoring import restoring
 from operators.aggregation.window_numbers import START, BySlice, ByWindow, Numbering
 from operators.aggregation.window_times import Numbers
 from operators.chosen_rows.ranking import KERNELS, Ranked, order_words, rank_rows
-from operators.chosen_rows.rows import CHUNK, KeyColumns, RowColumns, check_described
-from operators.joins.row_log import RowLog, by_number
+from operators.chosen_rows.rows import CHUNK, KeyColumns, RowColumns
+from operators.joins.row_log import NUMBER, RowLog, by_number
 from operators.windows.entries import number_rows
 from operators.windows.late_rows import without_late
 from operators.windows.sparse_results import CompleteWindows
@@ -40,7 +37,7 @@ _LARGE = 65_536
 """The rows of a slice above which it is cut down, each time it has become twice as large."""
 
 
-class WindowTopOperator(Operator):
+class WindowTopOperator(Stateful):
     """Ranks rows per key and window; see the module's text.
 
     Raises: ValueError for a null event time; OverflowError for one out of range; CheckpointMismatch for the state of
@@ -60,14 +57,10 @@ class WindowTopOperator(Operator):
         )
         own = [field.with_name(f"{KEY}{number}") for number, field in enumerate(self._keys.schema)]
         self._key_schema = pa.schema([*own, *self._numbering.key_fields])
-        self._log = RowLog(
-            pa.schema([*self._key_schema, *self._columns.schema, pa.field(ARRIVAL, pa.int64())]), len(own)
-        )
+        self._log = RowLog(pa.schema([*self._key_schema, *self._columns.schema, pa.field(ARRIVAL, pa.int64())]))
         self._limits: dict[int, int] = {}
         self._arrived = 0
-        self._watermark: int | None = None
-        if context.restored is not None and context.restored.logs:
-            self._restore(context.restored)
+        self._time = Passed()
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -76,9 +69,9 @@ class WindowTopOperator(Operator):
     @property
     def _closed(self) -> int | None:
         """The watermark less the lateness: the windows that it completes are over. None: no watermark has come."""
-        if self._watermark is None or self._watermark == MAX_WATERMARK:
-            return self._watermark
-        return self._watermark - self._spec.lateness
+        if self._time.watermark is None or self._time.watermark == MAX_WATERMARK:
+            return self._time.watermark
+        return self._time.watermark - self._spec.lateness
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if not batch.num_rows:
@@ -123,7 +116,7 @@ class WindowTopOperator(Operator):
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the windows that the watermark, less the lateness, completes, in order of time."""
-        before, self._watermark = self._closed, watermark
+        before, self._time.watermark = self._closed, watermark
         if not len(self._log.numbers):
             return None
         return self._fire(before, out)
@@ -167,17 +160,11 @@ class WindowTopOperator(Operator):
 
     # --- state
 
-    def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {"settings": self._spec.detail(), "watermark": self._watermark}
-        return Snapshot(values, logs={"rows": self._log})
+    def state(self) -> Mapping[str, Piece]:
+        low = None if self._closed is None else (NUMBER, self._numbering.over(self._closed) + 1)
+        return {"time": self._time, "rows": Log(self._log, len(self._keys.schema), low=low)}
 
-    def _restore(self, restored: Snapshot) -> None:
-        context, logs = self._context, dict[str, Any](restored.logs)
-        check_described(context, self._spec, restored)
-        self._watermark = parsed(Time | None, restored.values["watermark"], f"{context.name}: the watermark")
-        first = None if self._closed is None else self._numbering.over(self._closed) + 1
-        with restoring(context.name):
-            self._log.restore(logs.get("rows", ()), first, context.key_groups, context.max_key_groups)
+    def restored(self) -> None:
         for number in self._log.numbers.tolist():
             arrivals: Numbers = to_numbers(self._log.rows(number, number + 1).column(ARRIVAL))
             self._arrived = max(self._arrived, int(arrivals.max()) + 1)

@@ -6,7 +6,7 @@ serves both. Keys and links are derived from the rows, so they are not in checkp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +67,7 @@ class ArrivedRows(KeptRows):
         self._keys = JoinKeys(keys) if shared is None else shared
         self._width = len(keys)
         self._schema = rows
-        self.state = AppendedRows(pa.schema([*keys, *rows]), len(keys))
+        self.state = AppendedRows(pa.schema([*keys, *rows]))
         self._heads: npt.NDArray[np.int32] = np.zeros((_FEW, 2), np.int32)
         self._links: Slots = np.empty(_FEW, np.int32)
 
@@ -136,8 +136,7 @@ class ArrivedRows(KeptRows):
     def keys(self, numbers: Slots) -> list[pa.Array]:
         return self.state.read(numbers, slice(0, self._width))
 
-    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
-        self.state.restore(parts, groups, max_groups)
+    def restored(self) -> None:
         for first in range(0, self.state.count, CHUNK):
             numbers = np.arange(first, min(first + CHUNK, self.state.count), dtype=np.int32)
             self._link(self._keys.add(self.keys(numbers)), first)

@@ -17,20 +17,18 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.source import Json
+from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
+from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import AsofJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
-from operators.aggregation.restoring import check_units, restoring
 from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers
-from operators.joins.late import InputTimes
-from operators.joins.restoring import SIDES, check_join, watermark_of
+from operators.joins.late import SIDES, InputTimes, units_of
 from operators.joins.result import CHUNK, Mask, ResultRows, emitted, has_null, taken, without_null
 from operators.joins.time_order import KERNELS, by_time
-from operators.joins.waiting_rows import WaitingRows
+from operators.joins.waiting_rows import TIME, WaitingRows
 from operators.nested_columns import NestedColumns
 
 __all__ = ["AsofJoinOperator"]
@@ -42,7 +40,7 @@ _SWEPT = 4_096
 """Keys that are looked at for expired rows at a watermark."""
 
 
-class AsofJoinOperator(Operator):
+class AsofJoinOperator(Stateful):
     """Joins left rows with the latest right row before them; see the module's text.
 
     Raises: ValueError for a null event time; CheckpointMismatch for the state of another join.
@@ -53,13 +51,11 @@ class AsofJoinOperator(Operator):
         self._spec = spec
         self._result = result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
         keys = result.keys
-        self._waiting = tuple(WaitingRows(pa.schema([*keys, *rows]), len(keys)) for rows in result.rows)
+        self._waiting = tuple(WaitingRows(pa.schema([*keys, *rows])) for rows in result.rows)
         self._times = tuple(InputTimes(port, time, context) for port, time in enumerate(spec.times))
         self._units = tuple(times.unit for times in self._times)
         self._passed = PassedRows(keys, result.rows[1], spec.reach, self._units)
-        self._watermark: int | None = None
-        if context.restored is not None and context.restored.logs:
-            self._restore(context.restored)
+        self._time = Passed()
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -69,7 +65,7 @@ class AsofJoinOperator(Operator):
         if not batch.num_rows:
             return
         times = self._times[port].of(batch)
-        closed = _LEAST if self._watermark is None else self._watermark
+        closed = _LEAST if self._time.watermark is None else self._time.watermark
         batch, times = self._times[port].without_late(batch, times, closed, out)
         keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
         if (port == 1 or self._spec.how == "inner") and (null := has_null(keys)) is not None:  # null equals nothing
@@ -80,7 +76,7 @@ class AsofJoinOperator(Operator):
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the left rows before the watermark, and let the right rows before it replace older ones."""
-        self._watermark = watermark
+        self._time.watermark = watermark
         below = _GREATEST if watermark == MAX_WATERMARK else watermark
         sides = zip(self._waiting, self._units, strict=True)
         left, right = (waiting.take(unit.first(below)) for waiting, unit in sides)
@@ -120,22 +116,15 @@ class AsofJoinOperator(Operator):
 
     # --- state
 
-    def snapshot(self) -> Snapshot:
-        units = [unit.value for unit in self._units]
-        values: dict[str, Json] = {"join": self._spec.described(), "watermark": self._watermark, "units": units}
-        return Snapshot(values, logs={**dict(zip(SIDES, self._waiting, strict=True)), _PASSED: self._passed.state})
+    def state(self) -> Mapping[str, Piece]:
+        keys, watermark = len(self._result.keys), self._time.watermark
+        pieces: dict[str, Piece] = {"time units": units_of(self._times), "time": self._time}
+        for name, waiting, unit in zip(SIDES, self._waiting, self._units, strict=True):
+            pieces[name] = Log(waiting, keys, low=None if watermark is None else (TIME, unit.first(watermark)))
+        return {**pieces, _PASSED: Log(self._passed.state, keys)}
 
-    def _restore(self, restored: Snapshot) -> None:
-        context, logs = self._context, restored.logs
-        check_join(context, self._spec, restored)
-        check_units(context.name, restored, *self._units)
-        self._watermark = watermark_of(context, restored)
-        groups = context.key_groups, context.max_key_groups
-        with restoring(context.name):
-            for name, waiting, unit in zip(SIDES, self._waiting, self._units, strict=True):
-                passed = None if self._watermark is None else unit.first(self._watermark)
-                waiting.restore(logs.get(name, ()), passed, *groups)  # type: ignore[arg-type]  # parts
-            self._passed.restore(logs.get(_PASSED, ()), *groups)  # type: ignore[arg-type]
+    def restored(self) -> None:
+        self._passed.restored()
 
 
 class PassedRows:
@@ -244,9 +233,8 @@ class PassedRows:
         if self._reach is not None:
             self.state.expire(below, _SWEPT)
 
-    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
-        """Restore what was in a checkpoint."""
-        self.state.restore(parts, groups, max_groups)
+    def restored(self) -> None:
+        """Check the rows that were restored. Raises: CheckpointDamaged."""
         slots = self.state.slots
         for begin in range(0, len(slots), CHUNK):
             kept = self.state.read(slots[begin : begin + CHUNK], *self._columns.kept.names)

@@ -9,22 +9,20 @@ has its own unit of time (``operators.aggregation.time_units``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.source import Json
+from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
+from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import AsofJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.index import Slots
-from operators.aggregation.restoring import check_units
 from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers
-from operators.joins.late import InputTimes
-from operators.joins.restoring import SIDES, check_join, restore_rows, watermark_of
+from operators.joins.late import InputTimes, units_of
 from operators.joins.result import CHUNK, ResultRows, has_null, taken
 from operators.joins.timed_rows import TimedRows
 
@@ -33,7 +31,7 @@ __all__ = ["ForwardAsofJoinOperator"]
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
-class ForwardAsofJoinOperator(Operator):
+class ForwardAsofJoinOperator(Stateful):
     """Joins left rows with the earliest right row after them; see the module's text.
 
     Raises: ValueError for a null event time; CheckpointMismatch for the state of another join.
@@ -48,13 +46,7 @@ class ForwardAsofJoinOperator(Operator):
         self._units = tuple(times.unit for times in self._times)
         self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
         self._left, self._right = (TimedRows(self._result.keys, rows) for rows in self._result.rows)
-        self._watermark: int | None = None
-        if context.restored is not None and context.restored.logs:
-            self._restore(context.restored)
-
-    @property
-    def _by_name(self) -> dict[str, TimedRows]:
-        return dict(zip(SIDES, (self._left, self._right), strict=True))
+        self._time = Passed()
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -64,7 +56,7 @@ class ForwardAsofJoinOperator(Operator):
         if not batch.num_rows:
             return
         times = self._times[port].of(batch)
-        closed = _LEAST if self._watermark is None else self._watermark
+        closed = _LEAST if self._time.watermark is None else self._time.watermark
         batch, times = self._times[port].without_late(batch, times, closed, out)
         keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
         if port == 1 and (null := has_null(keys)) is not None:  # null equals nothing
@@ -74,7 +66,7 @@ class ForwardAsofJoinOperator(Operator):
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the left rows whose right row is known now, and drop the right rows that are of no more use."""
-        before, self._watermark = self._watermark, watermark
+        before = self._time.advance(watermark)
         if not self._left.state.live and not self._right.state.live:
             return None
         below = _GREATEST if watermark == MAX_WATERMARK else watermark
@@ -138,13 +130,11 @@ class ForwardAsofJoinOperator(Operator):
 
     # --- state
 
-    def snapshot(self) -> Snapshot:
-        units = [unit.value for unit in self._units]
-        values: dict[str, Json] = {"join": self._spec.described(), "watermark": self._watermark, "units": units}
-        return Snapshot(values, logs={name: side.state for name, side in self._by_name.items()})
+    def state(self) -> Mapping[str, Piece]:
+        keys = len(self._result.keys)
+        sides = {"left": Log(self._left.state, keys), "right": Log(self._right.state, keys)}
+        return {"time units": units_of(self._times), "time": self._time, **sides}
 
-    def _restore(self, restored: Snapshot) -> None:
-        check_join(self._context, self._spec, restored)
-        check_units(self._context.name, restored, *self._units)
-        self._watermark = watermark_of(self._context, restored)
-        restore_rows(self._context, restored, self._by_name)
+    def restored(self) -> None:
+        self._left.restored()
+        self._right.restored()

@@ -11,21 +11,18 @@ meets one. Nothing is taken back when a time is over. So rows that were shown wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.source import Json
+from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
+from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import ExpiringJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.untrusted import parsed
-from operators.aggregation.restoring import check_units
 from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers
-from operators.joins.late import InputTimes
-from operators.joins.restoring import SIDES, check_join, restore_rows
+from operators.joins.late import SIDES, InputTimes, units_of
 from operators.joins.result import ResultRows, emitted, expanded, has_null, pieces, taken
 from operators.joins.timed_rows import TimedRows
 
@@ -34,7 +31,7 @@ __all__ = ["ExpiringJoinOperator"]
 _LEAST = -(2**63)
 
 
-class ExpiringJoinOperator(Operator):
+class ExpiringJoinOperator(Stateful):
     """Joins without windows and with a time to live; see the module's text.
 
     Raises: ValueError for a null event time; CheckpointMismatch for the state of another join.
@@ -49,9 +46,8 @@ class ExpiringJoinOperator(Operator):
         self._units = tuple(times.unit for times in self._times) or (TimeUnit.MICROSECOND, TimeUnit.MICROSECOND)
         self._met = tuple(TimedRows(self._result.keys, rows) for rows in self._result.rows)
         self._alone = tuple(TimedRows(self._result.keys, rows) for rows in self._result.rows)
-        self._now = _LEAST  # the watermark, or without event time the latest time of the clock
-        if context.restored is not None and context.restored.logs:
-            self._restore(context.restored)
+        self._time = Passed()
+        self._now = _LEAST  # without event time: time by the clock when the last rows came
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -94,11 +90,18 @@ class ExpiringJoinOperator(Operator):
         if not self._times:
             self._drop()
 
+    @property
+    def _closed(self) -> int:
+        """The time up to which rows have come."""
+        if not self._times:
+            return self._now
+        return _LEAST if self._time.watermark is None else self._time.watermark
+
     def _times_of(self, port: int, batch: pa.RecordBatch, out: Out) -> Numbers:
         """Return the time of each row; emit and count those that are late, which still meet the rows that are kept."""
         if self._times:
             times = self._times[port].of(batch)
-            self._times[port].note_late(batch, times, self._now, out)
+            self._times[port].note_late(batch, times, self._closed, out)
             return times
         self._now = self._context.clock.time()
         return np.full(batch.num_rows, self._now, np.int64)
@@ -138,12 +141,12 @@ class ExpiringJoinOperator(Operator):
     def advance(self, watermark: int, out: Out) -> None:
         """Drop the rows that meet nothing any more."""
         if self._times and watermark < MAX_WATERMARK:
-            self._now = watermark
+            self._time.advance(watermark)
             self._drop()
 
     def _first_kept(self, port: int) -> int:
         """Return the time from which on rows of side ``port`` are kept, in their unit."""
-        return self._units[port].first_one_at(self._now, TimeUnit.MICROSECOND, -self._reach)
+        return self._units[port].first_one_at(self._closed, TimeUnit.MICROSECOND, -self._reach)
 
     def _drop(self) -> None:
         for sides in (self._met, self._alone):
@@ -152,22 +155,16 @@ class ExpiringJoinOperator(Operator):
 
     # --- state
 
-    @property
-    def _by_name(self) -> dict[str, TimedRows]:
-        """All rows that are kept, by the name of their log."""
-        alone = {f"{name} alone": side for name, side in zip(SIDES, self._alone, strict=True)}
-        return dict(zip(SIDES, self._met, strict=True)) | alone
+    def state(self) -> Mapping[str, Piece]:
+        keys = len(self._result.keys)
+        met = {name: Log(side.state, keys) for name, side in zip(SIDES, self._met, strict=True)}
+        alone = {f"{name} alone": Log(side.state, keys) for name, side in zip(SIDES, self._alone, strict=True)}
+        time: dict[str, Piece] = {"time units": units_of(self._times), "time": self._time} if self._times else {}
+        return {**time, **met, **alone}
 
-    def snapshot(self) -> Snapshot:
-        units = [unit.value for unit in self._units]
-        values: dict[str, Json] = {"join": self._spec.described(), "now": self._now, "units": units}
-        return Snapshot(values, logs={name: side.state for name, side in self._by_name.items()})
-
-    def _restore(self, restored: Snapshot) -> None:
-        check_join(self._context, self._spec, restored)
-        check_units(self._context.name, restored, *self._units)
-        self._now = parsed(int, restored.values["now"], f"{self._context.name}: the time of its state")
-        restore_rows(self._context, restored, self._by_name)
+    def restored(self) -> None:
+        for side in (*self._met, *self._alone):
+            side.restored()
 
 
 def _add(side: TimedRows, keys: Sequence[pa.Array], rows: pa.RecordBatch, times: Numbers, at: Numbers) -> None:

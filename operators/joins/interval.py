@@ -11,22 +11,20 @@ the other one keep its rows for longer, until all rows that they may meet were l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.source import Json
+from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
+from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import IntervalJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.index import Slots
-from operators.aggregation.restoring import check_units
 from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers
-from operators.joins.late import InputTimes
-from operators.joins.restoring import SIDES, check_join, restore_rows, watermark_of
+from operators.joins.late import SIDES, InputTimes, units_of
 from operators.joins.result import CHUNK, Mask, ResultRows, emitted, expanded, has_null, pieces, taken
 from operators.joins.timed_rows import TimedRows
 
@@ -35,7 +33,7 @@ __all__ = ["IntervalJoinOperator"]
 _LEAST = -(2**63)
 
 
-class IntervalJoinOperator(Operator):
+class IntervalJoinOperator(Stateful):
     """Joins rows by time; see the module's text.
 
     Raises: ValueError for a null event time; CheckpointMismatch for the state of another join.
@@ -48,13 +46,7 @@ class IntervalJoinOperator(Operator):
         self._sides = tuple(TimedRows(self._result.keys, rows) for rows in self._result.rows)
         self._times = tuple(InputTimes(port, time, context) for port, time in enumerate(spec.times))
         self._units = tuple(times.unit for times in self._times)
-        self._watermark: int | None = None
-        if context.restored is not None and context.restored.logs:
-            self._restore(context.restored)
-
-    @property
-    def _by_name(self) -> dict[str, TimedRows]:
-        return dict(zip(SIDES, self._sides, strict=True))
+        self._time = Passed()
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -65,9 +57,9 @@ class IntervalJoinOperator(Operator):
     @property
     def _closed(self) -> int:
         """The time before which rows are late."""
-        if self._watermark is None:
+        if self._time.watermark is None:
             return _LEAST
-        return MAX_WATERMARK if self._watermark == MAX_WATERMARK else self._watermark - self._spec.lateness
+        return MAX_WATERMARK if self._time.watermark == MAX_WATERMARK else self._time.watermark - self._spec.lateness
 
     def _complete(self, port: int) -> int:
         """Return the time before which rows of side ``port`` are complete, in their unit."""
@@ -142,7 +134,7 @@ class IntervalJoinOperator(Operator):
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the rows of outer sides that are complete now and have no counterpart, and drop what meets nothing."""
         before = [self._complete(port) for port in (0, 1)]
-        self._watermark = watermark
+        self._time.watermark = watermark
         return self._complete_rows(before, out) if any(side.state.live for side in self._sides) else None
 
     def _complete_rows(self, before: Sequence[int], out: Out) -> Iterator[None]:
@@ -171,13 +163,10 @@ class IntervalJoinOperator(Operator):
 
     # --- state
 
-    def snapshot(self) -> Snapshot:
-        units = [unit.value for unit in self._units]
-        values: dict[str, Json] = {"join": self._spec.described(), "watermark": self._watermark, "units": units}
-        return Snapshot(values, logs={name: side.state for name, side in self._by_name.items()})
+    def state(self) -> Mapping[str, Piece]:
+        sides = {name: Log(side.state, len(self._result.keys)) for name, side in zip(SIDES, self._sides, strict=True)}
+        return {"time units": units_of(self._times), "time": self._time, **sides}
 
-    def _restore(self, restored: Snapshot) -> None:
-        check_join(self._context, self._spec, restored)
-        check_units(self._context.name, restored, *self._units)
-        self._watermark = watermark_of(self._context, restored)
-        restore_rows(self._context, restored, self._by_name)
+    def restored(self) -> None:
+        for side in self._sides:
+            side.restored()

@@ -7,13 +7,13 @@ distinct row once, with the sum of its changes, and none whose sum is zero.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.incremental import Incremental
+from dataflow.contracts.declared_state import Restorable
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from operators.aggregation.window_times import Numbers
@@ -26,7 +26,7 @@ __all__ = ["KeptRows", "SignedRows"]
 class KeptRows(ABC):
     """Rows by key. A *slot* is the number of a key; a key without rows has -1. Rows have *numbers*, too."""
 
-    state: Incremental
+    state: Restorable
     """The state that is in checkpoints."""
 
     @property
@@ -83,8 +83,8 @@ class KeptRows(ABC):
         """Return the key columns of rows by their numbers."""
 
     @abstractmethod
-    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
-        """Restore what was in a checkpoint."""
+    def restored(self) -> None:
+        """Find the rows that were restored by their keys."""
 
 
 class SignedRows(KeptRows):
@@ -144,7 +144,6 @@ class SignedRows(KeptRows):
     def keys(self, numbers: Slots) -> list[pa.Array]:
         return self.state.keys(numbers)[: len(self._members.keys)]
 
-    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
-        self.state.restore(parts, groups, max_groups)
+    def restored(self) -> None:
         slots = self.state.slots
         self._members.change(self.keys(slots), slots, np.ones(len(slots), np.int64), self.weights(slots))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
+from dataflow.contracts.declared_state import Fixed
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.row_errors import LATE, LATE_RIGHT
 from dataflow.contracts.windows import EventTime
@@ -12,7 +15,10 @@ from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers
 from operators.joins.result import Mask
 
-__all__ = ["TAGS", "InputTimes"]
+__all__ = ["SIDES", "TAGS", "InputTimes", "units_of"]
+
+SIDES = "left", "right"
+"""The names of the logs of the two sides."""
 
 TAGS = LATE, LATE_RIGHT
 """The side outputs of late rows, by input."""
@@ -53,3 +59,8 @@ class InputTimes:
         tally.lateness.add(closed - self.unit.microseconds(times[late]))
         out.emit(batch.filter(to_array(late)), TAGS[self._port])
         return late
+
+
+def units_of(times: Iterable[InputTimes]) -> Fixed:
+    """Return the units of the event times of a join's inputs, on which its state depends."""
+    return Fixed([each.unit.value for each in times])

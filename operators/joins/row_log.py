@@ -19,10 +19,10 @@ from sortedcontainers import SortedDict
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.state.index import Slots
 from dataflow.state.partition import order_by_target
-from dataflow.state.parts import LIVE_FIELD, marked, number_field, owned, rows_since_base
+from dataflow.state.parts import LIVE_FIELD, marked, number_field, rows_since_base
 from operators.aggregation.window_times import Numbers
 
-__all__ = ["RowLog"]
+__all__ = ["NUMBER", "RowLog"]
 
 NUMBER = "barrierflow:slice"
 _ROWS, _BATCHES = 16_384, 256
@@ -44,10 +44,9 @@ class RowLog:
     """Rows by slice. It is state for `Snapshot.logs`.
 
     Args:
-        schema: the columns of the rows; the first ``keys`` of them decide the key group.
-        keys: how many.
+        schema: the columns of the rows.
 
-    >>> log = RowLog(pa.schema({"k": pa.int64()}), 1)
+    >>> log = RowLog(pa.schema({"k": pa.int64()}))
     >>> log.add(3, pa.record_batch({"k": [7, 8]}))
     >>> log.add(5, pa.record_batch({"k": [9]}))
     >>> log.numbers.tolist(), log.rows(3, 5).to_pylist()
@@ -57,9 +56,8 @@ class RowLog:
     [5]
     """
 
-    def __init__(self, schema: pa.Schema, keys: int) -> None:
+    def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self._keys = keys
         self._stored = pa.schema([*schema, number_field(NUMBER), LIVE_FIELD])
         self._slices: SortedDict[int, list[_Piece]] = SortedDict()
 
@@ -131,26 +129,18 @@ class RowLog:
     def durable(self, checkpoint: int) -> None:
         """Do nothing: a piece knows its first checkpoint."""
 
-    def restore(
-        self, parts: Sequence[Mapping[str, pa.Table]], first: int | None, groups: range, max_groups: int
-    ) -> None:
-        """Add the rows of checkpoints.
+    @property
+    def stored(self) -> Mapping[str, pa.Schema]:
+        """The columns of a checkpoint."""
+        return {"rows": self._stored}
 
-        Args:
-            parts: the tables of a base and of the deltas after it.
-            first: rows of earlier slices are left out, because their windows are complete; None: there are none.
-            groups: the key groups of this subtask, of ``max_groups``; rows of others are left out.
-            max_groups: the number of key groups.
-
-        Raises: CheckpointMismatch for other columns; CheckpointDamaged for rows without a slice.
-        """
+    def restore(self, parts: Sequence[Mapping[str, pa.Table]]) -> None:
+        """Add the rows of checkpoints: the tables of a base and of the deltas after it. Raises: CheckpointDamaged."""
         for table in rows_since_base(parts, self._stored):
-            for batch in owned(table, self._keys, groups, max_groups).to_batches():
-                numbers = to_numbers(batch.column(NUMBER))
+            for batch in table.to_batches():
                 rows = pa.RecordBatch.from_arrays(batch.columns[: len(self.schema)], schema=self.schema)
-                for number, chosen in by_number(numbers):
-                    if first is None or number >= first:
-                        self.add(number, rows if chosen is None else rows.take(to_array(chosen)))
+                for number, chosen in by_number(to_numbers(batch.column(NUMBER))):
+                    self.add(number, rows if chosen is None else rows.take(to_array(chosen)))
         for pieces in self._slices.values():
             for piece in pieces:
                 piece.first = 0

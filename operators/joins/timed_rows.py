@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -61,9 +61,8 @@ class TimedRows:
         """Return the key columns of rows by their numbers."""
         return self.state.keys(self.state.row_records[numbers, SLOT].astype(np.int32))
 
-    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
-        """Restore what was in a checkpoint."""
-        self.state.restore(parts, groups, max_groups)
+    def restored(self) -> None:
+        """Check the rows that were restored. Raises: CheckpointDamaged."""
         numbers = self.state.all_rows
         for begin in range(0, len(numbers), CHUNK):
             self._columns.check(self.state.read_rows(numbers[begin : begin + CHUNK]), "rows of a join")

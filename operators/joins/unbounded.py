@@ -13,28 +13,28 @@ which rows of the ended input have a counterpart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.declared_state import Log, Piece, Stateful, Value
+from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.updates import CHANGE
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.join_specs import UnboundedJoin
 from dataflow.state.index import Slots
-from dataflow.untrusted import parsed
 from operators.aggregation.window_times import Numbers
 from operators.joins.arrived_rows import ArrivedRows, JoinKeys
 from operators.joins.kept_rows import KeptRows, SignedRows
-from operators.joins.restoring import SIDES, check_join, restore_rows
+from operators.joins.late import SIDES
 from operators.joins.result import CHUNK, ResultRows, emitted, has_null, pieces, taken
 
 __all__ = ["UnboundedJoinOperator"]
 
 
-class UnboundedJoinOperator(Operator):
+class UnboundedJoinOperator(Stateful):
     """Joins without windows and without a time to live; see the module's text."""
 
     def __init__(self, context: OperatorContext, spec: UnboundedJoin) -> None:
@@ -43,8 +43,6 @@ class UnboundedJoinOperator(Operator):
         self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
         self._ended = [False, False]  # inputs of which no row comes any more, not even again after a restore
         self._begin()
-        if context.restored is not None and context.restored.logs:
-            self._restore(context.restored)
 
     def _begin(self) -> None:
         """Begin with empty state."""
@@ -173,16 +171,11 @@ class UnboundedJoinOperator(Operator):
 
     # --- state
 
-    @property
-    def _by_name(self) -> dict[str, KeptRows]:
-        return dict(zip(SIDES, self._sides, strict=True))
+    def state(self) -> Mapping[str, Piece]:
+        sides = {name: Log(side.state, len(self._result.keys)) for name, side in zip(SIDES, self._sides, strict=True)}
+        return {**sides, "ended": Value(self, "_ended", tuple[bool, bool], "all")}
 
-    def snapshot(self) -> Snapshot:
-        logs = {name: side.state for name, side in self._by_name.items()}
-        return Snapshot({"join": self._spec.described(), "ended": list(self._ended)}, logs=logs)
-
-    def _restore(self, restored: Snapshot) -> None:
-        check_join(self._context, self._spec, restored)
-        ended = parsed(tuple[bool, bool], restored.values.get("ended"), f"{self._context.name}: the ended inputs")
-        self._ended = [end and not self._context.repeats for end in ended]
-        restore_rows(self._context, restored, self._by_name)
+    def restored(self) -> None:
+        self._ended = [end and not self._context.repeats for end in self._ended]
+        for side in self._sides:
+            side.restored()

@@ -4,7 +4,7 @@ Rows stay in the batches in which they came. A *run* is some rows, sorted when t
 part of it is a slice, so nothing is copied as the watermark moves on. A restore drops the rows that the watermark of
 the checkpoint had passed, so deltas say nothing of rows that left.
 
->>> waiting = WaitingRows(pa.schema({"k": pa.int64()}), 1)
+>>> waiting = WaitingRows(pa.schema({"k": pa.int64()}))
 >>> waiting.add(pa.record_batch({"k": [7, 8, 9]}), np.array([30, 10, 20]))
 >>> [(batch["k"].to_pylist(), times.tolist()) for batch, times in waiting.take(25)]
 [([8, 9], [10, 20])]
@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.state.parts import LIVE_FIELD, marked, number_field, owned, rows_since_base, small_batches
+from dataflow.state.parts import LIVE_FIELD, marked, number_field, rows_since_base, small_batches
 from operators.aggregation.window_times import Numbers
 from operators.joins.time_order import by_time
 
-__all__ = ["WaitingRows"]
+__all__ = ["TIME", "WaitingRows"]
 
 TIME = "barrierflow:time"
 _ROWS, _BATCHES = 16_384, 256
@@ -88,15 +88,13 @@ class WaitingRows:
     """Rows by time. It is state for `Snapshot.logs`. Only its task calls it.
 
     Args:
-        schema: the columns of the rows; the first ``keys`` of them decide the key group.
-        keys: how many.
+        schema: the columns of the rows.
     """
 
-    def __init__(self, schema: pa.Schema, keys: int) -> None:
+    def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.count = 0
         """The number of rows."""
-        self._keys = keys
         self._stored = pa.schema([*schema, number_field(TIME), LIVE_FIELD])
         self._heap: list[tuple[int, int, _Run]] = []  # the earliest time of each run that takes no more rows
         self._sequence = 0  # decides between runs of one time, in the order of arrival
@@ -162,26 +160,18 @@ class WaitingRows:
     def durable(self, checkpoint: int) -> None:
         """Do nothing: a run knows its first checkpoint."""
 
-    def restore(
-        self, parts: Sequence[Mapping[str, pa.Table]], passed: int | None, groups: range, max_groups: int
-    ) -> None:
-        """Add the rows of checkpoints.
+    @property
+    def stored(self) -> Mapping[str, pa.Schema]:
+        """The columns of a checkpoint."""
+        return {"rows": self._stored}
 
-        Args:
-            parts: the tables of a base and of the deltas after it.
-            passed: rows before this time are left out, because they left; None: there are none.
-            groups: the key groups of this subtask, of ``max_groups``; rows of others are left out.
-            max_groups: the number of key groups.
-
-        Raises: CheckpointMismatch for other columns; CheckpointDamaged for missing tables, and for rows without a time.
-        """
+    def restore(self, parts: Sequence[Mapping[str, pa.Table]]) -> None:
+        """Add the rows of checkpoints: the tables of a base and of the deltas after it. Raises: CheckpointDamaged."""
         for table in rows_since_base(parts, self._stored):
-            for batch in owned(table, self._keys, groups, max_groups).to_batches():
-                times = to_numbers(batch.column(TIME))
-                waits = np.ones(len(times), np.bool_) if passed is None else times >= passed
-                if waits.any():
+            for batch in table.to_batches():
+                if batch.num_rows:
                     rows = pa.RecordBatch.from_arrays(batch.columns[: len(self.schema)], schema=self.schema)
-                    self.add(rows.filter(to_array(waits)), times[waits])
+                    self.add(rows, to_numbers(batch.column(TIME)))
         self._close()
         for _, _, run in self._heap:
             run.first = 0

@@ -7,25 +7,22 @@ joined: the keys of the right rows become slots of an index, and the left rows l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.source import Json
+from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
+from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import WindowJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from operators.aggregation.restoring import restoring
 from operators.aggregation.window_numbers import BySlice
 from operators.aggregation.window_times import edges
-from operators.joins.late import TAGS
+from operators.joins.late import SIDES, TAGS
 from operators.joins.matching import Matching
-from operators.joins.restoring import SIDES, check_join, watermark_of
 from operators.joins.result import CHUNK, ResultRows, emitted, has_null, taken
-from operators.joins.row_log import RowLog, by_number
+from operators.joins.row_log import NUMBER, RowLog, by_number
 from operators.windows.entries import number_rows
 from operators.windows.late_rows import without_late
 from operators.windows.sparse_results import CompleteWindows
@@ -33,7 +30,7 @@ from operators.windows.sparse_results import CompleteWindows
 __all__ = ["WindowJoinOperator"]
 
 
-class WindowJoinOperator(Operator):
+class WindowJoinOperator(Stateful):
     """Joins rows by window; see the module's text.
 
     Raises: ValueError for a null event time; OverflowError for one out of range; CheckpointMismatch for the state of
@@ -46,10 +43,8 @@ class WindowJoinOperator(Operator):
         self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
         self._numberings = [BySlice(spec.window, time) for time in spec.times]
         keys = self._result.keys
-        self._logs = [RowLog(pa.schema([*keys, *rows]), len(keys)) for rows in self._result.rows]
-        self._watermark: int | None = None
-        if context.restored is not None and context.restored.logs:
-            self._restore(context.restored)
+        self._logs = [RowLog(pa.schema([*keys, *rows])) for rows in self._result.rows]
+        self._time = Passed()
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -58,9 +53,8 @@ class WindowJoinOperator(Operator):
     @property
     def _closed(self) -> int | None:
         """The watermark less the lateness: the windows that it completes are over. None: no watermark has come."""
-        if self._watermark is None or self._watermark == MAX_WATERMARK:
-            return self._watermark
-        return self._watermark - self._spec.lateness
+        watermark = self._time.watermark
+        return watermark if watermark is None or watermark == MAX_WATERMARK else watermark - self._spec.lateness
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if not batch.num_rows:
@@ -82,7 +76,7 @@ class WindowJoinOperator(Operator):
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Join the windows that the watermark, less the lateness, completes."""
-        before, self._watermark = self._closed, watermark
+        before, self._time.watermark = self._closed, watermark
         if not any([len(log.numbers) for log in self._logs]):
             return None
         return self._fire(before, out)
@@ -132,16 +126,9 @@ class WindowJoinOperator(Operator):
 
     # --- state
 
-    def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {"join": self._spec.described(), "watermark": self._watermark}
-        return Snapshot(values, logs=dict(zip(SIDES, self._logs, strict=True)))
-
-    def _restore(self, restored: Snapshot) -> None:
-        context, logs = self._context, dict[str, Any](restored.logs)
-        check_join(context, self._spec, restored)
-        self._watermark = watermark_of(context, restored)
-        closed = self._closed
+    def state(self) -> Mapping[str, Piece]:
+        keys, closed = len(self._result.keys), self._closed
+        logs: dict[str, Piece] = {"time": self._time}
         for name, log, numbering in zip(SIDES, self._logs, self._numberings, strict=True):
-            first = None if closed is None else numbering.over(closed) + 1
-            with restoring(context.name):
-                log.restore(logs.get(name, ()), first, context.key_groups, context.max_key_groups)
+            logs[name] = Log(log, keys, low=None if closed is None else (NUMBER, numbering.over(closed) + 1))
+        return logs

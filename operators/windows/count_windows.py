@@ -167,7 +167,7 @@ class CountWindowOperator(Operator):
 
     def _part(self, part: pa.Table, state: KeyedState) -> pa.Table:
         """Return the rows of a part that are of this subtask."""
-        check_columns(part, state.stored)
+        check_columns(part, state.stored["keys"])
         return owned(part, len(self._user_keys), self._context.key_groups, self._context.max_key_groups)
 
     def _check_windows(self) -> None:

@@ -153,7 +153,7 @@ class Panes:
         self._where = where
         self._merged_by = merged_by
         columns = Records(aggregations, schema, where, merged_by=merged_by)
-        self.stored = KeyedState(keys.append(pa.field(WINDOW, pa.int64())), columns).stored
+        self.stored = KeyedState(keys.append(pa.field(WINDOW, pa.int64())), columns).stored["keys"]
         """The columns of a checkpoint: the key's, the window's number, those of the records, and ``/live``."""
         self._panes: SortedDict[int, Pane] = SortedDict()
         self._full = 0

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.clock import ManualClock, OperatorClock
+from dataflow.contracts.declared_state import restore_state
 from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.live_splits import LiveSplits
-from dataflow.contracts.operator import OperatorContext, Snapshot
+from dataflow.contracts.operator import Operator, OperatorContext, Snapshot
 from dataflow.contracts.row_errors import RowTally
 from dataflow.runtime.task.log_chain import LogChain
 from dataflow.runtime.task.parts import TaskState
 from operators.aggregation.records import Records
 
-__all__ = ["Emitted", "ManualSplits", "context_of", "drained", "frozen", "joined", "read_stored", "records_table"]
-__all__ += ["restore_records", "rows_of", "stored"]
+__all__ = ["Emitted", "ManualSplits", "context_of", "drained", "frozen", "joined", "made", "read_stored"]
+__all__ += ["records_table", "restore_records", "rows_of", "stored"]
+
+
+Made = TypeVar("Made", bound=Operator)
 
 
 class Emitted:
@@ -112,6 +116,12 @@ def context_of(
         splits=splits,
         schedule_at=timers.append,
     )
+
+
+def made(operator: Made, context: OperatorContext) -> Made:
+    """``operator``, which was built with ``context``, with its declared state restored, as the engine does it."""
+    restore_state(operator, context)
+    return operator
 
 
 def drained(emission: Iterator[None] | None) -> None:

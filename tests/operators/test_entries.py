@@ -25,13 +25,13 @@ def batch(*keys: int) -> pa.RecordBatch:
 
 
 def appended() -> AppendedRows:
-    rows = AppendedRows(ROWS, 1)
+    rows = AppendedRows(ROWS)
     rows.append(batch(1, 2, 2))
     return rows
 
 
 def logged() -> RowLog:
-    rows = RowLog(ROWS, 1)
+    rows = RowLog(ROWS)
     rows.add(1, batch(1, 2))
     rows.add(2, batch(3))
     rows.add(2, batch(4, 5))
@@ -40,7 +40,7 @@ def logged() -> RowLog:
 
 
 def waiting() -> WaitingRows:
-    rows = WaitingRows(ROWS, 1)
+    rows = WaitingRows(ROWS)
     rows.add(batch(1, 2, 3), np.array([5, 6, 7]))
     rows.take(7)
     rows.add(batch(4), np.array([8]))

@@ -13,6 +13,7 @@ from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.state.appended_rows import AppendedRows
 from dataflow.state.columns import PIECE_BYTES
 from dataflow.state.hashing import hash_rows, key_groups
+from dataflow.state.parts import owned
 from tests.seeds import seeds
 
 SCHEMA = pa.schema(
@@ -70,7 +71,7 @@ def _stored(log: AppendedRows, checkpoint: int, since: int | None) -> pa.RecordB
 @pytest.mark.parametrize("seed", seeds(3, 60))
 def test_rows_and_deltas_equal_lists(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    log, expected = AppendedRows(SCHEMA, 1), [*_batch([]).to_pylist()]
+    log, expected = AppendedRows(SCHEMA), [*_batch([]).to_pylist()]
     readers: list[tuple[pa.RecordBatchReader, int]] = []
     durable: int | None = None
     chain: list[pa.RecordBatchReader] = []
@@ -89,21 +90,21 @@ def test_rows_and_deltas_equal_lists(seed: int) -> None:
     for reader, count in readers:  # read late, after rows were added
         assert reader.read_all().drop_columns("/live").to_pylist() == expected[:count]
     parts = [{"rows": reader.read_all()} for reader in chain]
-    restored = AppendedRows(SCHEMA, 1)
-    restored.restore(parts, range(8), 8)
+    restored = AppendedRows(SCHEMA)
+    restored.restore(parts)
     assert _read(restored, list(range(restored.count))) == expected
-    few = AppendedRows(SCHEMA, 1)
-    few.restore(parts, range(2, 5), 8)
+    few = AppendedRows(SCHEMA)
+    few.restore([{"rows": owned(part["rows"], 1, range(2, 5), 8)} for part in parts])
     groups = key_groups(hash_rows([_batch(expected).column("k")]), 8)
-    owned = [row for row, group in zip(expected, groups.tolist(), strict=True) if 2 <= group < 5]
-    assert _read(few, list(range(few.count))) == owned
+    mine = [row for row, group in zip(expected, groups.tolist(), strict=True) if 2 <= group < 5]
+    assert _read(few, list(range(few.count))) == mine
 
 
 def test_a_delta_since_the_restored_checkpoint_has_the_rows_after_the_restore() -> None:
     rng = np.random.default_rng(1)
-    log, restored = AppendedRows(SCHEMA, 1), AppendedRows(SCHEMA, 1)
+    log, restored = AppendedRows(SCHEMA), AppendedRows(SCHEMA)
     log.append(_batch(_rows(rng, 5)))
-    restored.restore([{"rows": _stored(log, 7, None).read_all()}], range(1), 1)
+    restored.restore([{"rows": _stored(log, 7, None).read_all()}])
     restored.durable(7)
     restored.append(_batch(_rows(rng, 3)))
     assert _stored(restored, 8, 7).read_all().num_rows == 3
@@ -111,7 +112,7 @@ def test_a_delta_since_the_restored_checkpoint_has_the_rows_after_the_restore() 
 
 def test_a_batch_of_a_checkpoint_has_little_text() -> None:
     schema = pa.schema({"k": pa.int64(), "text": pa.string()})
-    log = AppendedRows(schema, 1)
+    log = AppendedRows(schema)
     log.append(pa.record_batch({"k": list(range(64)), "text": ["x" * (1 << 20)] * 64}, schema))
     sizes = [batch.nbytes for batch in _stored(log, 1, None)]
     assert len(sizes) >= 8
@@ -119,14 +120,14 @@ def test_a_batch_of_a_checkpoint_has_little_text() -> None:
 
 
 def test_parts_without_a_base_without_rows_or_with_other_columns_are_refused() -> None:
-    log = AppendedRows(SCHEMA, 1)
+    log = AppendedRows(SCHEMA)
     log.append(_batch(_rows(np.random.default_rng(2), 5)))
     base = _stored(log, 1, None).read_all()
     log.durable(1)
     delta = _stored(log, 2, 1).read_all()
     with pytest.raises(CheckpointDamaged, match="the base is missing"):
-        AppendedRows(SCHEMA, 1).restore([{"rows": delta}], range(1), 1)
+        AppendedRows(SCHEMA).restore([{"rows": delta}])
     with pytest.raises(CheckpointDamaged, match="no table of rows"):
-        AppendedRows(SCHEMA, 1).restore([{"rows": base}, {}], range(1), 1)
+        AppendedRows(SCHEMA).restore([{"rows": base}, {}])
     with pytest.raises(CheckpointMismatch, match="text"):
-        AppendedRows(SCHEMA.remove(6), 1).restore([{"rows": base}], range(1), 1)
+        AppendedRows(SCHEMA.remove(6)).restore([{"rows": base}])

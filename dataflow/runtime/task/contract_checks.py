@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from dataflow.contracts.declared_schema import DeclaredSchema
+from dataflow.contracts.declared_state import restore_state
 from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.operator import Operator, OperatorContext, Snapshot
 from dataflow.contracts.row_errors import ERRORS
@@ -47,7 +48,7 @@ Declared = Mapping[str | None, DeclaredSchema]
 
 
 def build_operator(node: Node, context: OperatorContext, task: str) -> Operator:
-    """Return the operator of ``node`` for subtask ``task``.
+    """Return the operator of ``node`` for subtask ``task``; its declared state is restored.
 
     Raises: the constructor's errors, with operator and subtask as a note; ContractViolation if it is not an operator.
     """
@@ -67,6 +68,7 @@ def build_operator(node: Node, context: OperatorContext, task: str) -> Operator:
                 f"{where}: the writer of {type(node.spec.sink).__name__} is a {type(operator).__name__}, but a "
                 "TwoPhaseSink, and no other sink, must have a TwoPhaseWriter; otherwise rows are never committed"
             )
+    restore_state(operator, context)
     return operator
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from dataflow.contracts.operator import Snapshot
+from dataflow.contracts.operator import Rule, Snapshot
 from dataflow.contracts.sink import Handle
 from dataflow.contracts.source import Json
 from dataflow.errors import CheckpointDamaged
@@ -142,7 +142,8 @@ class TaskState:
         tables: dict[str, pa.Table | pa.RecordBatchReader] = {}
         operators: dict[str, Json] = {}
         for name, snapshot in self.operators.items():
-            operators[name] = {"values": snapshot.values, "tables": list(snapshot.tables)}
+            rules = msgspec.to_builtins(snapshot.rules)
+            operators[name] = {"values": snapshot.values, "tables": list(snapshot.tables), "rules": rules}
             tables.update({f"{name}/{key}": table for key, table in snapshot.tables.items()})
         duplicates: list[Json] = []
         for i, d in enumerate(self.duplicates):
@@ -195,6 +196,7 @@ class TaskState:
                 entry.values,
                 {key: _table(tables, f"{name}/{key}") for key in entry.tables},
                 {log: parts for (operator, log), parts in found.items() if operator == name},
+                entry.rules,
             )
             for name, entry in header.operators.items()
         }
@@ -222,6 +224,7 @@ class TaskState:
 class _Operator(msgspec.Struct):
     values: dict[str, Any]
     tables: list[str]
+    rules: dict[str, Rule] = {}
 
 
 class _Duplicates(msgspec.Struct):

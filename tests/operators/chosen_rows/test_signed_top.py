@@ -15,7 +15,7 @@ from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.chosen_row_specs import Order, SignedTop, Ties
 from operators.chosen_rows.ranked_trees import tree_columns
 from operators.chosen_rows.signed_top import SignedTopOperator
-from tests.operators.operating import Emitted, context_of, drained, stored
+from tests.operators.operating import Emitted, context_of, drained, made, stored
 from tests.seeds import seeds
 
 INPUT = pa.schema({"k": pa.int64(), "x": pa.int64(), "s": pa.string(), "change": pa.int8()})
@@ -54,7 +54,8 @@ class Model:
 
 def operator_of(order: Order, restored: Snapshot | None = None, emit: Emit = Emit.CHANGES) -> SignedTopOperator:
     output = OUTPUT if emit is Emit.CHANGES else pa.schema(list(OUTPUT)[:-1])
-    return SignedTopOperator(context_of(INPUT, output, restored=restored), SignedTop(("k",), order, emit))
+    context = context_of(INPUT, output, restored=restored)
+    return made(SignedTopOperator(context, SignedTop(("k",), order, emit)), context)
 
 
 def random_changes(draw: random.Random) -> list[dict[str, Any]]:

@@ -54,7 +54,8 @@ def test_each_key_has_its_rows(seed: int, is_shared: bool) -> None:  # noqa: FBT
         assert _found(side, asked) == [sorted(rows.get(number, [])) for number in asked]
         assert sorted(side.keys_of(side.slots)[0].to_pylist()) == sorted(rows)
         restored = ArrivedRows(KEYS, ROWS)
-        restored.restore([{"rows": side.state.freeze(1, None)["rows"].read_all()}], range(1), 1)
+        restored.state.restore([{"rows": side.state.freeze(1, None)["rows"].read_all()}])
+        restored.restored()
         assert _found(restored, asked) == _found(side, asked)
 
 

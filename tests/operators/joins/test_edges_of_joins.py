@@ -11,8 +11,9 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.contracts.declared_state import Log
 from dataflow.planning.operator_table import operator_class
-from tests.operators.operating import Emitted, context_of, drained
+from tests.operators.operating import Emitted, context_of, drained, made
 
 SCHEMA = pa.schema({"k": pa.int64(), "at": pa.timestamp("us"), "v": pa.string()})
 
@@ -26,7 +27,7 @@ class Driven:
         stream = join(*sides)
         spec: Any = stream._node.spec
         self.context = replace(context_of(SCHEMA, stream.schema), input_schemas=(SCHEMA, SCHEMA))
-        self.operator = operator_class(spec)(self.context, *spec.arguments())
+        self.operator = made(operator_class(spec)(self.context, *spec.arguments()), self.context)
         self.out = Emitted()
 
     def add(self, port: int, *rows: tuple[int | None, int, str]) -> None:
@@ -151,7 +152,8 @@ def test_with_a_ttl_a_row_is_kept_until_the_watermark_is_its_time_plus_the_ttl()
     kept = []
     for watermark in (59, 60, 61):
         driven.advance(watermark)
-        kept.append([side.state.live for side in driven.operator._by_name.values()])  # type: ignore[attr-defined]
+        logs = [piece for piece in driven.operator.state().values() if isinstance(piece, Log)]  # type: ignore[attr-defined]
+        kept.append([log.state.live for log in logs])  # type: ignore[attr-defined]
     assert kept == [[1, 1, 1, 0], [1, 0, 1, 0], [0, 0, 0, 0]]
 
 

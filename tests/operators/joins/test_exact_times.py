@@ -19,7 +19,7 @@ from dataflow.errors import CheckpointMismatch
 from dataflow.planning.operator_table import operator_class
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from operators.aggregation.time_units import TimeUnit
-from tests.operators.operating import Emitted, context_of, drained
+from tests.operators.operating import Emitted, context_of, drained, made
 
 MOST = 2**63 - 1
 PER = {"us": 1000, "ns": 1}
@@ -48,7 +48,7 @@ class Exact:
         self.schemas, output, spec = planned(join, units)
         context = context_of(self.schemas[0], output, restored=restored)
         self.context = replace(context, input_schemas=tuple(self.schemas))
-        self.operator = operator_class(spec)(self.context, *spec.arguments())
+        self.operator = made(operator_class(spec)(self.context, *spec.arguments()), self.context)
         self.units, self.out = units, Emitted()
 
     def add(self, port: int, *rows: tuple[int, int]) -> None:
@@ -180,9 +180,11 @@ def test_state_with_times_of_another_unit_is_refused(kind: str) -> None:
         name: [{table: reader.read_all() for table, reader in log.freeze(1, None).items()}]
         for name, log in frozen.logs.items()
     }
-    restored = Snapshot(frozen.values, {}, logs)
+    restored = Snapshot(frozen.values, {}, logs, frozen.rules)
     Exact(JOINS[kind][0], ("us", "ns"), restored)
-    with pytest.raises(CheckpointMismatch, match=r"in the units \['us', 'ns'\], the pipeline has \['us', 'us'\]"):
+    with pytest.raises(
+        CheckpointMismatch, match=r"op: time units: the checkpoint has \['us', 'ns'\], the pipeline has \['us', 'us'\]"
+    ):
         Exact(JOINS[kind][0], ("us", "us"), restored)
 
 

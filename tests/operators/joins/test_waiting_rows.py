@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.errors import CheckpointDamaged
+from dataflow.state.parts import counting
 from operators.joins.time_order import by_time
 from operators.joins.waiting_rows import TIME, WaitingRows
 from tests.seeds import seeds
@@ -31,7 +32,7 @@ def _stored(waiting: WaitingRows, checkpoint: int, since: int | None) -> dict[st
 @pytest.mark.parametrize("seed", seeds(4, 200))
 def test_rows_leave_once_and_in_order_of_arrival_and_restore(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    waiting, arrived, passed = WaitingRows(SCHEMA, 1), 0, -1
+    waiting, arrived, passed = WaitingRows(SCHEMA), 0, -1
     expected: list[tuple[int, int]] = []
     parts: list[dict[str, pa.Table]] = []
     last: int | None = None
@@ -53,8 +54,8 @@ def test_rows_leave_once_and_in_order_of_arrival_and_restore(seed: int) -> None:
             parts.append(_stored(waiting, checkpoint, last))
             last = checkpoint
             waiting.durable(checkpoint)
-            restored = WaitingRows(SCHEMA, 1)
-            restored.restore(parts, passed, range(4), 4)
+            restored = WaitingRows(SCHEMA)
+            restored.restore([{"rows": counting(part["rows"], TIME, passed)} for part in parts])
             assert restored.count == len(expected)
             if rng.random() < 0.2:
                 waiting = restored  # a restore names the checkpoint that it restored as the first base
@@ -62,7 +63,7 @@ def test_rows_leave_once_and_in_order_of_arrival_and_restore(seed: int) -> None:
 
 
 def test_each_checkpoint_has_rows_once_in_the_order_of_arrival() -> None:
-    waiting = WaitingRows(SCHEMA, 1)
+    waiting = WaitingRows(SCHEMA)
     for x in range(5):
         waiting.add(pa.record_batch({"k": [x], "x": [x]}, SCHEMA), np.array([7]))
     first = _stored(waiting, 1, None)
@@ -72,7 +73,7 @@ def test_each_checkpoint_has_rows_once_in_the_order_of_arrival() -> None:
 
 
 def test_rows_without_a_time_are_damage() -> None:
-    waiting = WaitingRows(SCHEMA, 1)
+    waiting = WaitingRows(SCHEMA)
     waiting.add(pa.record_batch({"k": [1], "x": [1]}, SCHEMA), np.array([7]))
     table = _stored(waiting, 1, None)["rows"]
     place = table.schema.get_field_index(TIME)
@@ -80,7 +81,7 @@ def test_rows_without_a_time_are_damage() -> None:
         table.schema.metadata
     )
     with pytest.raises(CheckpointDamaged, match="1 of 1 stored rows have no 'barrierflow:time'"):
-        WaitingRows(SCHEMA, 1).restore([{"rows": broken}], None, range(1), 1)
+        WaitingRows(SCHEMA).restore([{"rows": broken}])
 
 
 @pytest.mark.parametrize("spread", [1, 5, 3000, 2**20, 2**33, 2**40, 2**62])

@@ -1,0 +1,313 @@
+"""State that an operator declares, so that the engine writes, checks and restores it.
+
+A `Stateful` operator has no ``snapshot`` of its own and does not read ``context.restored``. Its method ``state`` names
+the pieces of its state, as they are now. The engine asks for them at each barrier, and once before a restore; it
+restores them in this order, and then calls ``restored``::
+
+    operator = factory(context)
+    pieces = operator.state()            # with context.restored only: each piece takes what is stored of it
+    operator.restored()
+    operator.open()                      # as for all operators
+    ...
+    operator.state()                     # at each barrier
+
+A piece is one of these:
+
+    `Log`      rows of which a checkpoint holds what changed (`Incremental`), as those of keyed state
+    `Table`    few rows, which every checkpoint holds
+    `Value`    an attribute, as JSON
+    `Passed`   the watermark that the operator goes by
+    `Fixed`    what the pipeline says and the state depends on; another pipeline is refused
+
+Beside each piece a checkpoint stores its `Rule`: whose rows they are, from which number on rows count, how the values
+of several subtasks become one. So whoever reads a checkpoint needs no operator.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, final
+
+import msgspec
+
+from dataflow.contracts.incremental import Incremental
+from dataflow.contracts.operator import Operator, OperatorContext, Rule, Snapshot
+from dataflow.contracts.source import Json
+from dataflow.errors import OTHER_PIPELINE, CheckpointDamaged, CheckpointMismatch
+from dataflow.untrusted import Time, excerpt, parsed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Fixed", "Log", "Passed", "Piece", "Restorable", "Stateful", "Table", "Value", "restore_state"]
+
+
+class Restorable(Incremental, Protocol):
+    """Incremental state that can be restored.
+
+    Attributes:
+        stored: the columns of each table that ``freeze`` may return. The engine compares them with those of a
+            checkpoint, before any row is looked at.
+    """
+
+    @property
+    def stored(self) -> Mapping[str, pa.Schema]: ...
+
+    def restore(self, parts: Sequence[Mapping[str, pa.Table]]) -> None:
+        """Take over what ``freeze`` returned: a base, then deltas, in order. Nothing was written before.
+
+        Args:
+            parts: the tables of each part, with the rows of this subtask that count.
+
+        Raises: CheckpointDamaged if they contradict each other.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Rows of which a checkpoint holds what changed.
+
+    Attributes:
+        state: the state itself.
+        keys: the first columns of each table, which decide the key group of a row; 0: a row may be anybody's.
+        shared: whether all subtasks have equal rows, so that one copy is enough.
+        low: a column of numbers, and the least number that counts now; rows with smaller ones have left the state, and
+            a checkpoint may still hold them. None: all rows count.
+
+    >>> import pyarrow as pa
+    >>> from dataflow.state.keyed_state import KeyedState
+    >>> Log(KeyedState(pa.schema({"k": pa.int64()}), pa.schema({})), keys=1).rule
+    Rule(kind='log', keys=1)
+    """
+
+    state: Restorable
+    keys: int
+    shared: bool = False
+    low: tuple[str, int] | None = None
+
+    @property
+    def rule(self) -> Rule:
+        return Rule("log", keys=self.keys, shared=self.shared, low=self.low)
+
+    def _restore(self, stored: Snapshot, name: str, context: OperatorContext, rule: Rule) -> None:
+        from dataflow.state.parts import check_parts, counting, owned
+
+        parts: Any = stored.logs.get(name, ())
+        check_parts(parts, self.state.stored)
+        if self.keys:
+            mine = context.key_groups, context.max_key_groups
+            parts = [{n: owned(table, self.keys, *mine) for n, table in part.items()} for part in parts]
+        if rule.low is not None:
+            parts = [{n: counting(table, *rule.low) for n, table in part.items()} for part in parts]
+        self.state.restore(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Few rows, which every checkpoint holds.
+
+    Attributes:
+        read: returns the rows now, in memory of their own.
+        restore: takes the stored rows of this subtask.
+        stored: their columns.
+        keys: the first columns, which decide the key group of a row; 0: a row may be anybody's.
+    """
+
+    read: Callable[[], pa.Table]
+    restore: Callable[[pa.Table], None]
+    stored: pa.Schema
+    keys: int
+
+    @property
+    def rule(self) -> Rule:
+        return Rule("table", keys=self.keys)
+
+    def _restore(self, stored: Snapshot, name: str, context: OperatorContext, rule: Rule) -> None:
+        from dataflow.state.parts import check_columns, owned
+
+        table: Any = stored.tables[name]
+        check_columns(table, self.stored)
+        if self.keys:
+            table = owned(table, self.keys, context.key_groups, context.max_key_groups)
+        self.restore(table)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An attribute of ``owner``, stored as JSON.
+
+    Attributes:
+        owner: the object, usually the operator itself.
+        name: the name of its attribute.
+        type: what the stored value is parsed as: any type that msgspec knows.
+        rule_of: how the values of several subtasks become one: they are equal; the greatest counts; true if all are; or
+            the value maps splits of a source, and each split keeps its entry.
+        waiting: with rule "split", the name of the value that a split without an entry takes.
+
+    >>> class Counter:
+    ...     rows = 3
+    >>> Value(Counter(), "rows", int, "greatest").rule
+    Rule(kind='value', how='greatest')
+    """
+
+    owner: object
+    name: str
+    type: Any
+    rule_of: Literal["equal", "greatest", "all", "split"]
+    waiting: str = ""
+
+    @property
+    def rule(self) -> Rule:
+        return Rule("value", how=self.rule_of, waiting=self.waiting)
+
+    def _restore(self, stored: Snapshot, name: str, context: OperatorContext, rule: Rule) -> None:
+        setattr(self.owner, self.name, parsed(self.type, stored.values[name], "its value"))
+
+
+@dataclass(slots=True)
+class Passed:
+    """The watermark that an operator goes by, the only copy of it.
+
+    Attributes:
+        watermark: the last one that came, in microseconds since 1970; None: none has come.
+
+    >>> passed = Passed()
+    >>> passed.advance(7), passed.advance(9), passed.watermark
+    (None, 7, 9)
+    """
+
+    watermark: int | None = None
+
+    def advance(self, watermark: int) -> int | None:
+        """Take note of a watermark; return the one before."""
+        before, self.watermark = self.watermark, watermark
+        return before
+
+    @property
+    def rule(self) -> Rule:
+        return _PASSED
+
+    def _restore(self, stored: Snapshot, name: str, context: OperatorContext, rule: Rule) -> None:
+        self.watermark = parsed(Time | None, stored.values[name], "the watermark")
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """What the pipeline says, if the state depends on it and no setting of the operator shows it."""
+
+    value: Json
+
+    @property
+    def rule(self) -> Rule:
+        return _FIXED
+
+    def _restore(self, stored: Snapshot, name: str, context: OperatorContext, rule: Rule) -> None:
+        if stored.values[name] != self.value:
+            raise CheckpointMismatch(
+                f"the checkpoint has {excerpt(stored.values[name])}, the pipeline has {self.value!r}; {OTHER_PIPELINE}"
+            )
+
+
+_PASSED: Final = Rule("passed")
+_FIXED: Final = Rule("fixed")
+
+Piece = Log | Table | Value | Passed | Fixed
+
+
+class Stateful(Operator):
+    """An operator that declares its state. See the module for the order of calls.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> class Count(flow.Stateful):
+    ...     rows = 0
+    ...     def state(self):
+    ...         return {"rows": flow.Value(self, "rows", int, "greatest")}
+    ...     def process(self, port, batch, out):
+    ...         self.rows += batch.num_rows
+    ...     def finish(self, out):
+    ...         out.emit(pa.record_batch({"rows": [self.rows]}))
+    >>> stream = flow.Pipeline().source(op.from_arrow(pa.table({"x": ["a", "b"]})))
+    >>> stream.apply(Count, schema=pa.schema({"rows": pa.int64()})).collect()["rows"].to_pylist()
+    [2]
+    """
+
+    @abstractmethod
+    def state(self) -> Mapping[str, Piece]:
+        """Return the pieces of the state by name, as they are now. They are restored in this order.
+
+        It is asked at each barrier, because an operator may replace a piece by another one of the same kind.
+        """
+
+    def restored(self) -> None:
+        """Derive what follows from the restored pieces. Called before ``open``.
+
+        Raises: CheckpointDamaged if the pieces contradict each other.
+        """
+
+    @final
+    def snapshot(self) -> Snapshot:
+        values: dict[str, Json] = {}
+        tables: dict[str, pa.Table | pa.RecordBatchReader] = {}
+        logs: dict[str, Any] = {}
+        pieces = self.state()
+        for name, piece in pieces.items():
+            match piece:
+                case Log():
+                    logs[name] = piece.state
+                case Table():
+                    tables[name] = piece.read()
+                case Value():
+                    values[name] = msgspec.to_builtins(getattr(piece.owner, piece.name))
+                case Passed():
+                    values[name] = piece.watermark
+                case Fixed():
+                    values[name] = piece.value
+        return Snapshot(values, tables, logs, {name: piece.rule for name, piece in pieces.items()})
+
+
+def restore_state(operator: Operator, context: OperatorContext) -> None:
+    """Restore the pieces of an operator, which is new, from ``context.restored``; nothing if there is no such state.
+
+    Raises: CheckpointMismatch for the state of other settings or columns; CheckpointDamaged for state that no
+        checkpoint of this operator has. Both name operator and piece.
+    """
+    stored = context.restored
+    if not isinstance(operator, Stateful) or stored is None or not (stored.rules or stored.values or stored.logs):
+        return
+    pieces = operator.state()
+    _check_rules(stored, {name: piece.rule for name, piece in pieces.items()}, context.name)
+    for name, piece in pieces.items():
+        with _naming(f"{context.name}: {name}"):
+            piece._restore(stored, name, context, stored.rules[name])
+    with _naming(context.name):
+        operator.restored()
+
+
+def _check_rules(stored: Snapshot, own: Mapping[str, Rule], where: str) -> None:
+    """Raise CheckpointDamaged unless the checkpoint has the pieces ``own``, and nothing else."""
+    found = {name: msgspec.structs.replace(rule, low=None) for name, rule in stored.rules.items()}
+    expected = {name: msgspec.structs.replace(rule, low=None) for name, rule in own.items()}
+    if found != expected:
+        raise CheckpointDamaged(f"{where}: the checkpoint has the state {excerpt(found)}, expected {expected}")
+    places = {"log": stored.logs, "table": stored.tables}
+    kept = {name for name, rule in own.items() if name in places.get(rule.kind, stored.values) or rule.kind == "log"}
+    lacking = own.keys() - kept
+    more = {*stored.logs, *stored.tables, *stored.values} - own.keys()
+    if lacking or more:
+        raise CheckpointDamaged(
+            f"{where}: the checkpoint lacks {excerpt(sorted(lacking)) if lacking else 'nothing'} of its state, and has "
+            f"{excerpt(sorted(more)) if more else 'nothing'} beside it"
+        )
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Name operator and piece in errors about stored state."""
+    try:
+        yield
+    except (CheckpointMismatch, CheckpointDamaged) as error:
+        raise type(error)(f"{what}: {error}") from error
