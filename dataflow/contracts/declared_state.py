@@ -29,7 +29,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -144,8 +144,8 @@ class Value:
         owner: the object, usually the operator itself.
         name: the name of its attribute.
         type: what the stored value is parsed as: any type that msgspec knows.
-        rule_of: how the values of several subtasks become one: they are equal; the greatest counts; true if all are; or
-            the value maps splits of a source, and each split keeps its entry.
+        rule_of: how the values of several subtasks become one: they are equal; the greatest counts, or the least, which
+            is none if one has none; true if all are; or the value maps splits of a source, and each keeps its entry.
         waiting: with rule "split", the name of the value that a split without an entry takes.
 
     >>> class Counter:
@@ -157,7 +157,7 @@ class Value:
     owner: object
     name: str
     type: Any
-    rule_of: Literal["equal", "greatest", "all", "split"]
+    rule_of: Literal["equal", "greatest", "least", "all", "split"]
     waiting: str = ""
 
     @property
@@ -248,8 +248,8 @@ class Stateful(Operator):
         Raises: CheckpointDamaged if the pieces contradict each other.
         """
 
-    @final
     def snapshot(self) -> Snapshot:
+        """Return the pieces as they are now, with their rules. Not to be replaced, only to be extended."""
         values: dict[str, Json] = {}
         tables: dict[str, pa.Table | pa.RecordBatchReader] = {}
         logs: dict[str, Any] = {}

@@ -87,7 +87,7 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=T
     keys: Annotated[int, msgspec.Meta(ge=0)] = 0
     shared: bool = False
     low: tuple[str, Time] | None = None
-    how: Literal["", "equal", "greatest", "all", "split"] = ""
+    how: Literal["", "equal", "greatest", "least", "all", "split"] = ""
     waiting: str = ""
 
 
@@ -235,6 +235,8 @@ class OperatorContext:
         emitted: takes note of batches of a user's function that wait here before they are emitted: see
             ``dataflow.contracts.emitted_rows``.
         schedule_at: ``schedule_at(due)`` does as ``schedule``, for microseconds of ``clock.time()``.
+        watermark: the last watermark that the operator had passed on when the restored checkpoint was taken, in
+            microseconds since 1970; None: none.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> class Named(flow.Operator):
@@ -266,6 +268,7 @@ class OperatorContext:
     spill: Spill = field(default_factory=Spill)
     emitted: Unwatched = UNWATCHED
     schedule_at: Callable[[int], None] = _not_scheduled
+    watermark: int | None = None
 
 
 class Operator:

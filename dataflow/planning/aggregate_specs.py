@@ -144,8 +144,11 @@ class Aggregate(Grouped):
         return replace(self, emit=Emit.FINAL, every=None, ttl=None, time=None, because="")
 
     def detail(self) -> dict[str, Json]:
-        """Return the settings. Those that older checkpoints lack are included only if they are set."""
-        ttl: dict[str, Json] = {} if self.ttl is None else {"ttl": exact_duration_text(self.ttl.length)}
+        """Return the settings."""
+        ttl: dict[str, Json] = {}
+        if self.ttl is not None:
+            by = None if self.time is None else self.time.column
+            ttl = {"ttl": exact_duration_text(self.ttl.length), "ttl by": by}
         signed: dict[str, Json] = {"signed": True} if self.signed else {}
         return {
             "keys": list(self.keys),

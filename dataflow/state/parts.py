@@ -100,11 +100,9 @@ def rows_since_base(parts: Sequence[Mapping[str, pa.Table]], expected: pa.Schema
 def check_parts(parts: Sequence[Mapping[str, pa.Table]], expected: Mapping[str, pa.Schema]) -> None:
     """Check the tables of a base and of the deltas after it against the columns that are ``expected`` of each.
 
-    Raises: CheckpointMismatch for other columns; CheckpointDamaged if the first part is no base, for tables that are
-        not expected, and for nulls where there can be none.
+    Raises: CheckpointMismatch for other columns; CheckpointDamaged for tables that are not expected, and for nulls
+        where there can be none.
     """
-    if parts and not any([is_base(table) for table in parts[0].values()]):
-        raise CheckpointDamaged(f"there are {len(parts)} parts with changes, but the base is missing")
     for part in parts:
         for name, table in part.items():
             if name not in expected:

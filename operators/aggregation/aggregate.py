@@ -7,8 +7,9 @@ key at the end. The input may have signed changes, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.clock import exact_duration_text
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.source import Json
+from dataflow.contracts.declared_state import Fixed, Log, Passed, Piece, Stateful, Table, Value
+from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import (
-    OTHER_PIPELINE,
     CheckpointDamaged,
-    CheckpointMismatch,
     ConfigurationError,
     SchemaMismatch,
     UnknownColumn,
@@ -34,11 +32,10 @@ from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
-from dataflow.untrusted import parsed
+from dataflow.untrusted import Time
 from operators.aggregation.lives import Lives
 from operators.aggregation.partials import RECORD, is_partial, key_columns, state_keys
 from operators.aggregation.records import Records, SumOverflow
-from operators.aggregation.restoring import check_units, first_format, restoring
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.shown import ShownRows
 from operators.aggregation.sums import overflow_of
@@ -57,7 +54,7 @@ _SWEPT, _SWEPT_A_ROW, _SWEPT_AT_ONCE = 1024, 2, 8192
 """Slots that are searched for expired values: after a batch, for each of its rows, and at a watermark."""
 
 
-class AggregateOperator(Operator):
+class AggregateOperator(Stateful):
     """Folds rows, or partial records of them (``operators.aggregation.combine``), into one record a key.
 
     Emission: with ``Emit.UPDATES``, every ``process`` emits one row for each key of its batch, in order of first touch;
@@ -98,7 +95,8 @@ class AggregateOperator(Operator):
         self._ttl = ttl
         self._weight = None if weight is None else col(weight)
         self._time = time if ttl is not None else None
-        self._now = _LEAST  # the watermark, or without event time time by the clock when the last batch came
+        self._passed = Passed()
+        self._came = _LEAST  # without event time: time by the clock when the last batch came
         self._timer_set = False
         self._aggregations = list(aggregations)
         self._keys = list(keys)
@@ -108,8 +106,6 @@ class AggregateOperator(Operator):
         self._lives = Lives()
         self._start()
         self._check_output()
-        if context.restored is not None and context.restored.values:
-            self._restore(context.restored)
 
     def _start(self) -> None:
         """Begin with empty state."""
@@ -183,15 +179,22 @@ class AggregateOperator(Operator):
 
     def advance(self, watermark: int, out: Out) -> None:
         if self._time is not None:
-            self._now = self._unit.first(watermark)
+            self._passed.advance(watermark)
             if watermark < MAX_WATERMARK:  # at the end of the input the state is of no use
                 self._state.expire(self._now, _SWEPT_AT_ONCE)
+
+    @property
+    def _now(self) -> int:
+        """The watermark, or without event time time by the clock when the last batch came."""
+        if self._time is None:
+            return self._came
+        return _LEAST if self._passed.watermark is None else self._unit.first(self._passed.watermark)
 
     def _times(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Return the time at which each row writes its key: its event time, or else the clock's, for all of them."""
         if self._time is None:
-            self._now = self._context.clock.time()
-            return np.full(1, self._now, np.int64)
+            self._came = self._context.clock.time()
+            return np.full(1, self._came, np.int64)
         return self._unit.times_of(batch, self._time, self._context.name)
 
     def timer(self, due: int, out: Out) -> Iterator[None] | None:
@@ -209,66 +212,36 @@ class AggregateOperator(Operator):
             return self._emit_all(out)
         return self._emit_touched(out) if len(self._records.touched) else None
 
-    def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {"aggregations": self._described()}
-        if self._ttl is not None:
-            values |= {"now": self._now, "units": [self._unit.value]}
-        if self._has_emitted:
-            values["emitted"] = True
-        shown = {} if self._shown is None or self._every is None else {SHOWN: self._shown_table(self._shown)}
-        return Snapshot(values, shown, {"state": self._state})
+    def state(self) -> Mapping[str, Piece]:
+        count = len(self._key_schema)
+        pieces: dict[str, Piece] = {
+            "state": Log(self._state, count),
+            "emitted": Value(self, "_has_emitted", bool, "all"),
+        }
+        if self._time is not None:
+            pieces |= {"time units": Fixed([self._unit.value]), "time": self._passed}
+        elif self._ttl is not None:
+            pieces["now"] = Value(self, "_came", Time, "greatest")
+        if self._shown is not None:
+            show, restore = partial(self._shown_table, self._shown), partial(self._restore_shown, self._shown)
+            pieces[SHOWN] = Table(show, restore, self._shown_schema, count)
+        return pieces
+
+    @property
+    def _shown_schema(self) -> pa.Schema:
+        keys = [pa.field(f"key {i}", type_) for i, type_ in enumerate(self._key_schema.types)]
+        return pa.schema([*keys, *[pa.field(f"value {i}", type_) for i, type_ in enumerate(self._records.types)]])
 
     def _shown_table(self, shown: ShownRows) -> pa.Table:
         slots, columns = shown.snapshot()
-        keys = [pa.field(f"key {i}", type_) for i, type_ in enumerate(self._key_schema.types)]
-        values = [pa.field(f"value {i}", type_) for i, type_ in enumerate(self._records.types)]
-        return pa.Table.from_arrays([*self._state.keys(slots), *columns], schema=pa.schema([*keys, *values]))
+        return pa.Table.from_arrays([*self._state.keys(slots), *columns], schema=self._shown_schema)
 
     def _restore_shown(self, shown: ShownRows, table: pa.Table) -> None:
-        expected = [*self._key_schema.types, *self._records.types]
-        if table.schema.types != expected:
-            raise CheckpointDamaged(
-                f"{self._context.name}: shown rows have the types {table.schema.types}, expected {expected}"
-            )
         (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
         count = len(self._key_schema)
         slots = self._state.find(batch.columns[:count])
-        own = to_array(slots >= 0)
-        if not shown.restore(slots[slots >= 0], [column.filter(own) for column in batch.columns[count:]]):
-            raise CheckpointDamaged(f"{self._context.name}: the shown rows of the checkpoint belong to other keys")
-
-    def _restore(self, restored: Snapshot) -> None:
-        aggregations = restored.values.get("aggregations")
-        if aggregations != self._described():
-            raise CheckpointMismatch(
-                f"{self._context.name}: the checkpoint holds the aggregates {aggregations}, "
-                f"the pipeline {self._described()}; {OTHER_PIPELINE}"
-            )
-        if self._ttl is not None:
-            check_units(self._context.name, restored, self._unit)
-        parts: Any = restored.logs.get("state", ())
-        if "keys" in restored.tables:
-            parts = [first_format(restored.tables["keys"], restored.tables["records"], self._context.name)]
-        elif not parts:
-            raise CheckpointDamaged(f"{self._context.name}: the checkpoint has no table of its keys")
-        self._now = parsed(int, restored.values.get("now", _LEAST), f"{self._context.name}: the time of its state")
-        self._has_emitted = "emitted" in restored.values
-        with restoring(self._context.name):
-            self._state.restore(parts, self._context.key_groups, self._context.max_key_groups)
-        if self._shown is not None and SHOWN in restored.tables:
-            self._restore_shown(self._shown, restored.tables[SHOWN])
-        elif self._shown is not None and (touched := len(self._records.touched)):
-            raise CheckpointDamaged(
-                f"{self._context.name}: {touched} keys have changes that were not emitted, but the checkpoint has no "
-                "rows that were shown of them"
-            )
-
-    def _described(self) -> list[str]:
-        described = [aggregation.fingerprint() for aggregation in self._aggregations]
-        if self._ttl is not None:
-            by = "the clock" if self._time is None else repr(self._time.column)
-            described.insert(0, f"ttl {exact_duration_text(self._ttl.length)} by {by}")
-        return described
+        if (slots < 0).any() or not shown.restore(slots, batch.columns[count:]):
+            raise CheckpointDamaged("the shown rows belong to other keys")
 
     def _rows(self, slots: Slots) -> pa.RecordBatch:
         slots = slots[self._present(slots)]

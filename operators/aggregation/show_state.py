@@ -22,15 +22,18 @@ from dataflow.planning.aggregate_specs import Aggregate, Emit, Grouped, WindowAg
 from dataflow.planning.triggered_specs import has_pane_columns
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
-from dataflow.untrusted import parsed
+from dataflow.untrusted import Time, parsed
 from operators.aggregation.partials import OPEN, RECORD, WINDOW, folded_columns, merge_column, numbering_of
 from operators.aggregation.records import Records
 from operators.aggregation.restoring import first_format, units_of
+from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_numbers import START
 
 __all__ = ["rows_of_partials", "shown_state"]
 
 _ROWS = "rows"
+_HIDDEN = ("aggregations", "units", "time units", "emitted")
+"""Values that say nothing to users."""
 _LEAST = -(2**63)
 
 
@@ -54,7 +57,11 @@ class _Rows(Mapping[str, pa.Table]):
 
 def shown_state(spec: Grouped, state: Snapshot, taken: pa.Schema, made: pa.Schema) -> Snapshot:
     """Return the state with one table, ``rows``: the keys and values as the aggregate emits them."""
-    values = {name: value for name, value in state.values.items() if name not in ("aggregations", "units")}
+    values = {
+        name: value
+        for name, value in state.values.items()
+        if name not in ("aggregations", "units", "time units", "emitted")
+    }
     hidden = [*([CHANGE] if spec.emit is Emit.CHANGES else []), *([PANE, PANE_INDEX] if has_pane_columns(spec) else [])]
     made = pa.schema([field for field in made if field.name not in hidden])
     return Snapshot(values, _Rows(lambda: _rows_of_state(spec, taken, made, state)))
@@ -85,12 +92,20 @@ def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snap
     slots = held.slots
     slots = slots[records.present(slots)]
     if ttl is not None:
-        slots = slots[held.visible(slots, parsed(int, state.values["now"], "the time of the state"))]
+        slots = slots[held.visible(slots, _now(state, unit))]
     if isinstance(spec, WindowAggregate):
         first = parsed(int, state.values.get(OPEN, _LEAST), "the first open window")
         slots = slots[to_numbers(held.keys(slots)[-1]) >= first]
     keys = held.keys(slots)
     return _rows(made, keys[: len(spec.keys)], _edges_of(spec, taken, made, keys), records, slots)
+
+
+def _now(state: Snapshot, unit: TimeUnit) -> int:
+    """Return the time by which keys expire: the watermark, or time by the clock when the last rows came."""
+    if "now" in state.values:
+        return parsed(Time, state.values["now"], "the time of the state")
+    watermark = parsed(Time | None, state.values["time"], "the watermark")
+    return _LEAST if watermark is None else unit.first(watermark)
 
 
 def rows_of_partials(spec: Grouped, taken: pa.Schema, made: pa.Schema, batch: pa.RecordBatch) -> pa.Table:

@@ -73,13 +73,13 @@ class BatchProcessInOrder(ProcessInOrder, BatchProcessOperator):
 
         A timer that is set for the past fires at the next chance; one that a timer sets for the past, when time moves.
         """
-        while self._watermark is None or self._watermark < time:
+        while self._time.watermark is None or self._time.watermark < time:
             due = self._states.main.next_due(TimeDomain.EVENT)
             moment = time if due is None else min(time, due)
-            if self._watermark is None or moment > self._watermark:
+            if self._time.watermark is None or moment > self._time.watermark:
                 self._changes.apply_deferred()
-                self._watermark = self._before = moment
-            yield from self._fire(self._watermark, TimeDomain.EVENT, out)
+                self._time.watermark = self._before = moment
+            yield from self._fire(self._time.watermark, TimeDomain.EVENT, out)
 
     def _call_timers(self, dues: Numbers, slots: Slots, domain: TimeDomain, upto: int, out: Out) -> Iterator[None]:
         main = self._states.main
@@ -103,8 +103,8 @@ class BatchProcessInOrder(ProcessInOrder, BatchProcessOperator):
         self._changes.apply_deferred()
         main = self._states.main
         while (due := main.next_due(TimeDomain.EVENT)) is not None:
-            self._watermark = due if self._watermark is None else max(due, self._watermark)
-            self._before = self._clock.now() if self._spec.time is None else self._watermark
+            self._time.watermark = due if self._time.watermark is None else max(due, self._time.watermark)
+            self._before = self._clock.now() if self._spec.time is None else self._time.watermark
             dues, slots = main.due(due, TimeDomain.EVENT, self.most_timers)
             yield from self._call_timers(dues, slots, TimeDomain.EVENT, MAX_WATERMARK, out)
             yield from self._send(out)

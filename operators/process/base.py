@@ -7,13 +7,14 @@ Without event time it is the clock's. State with a time to live goes by it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
 
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.declared_state import Passed, Piece, Stateful
+from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.process import ProcessFunction
 from dataflow.contracts.process_state import StateDeclaration
 from dataflow.contracts.row_errors import ERRORS, RowErrors
@@ -21,7 +22,6 @@ from dataflow.errors import ContractViolation, GraphError
 from dataflow.planning.process_specs import Process
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.timers import TimeDomain
-from dataflow.untrusted import Time, parsed
 from operators.process.emissions import Emissions
 from operators.process.states import States
 from operators.process.stores import LEAST, Store
@@ -38,7 +38,7 @@ _SWEPT, _SWEPT_A_ROW, _SWEPT_AT_ONCE = 1024, 2, 8192
 """Slots that are searched for expired state: after a batch, for each of its rows, and at a watermark."""
 
 
-class ProcessOperator(Operator):
+class ProcessOperator(Stateful):
     """Calls a process function; see the module's text.
 
     Raises: CheckpointMismatch if the checkpoint's states are not those that the function declares.
@@ -60,13 +60,8 @@ class ProcessOperator(Operator):
         self._states = States(context, spec, self.where)
         self._changes = TimerChanges(self._states.main)
         self._clock = ClockTimer(context)
-        self._watermark: int | None = None
+        self._time = Passed()
         self._before = LEAST  # the watermark by which state expires: while timers fire, the last one
-        if context.restored is not None and context.restored.values:
-            self._states.restore(context.restored)
-            stored = context.restored.values.get("watermark")
-            self._watermark = parsed(Time | None, stored, f"{context.name}: the watermark")
-            self._before = LEAST if self._watermark is None else self._watermark
         self._function = self._new_function()
         self._handles: dict[str, Any] = {}
         self._bind()
@@ -136,7 +131,7 @@ class ProcessOperator(Operator):
         if self._states.expires:
             if self._spec.time is None:
                 self._before = self._clock.now()
-            if self._watermark != MAX_WATERMARK:
+            if self._time.watermark != MAX_WATERMARK:
                 self._states.expire(self._before, _SWEPT + _SWEPT_A_ROW * batch.num_rows)
 
     @abstractmethod
@@ -203,7 +198,7 @@ class ProcessOperator(Operator):
     # --- time
 
     def advance(self, watermark: int, out: Out) -> Iterator[None]:
-        self._watermark = watermark
+        self._time.watermark = watermark
         yield from self._fire(watermark, TimeDomain.EVENT, out)
         if watermark == MAX_WATERMARK:
             self._states.main.dropped_timers += self._changes.drop_deferred()
@@ -245,8 +240,13 @@ class ProcessOperator(Operator):
 
     # --- checkpoints
 
-    def snapshot(self) -> Snapshot:
-        return self._states.snapshot(self._watermark)
+    def state(self) -> Mapping[str, Piece]:
+        return {"time": self._time, **self._states.pieces()}
+
+    def restored(self) -> None:
+        if self._time.watermark is not None:
+            self._before = self._time.watermark
+        self._states.restored()
 
 
 def _set(function: Any, name: str, value: object) -> None:

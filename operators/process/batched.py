@@ -188,7 +188,7 @@ class _Context:
     @property
     def watermark(self) -> datetime | None:
         """The watermark."""
-        return self._operator._moments.watermark(self._operator._watermark)
+        return self._operator._moments.watermark(self._operator._time.watermark)
 
     def emit(self, rows: Any, tag: str | None = None) -> None:
         """Send rows downstream."""

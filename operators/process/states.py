@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 
-from dataflow.contracts.operator import OperatorContext, Snapshot
+from dataflow.contracts.declared_state import Log, Piece
+from dataflow.contracts.operator import OperatorContext
 from dataflow.contracts.process_state import ListState, MapState, SharedMap, StateDeclaration, ValueState
-from dataflow.contracts.source import Json
-from dataflow.errors import CheckpointMismatch
 from dataflow.planning.process_specs import Process
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
-from operators.aggregation.restoring import restoring
 from operators.process.list_store import Lists
 from operators.process.map_store import Maps
 from operators.process.shared import SharedValues
@@ -40,7 +37,7 @@ class States:
     def __init__(self, context: OperatorContext, spec: Process, where: str) -> None:
         self._context = context
         self._spec = spec
-        keys = key_schema(context.input_schemas[0], spec.keys)
+        self._key_schema = keys = key_schema(context.input_schemas[0], spec.keys)
         columns = {
             name: free_name(name, keys.names)
             for name, state in spec.states
@@ -102,52 +99,23 @@ class States:
 
     # --- checkpoints
 
-    def snapshot(self, watermark: int | None) -> Snapshot:
-        """Return the state now."""
-        values: dict[str, Json] = {"states": self._spec.described(), "watermark": watermark}
-        return Snapshot(values, logs=self._logs)
-
-    @property
-    def _logs(self) -> dict[str, KeyedState]:
+    def pieces(self) -> dict[str, Piece]:
+        """Return the pieces of the state; each begins with the columns of the key, but for shared mappings."""
+        keys = len(self._key_schema)
         stores = {
-            f"state {name}{suffix}": state
+            f"state {name}{suffix}": Log(state, keys)
             for name, store in self.stores.items()
             for suffix, state in store.states.items()
         }
-        return {MAIN: self.main, **stores, **{f"shared {name}": each.state for name, each in self.shared.items()}}
+        shared = {f"shared {name}": Log(each.state, 0, shared=True) for name, each in self.shared.items()}
+        return {MAIN: Log(self.main, keys), **stores, **shared}
 
-    def restore(self, restored: Snapshot) -> None:
-        """Restore what ``snapshot`` returned. Raises: CheckpointMismatch if states are declared in another way."""
-        self._check(restored.values.get("states"))
-        logs: Mapping[str, Any] = restored.logs
-        with restoring(self._context.name):
-            for name, state in self._logs.items():
-                if name.startswith("shared "):
-                    state.restore(logs.get(name, ()))
-                else:
-                    state.restore(logs.get(name, ()), self._context.key_groups, self._context.max_key_groups)
-            for name, store in self.stores.items():
-                store.restored(f"{self._context.name}: state {name!r}")
-            for shared in self.shared.values():
-                shared.restored()
-
-    def _check(self, found: object) -> None:
-        was: dict[str, Any] = found if isinstance(found, dict) else {}
-        now = self._spec.described()
-        problems = [
-            f"{name!r} was {was[name]} and is {now[name]}"
-            if name in was and name in now
-            else f"{name!r}, {was[name]}, is not declared any more"
-            if name in was
-            else f"{name!r}, {now[name]}, is not in the checkpoint"
-            for name in dict.fromkeys([*was, *now])
-            if was.get(name) != now.get(name)
-        ]
-        if problems:
-            raise CheckpointMismatch(
-                f"{self._context.name}: the states of the checkpoint do not fit {self._spec.label}: "
-                f"{'; '.join(problems)}; declare them as they were, or give the operator another name= to begin anew"
-            )
+    def restored(self) -> None:
+        """Take note that the pieces are restored. Raises: CheckpointDamaged if values cannot be decoded."""
+        for name, store in self.stores.items():
+            store.restored(f"{self._context.name}: state {name!r}")
+        for shared in self.shared.values():
+            shared.restored()
 
 
 def _word(state: StateDeclaration) -> str:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any
 
 import pyarrow as pa
 
-from dataflow.contracts.operator import OperatorContext, Out, Snapshot
+from dataflow.contracts.declared_state import Log, Piece, Stateful
+from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.sink import Collector, Guarantee, Sink
 from dataflow.contracts.updates import Changes
-from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch, ConfigurationError, GraphError, SchemaMismatch
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.state.dictionaries import wide_schema, widened
 from operators.sinks.net import left_rows, net_rows
 
 __all__ = ["CollectSink", "CollectWriter", "collect"]
 
 
-class CollectWriter(Collector):
+class CollectWriter(Stateful, Collector):
     """Keeps the rows of one subtask, dictionaries with int32 indices.
 
     State: a log of the rows. It is `Incremental` itself: a delta has the rows since an older checkpoint.
@@ -29,18 +29,11 @@ class CollectWriter(Collector):
         self._limit = limit
         self._input = context.input_schemas[0]
         self._schema = wide_schema(self._input)
-        restored = _restored(context.restored) if context.restored else []
-        for rows in restored:
-            if rows.schema != self._schema:
-                raise CheckpointMismatch(
-                    f"sink {self._name!r} collects {self._schema}, the checkpoint holds rows of "
-                    f"{rows.schema}; {OTHER_PIPELINE}"
-                )
-        self._batches: list[pa.RecordBatch] = [batch for rows in restored for batch in rows.to_batches()]
-        self._rows: int = sum(rows.num_rows for rows in restored)
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = 0
         #: By checkpoint: how many batches it has. A restored one has those from before the first ``process``.
         self._frozen: dict[int, int] = {}
-        self._at_start = len(self._batches)
+        self._at_start = 0
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if batch.schema != self._input:
@@ -54,8 +47,20 @@ class CollectWriter(Collector):
         if batch.num_rows:
             self._batches.append(widened(batch))
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot(logs={"rows": self})
+    def state(self) -> Mapping[str, Piece]:
+        return {"rows": Log(self, keys=0)}
+
+    @property
+    def stored(self) -> Mapping[str, pa.Schema]:
+        """The columns of a checkpoint."""
+        return {"rows": self._schema}
+
+    def restore(self, parts: Sequence[Mapping[str, pa.Table]]) -> None:
+        """Take over the rows of a checkpoint, in order."""
+        stored = [batch for part in parts for batch in part["rows"].to_batches()]
+        self._batches = [pa.RecordBatch.from_arrays(batch.columns, schema=self._schema) for batch in stored]
+        self._rows = sum([batch.num_rows for batch in self._batches])
+        self._at_start = len(self._batches)
 
     def freeze(self, checkpoint: int, since: int | None) -> Mapping[str, pa.RecordBatchReader]:
         first = 0 if since is None else self._frozen.get(since, self._at_start)
@@ -68,13 +73,6 @@ class CollectWriter(Collector):
 
     def result(self) -> pa.Table:
         return pa.Table.from_batches(self._batches, self._schema)
-
-
-def _restored(state: Snapshot) -> list[pa.Table]:
-    """Return the rows of a checkpoint, in order. In format 1 they were one table."""
-    logs: Any = state.logs.get("rows", ())
-    tables: Any = state.tables.get("rows")
-    return [part["rows"] for part in logs] if tables is None else [tables]
 
 
 class CollectSink(Sink):

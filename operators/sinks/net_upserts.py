@@ -6,14 +6,15 @@ has one row. Rows that were taken back and not added yet are kept, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
+from dataflow.contracts.declared_state import Log, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.render_rows import render_rows
 from dataflow.contracts.sink import Guarantee, Sink
@@ -22,6 +23,7 @@ from dataflow.errors import AmbiguousKey, GraphError, NegativeNet, SchemaMismatc
 from dataflow.state.arrays import is_key
 from dataflow.state.dictionaries import decoded, decoded_schema
 from dataflow.state.index import Slots
+from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState
 from operators.nested_columns import NestedColumns, can_be_kept
 from operators.sinks.net import equal_rows
@@ -87,11 +89,11 @@ class NetUpsertSink(Sink):
         return NetUpsertWriter(context, receiver, self._keys)
 
 
-class NetUpsertWriter(ReceiverWriter):
+class NetUpsertWriter(Stateful, ReceiverWriter):
     """Keeps the rows of the keys of one subtask."""
 
     def __init__(self, context: OperatorContext, receiver: NetFunction, keys: tuple[str, ...]) -> None:
-        super().__init__(receiver)
+        ReceiverWriter.__init__(self, receiver)
         (schema,) = context.input_schemas
         dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
         schema = decoded_schema(schema, dictionaries)
@@ -105,14 +107,6 @@ class NetUpsertWriter(ReceiverWriter):
         self._arrival = 0
         self._is_restored = False
         self._repeated = context.repeated
-        if context.restored is not None:
-            values: Any = context.restored.values
-            parts: Any = context.restored.logs.get("rows", ())
-            self._state.restore(parts, context.key_groups, context.max_key_groups)
-            for slots in self._chunks():
-                self._columns.check(self._state.between(slots, _LEAST, _GREATEST)[1], f"{self._name}: rows of keys")
-            self._arrival = int(values.get("arrival", 0))
-            self._is_restored = True
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -137,11 +131,22 @@ class NetUpsertWriter(ReceiverWriter):
         if not self._repeated:  # else a change may have come twice
             for slots in self._chunks():
                 self._check_end(slots)
-        super().finish(out)
+        ReceiverWriter.finish(self, out)
 
     def snapshot(self) -> Snapshot:
-        super().snapshot()
-        return Snapshot({"arrival": self._arrival}, logs={"rows": self._state})
+        self._call_hook("flush")
+        return Stateful.snapshot(self)
+
+    def state(self) -> Mapping[str, Piece]:
+        return {"rows": Log(self._state, len(self._keys))}
+
+    def restored(self) -> None:
+        for slots in self._chunks():
+            self._columns.check(self._state.between(slots, _LEAST, _GREATEST)[1], "rows of keys")
+        numbers = self._state.all_rows
+        if len(numbers):
+            self._arrival = int(self._state.row_records[numbers, TIME].max()) + 1
+        self._is_restored = True
 
     def _chunks(self) -> list[Slots]:
         slots = self._state.slots

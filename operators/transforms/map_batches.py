@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.operator import Operator, OperatorContext, Out
 from dataflow.contracts.render_rows import render_rows
 from dataflow.contracts.row_errors import ERRORS, OnError, RowErrors
 from dataflow.contracts.windows import EventTime
@@ -79,9 +79,6 @@ class MapBatchesOperator(Operator):
 
     def advance(self, watermark: int, out: Out) -> None:
         self._moved.advance(watermark)
-
-    def snapshot(self) -> Snapshot:
-        return self._moved.snapshot()
 
     def _emit_each(self, given: pa.RecordBatch, output: Any, out: Out) -> Iterator[None]:
         for batch, placed in self._placed(given, self._batches(output)):

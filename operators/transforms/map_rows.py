@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.operator import Operator, OperatorContext, Out
 from dataflow.contracts.render_rows import render_rows
 from dataflow.contracts.row_errors import ERRORS, OnError, RowErrors
 from dataflow.contracts.windows import EventTime
@@ -77,9 +77,6 @@ class _RowFunction(Operator):
 
     def advance(self, watermark: int, out: Out) -> None:
         self._moved.advance(watermark)
-
-    def snapshot(self) -> Snapshot:
-        return self._moved.snapshot()
 
     def _emit(self, batch: pa.RecordBatch, made: list[Row], origins: list[int], out: Out) -> None:
         if made and (fitting := self._fitting(batch, made, origins)).num_rows:

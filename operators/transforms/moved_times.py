@@ -4,11 +4,9 @@ A watermark T means that no row before T is expected. Downstream, such rows woul
 operator that relies on T, and nothing would point at the function. Rows that were late already keep their times, so
 only times that the function's input does not have are errors.
 
-State: the watermark, so that the first rows after a restore are also checked. It is ignored if the event time is now
-another column, because a function may change between two runs. If rows of a snapshot are read again (mode "unaligned"),
-the watermarks of that snapshot may be later than such rows, which are late then without a fault of the function. So no
-watermark is stored in that mode, and a run that is restored from such a snapshot checks nothing, in whatever mode it
-runs.
+There is no state: the watermark of a restored checkpoint comes from the engine, so that the first rows after a restore
+are also checked. If rows of a snapshot are read again (mode "unaligned"), they may be before that watermark without a
+fault of the function, so nothing is checked then.
 """
 
 from __future__ import annotations
@@ -21,9 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_numbers
-from dataflow.contracts.operator import OperatorContext, Snapshot
+from dataflow.contracts.operator import OperatorContext
 from dataflow.contracts.windows import EventTime
-from dataflow.untrusted import Time, parsed
 
 __all__ = ["MovedTimes"]
 
@@ -36,34 +33,22 @@ class MovedTimes:
     Args:
         time: the event time that the stream still has after the function, or None.
         where: begins the error's text.
-        context: the operator's context, with its snapshot if it is restored; None: keep no state.
+        context: the operator's context; None: nothing is restored.
     """
 
     def __init__(self, time: EventTime | None, where: str, context: OperatorContext | None = None) -> None:
-        self._time = time
         self._where = where
-        self._watermark: int | None = None
-        self._is_checked = time is not None
-        self._kept = time is not None and context is not None and not context.repeats
-        if time is not None and context is not None and context.restored is not None:
-            values = context.restored.values
-            self._is_checked = "time" in values
-            if values.get("time") == time.column:
-                self._watermark = parsed(Time | None, values.get("watermark"), f"{context.name}: the watermark")
+        self._watermark = None if context is None else context.watermark
+        again = context is not None and (context.repeated or (context.repeats and self._watermark is not None))
+        self._time = None if again else time
 
     def advance(self, watermark: int) -> None:
         """Store the new merged watermark (microseconds)."""
         self._watermark = watermark
 
-    def snapshot(self) -> Snapshot:
-        """Return the state now."""
-        if self._time is None or not self._kept:
-            return Snapshot()
-        return Snapshot(values={"time": self._time.column, "watermark": self._watermark})
-
     def rows(self, given: pa.RecordBatch, made: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Return the rows of ``made`` with times before the watermark that no row of ``given`` has."""
-        if self._time is None or not self._is_checked or self._watermark is None or not made.num_rows:
+        if self._time is None or self._watermark is None or not made.num_rows:
             return _NONE
         times = made.column(self._time.column)
         least = pc.min(times)

@@ -18,15 +18,17 @@ later. So splits that wait take no room. The input of the task keeps the time as
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.declared_state import Piece, Stateful, Value
+from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.row_errors import OnError
 from dataflow.errors import ConfigurationError
 from dataflow.protocol.watermarks import MAX_WATERMARK, WatermarkMerger
-from dataflow.untrusted import Time, parsed
+from dataflow.untrusted import Time
 from operators.aggregation.window_times import latest
 from operators.transforms.checked_times import CheckedTimes
 
@@ -36,7 +38,17 @@ _BEAT = 200_000
 """Microseconds between two checks for splits that have ended or become idle."""
 
 
-class WatermarkOperator(Operator):
+@dataclass(slots=True)
+class _Stored:
+    """What a checkpoint has of the splits that have had rows and not ended, and the watermark that they make."""
+
+    merged: int | None
+    watermarks: dict[str, int]
+    begun: dict[str, tuple[bool, int]]
+    latest: dict[str, int]
+
+
+class WatermarkOperator(Stateful):
     """Passes rows on, and after each batch the watermark if it moved. See the module's text.
 
     Raises: ValueError for an event time that is null or further ``ahead`` of the clock, unless ``on_error`` says
@@ -78,11 +90,13 @@ class WatermarkOperator(Operator):
         self._latest: dict[str, int] = {}  # by split, of the rows so far; only for ``close_after``
         self._said_idle = False
         self._ended = 0  # how many ended splits the merger knows
-        times: list[int | None] = [None] * len(self._numbers)
-        if context.restored is not None:
-            times = self._restored(context.restored.values)
-        if origin is not None:
-            self._hold_back(times, origin)
+        self._origin = origin
+        self._begin([None] * len(self._numbers))
+
+    def _begin(self, times: list[int | None]) -> None:
+        """Begin with the watermarks of all splits."""
+        if self._origin is not None:
+            self._hold_back(times, self._origin)
         if times:
             self._merger.restore(times)
         self._tell()
@@ -130,34 +144,36 @@ class WatermarkOperator(Operator):
         self._tell()
         self._look_again()
 
-    def snapshot(self) -> Snapshot:
+    def state(self) -> Mapping[str, Piece]:
         kept = {*self._had_rows, *self._splits.ended_splits()[self._ended :]}
         each = zip(self._numbers, self._merger.snapshot(), strict=False)
-        times = {split: time for split, time in each if split in kept and time not in (None, MAX_WATERMARK)}
+        times = {split: time for split, time in each if split in kept and time is not None and time != MAX_WATERMARK}
         begun = {
-            split: [number == self._splits.next_batch(split), time]
+            split: (number == self._splits.next_batch(split), time)
             for split, (number, time) in self._begun.items()
             if split in kept
         }
         latest_times = {split: time for split, time in self._latest.items() if split in kept}
-        return Snapshot({"merged": self._merger.merged, "watermarks": times, "begun": begun, "latest": latest_times})
+        self._stored = stored = _Stored(self._merger.merged, times, begun, latest_times)
+        return {
+            "merged": Value(stored, "merged", Time | None, "least"),
+            "watermarks": Value(stored, "watermarks", dict[str, Time], "split", waiting="merged"),
+            "begun": Value(stored, "begun", dict[str, tuple[bool, Time]], "split"),
+            "latest": Value(stored, "latest", dict[str, Time], "split"),
+        }
 
-    def _restored(self, values: Any) -> list[int | None]:
-        """Take back what ``snapshot`` returned; return the watermarks of all splits."""
-        what = f"{self._context.name}: the watermarks of splits"
-        merged = parsed(Time | None, values.get("merged"), what)
-        times = parsed(dict[str, Time | None], values["watermarks"], what)  # of all splits in older state
-        begun = parsed(dict[str, tuple[bool, Time]], values["begun"], what)
-        if self._close_after is not None:  # older state has only the watermarks
-            known = {split: time + self._delay for split, time in times.items() if time not in (None, MAX_WATERMARK)}
-            latest = {**known, **parsed(dict[str, Time], values.get("latest", {}), what)}
-            self._latest = {split: time for split, time in latest.items() if split in self._numbers}
+    def restored(self) -> None:
+        stored = self._stored
+        if self._close_after is not None:
+            self._latest = {split: time for split, time in stored.latest.items() if split in self._numbers}
         ended = set(self._splits.ended_splits())  # those that the merger knew to have ended are not stored
-        self._had_rows = {split for split in times if split in self._numbers}
-        for split, (going_on, time) in begun.items():
+        self._had_rows = {split for split in stored.watermarks if split in self._numbers}
+        for split, (going_on, time) in stored.begun.items():
             if split in self._numbers:
                 self._begun[split] = self._splits.next_batch(split) if going_on else -1, time
-        return [times.get(split, MAX_WATERMARK if split in ended else merged) for split in self._numbers]
+        others = {split: MAX_WATERMARK if split in ended else stored.merged for split in self._numbers}
+        self._merger = WatermarkMerger(max(1, len(self._numbers)))
+        self._begin([stored.watermarks.get(split, time) for split, time in others.items()])
 
     def _end_batch(self, split: str, out: Out) -> None:
         _, time = self._begun.pop(split)

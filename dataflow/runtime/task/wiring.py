@@ -126,6 +126,7 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
         spill=setup.spill,
         emitted=emitted,
         schedule_at=chain_node.schedule_at,
+        watermark=None if state is None else state.passed.get(node.name),
     )
     chain_node.task = task
     chain_node.declared = declared_outputs(node, task)

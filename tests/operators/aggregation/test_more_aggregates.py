@@ -21,7 +21,7 @@ from dataflow.expressions import Aggregation, col, count
 from dataflow.planning.aggregate_specs import Emit
 from operators.aggregation.aggregate import AggregateOperator
 from operators.aggregation.records import Records, SumOverflow
-from tests.operators.operating import Emitted, context_of, drained, records_table, restore_records, stored
+from tests.operators.operating import Emitted, context_of, drained, made, records_table, restore_records, stored
 from tests.seeds import part_of_the_examples
 
 NAN = float("nan")
@@ -386,7 +386,8 @@ def test_keys_without_a_value_survive_restores_and_gatherings(aggregation: Aggre
 
     def aggregate(restored: Snapshot | None = None) -> AggregateOperator:
         output = pa.schema({"k": pa.int64(), "m": aggregation.dtype(schema)})
-        return AggregateOperator(context_of(schema, output, restored=restored), ["k"], [aggregation], Emit.FINAL)
+        context = context_of(schema, output, restored=restored)
+        return made(AggregateOperator(context, ["k"], [aggregation], Emit.FINAL), context)
 
     def batch(keys: Sequence[int], values: Sequence[int | None]) -> pa.RecordBatch:
         text = [None if value is None else f"value {value}" for value in values]

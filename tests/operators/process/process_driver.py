@@ -16,7 +16,7 @@ from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
 from dataflow.contracts.windows import EventTime
 from dataflow.planning.operator_table import make_operator
 from dataflow.planning.process_specs import ProcessBatches, ProcessKeys
-from tests.operators.operating import Emitted, context_of, drained, stored
+from tests.operators.operating import Emitted, context_of, drained, made, stored
 
 __all__ = ["EPOCH", "ROWS", "US", "Driver", "moment"]
 
@@ -51,14 +51,14 @@ class Driver:
         tagged = dict(sides or {}) | ({ERRORS: errors_schema()} if policy is OnError.SIDE else {})
         states = tuple(declared_states(kind).items())
         event_time = None if time is None else EventTime(time)
-        made = spec(function, kind.__name__, tuple(keys), event_time, states, tuple(tagged.items()), policy)
+        spec_of = spec(function, kind.__name__, tuple(keys), event_time, states, tuple(tagged.items()), policy)
         self.clock = ManualClock()
         self.due: list[int] = []
         self.schema = schema
         output = pa.schema({"k": pa.string(), "x": pa.int64()}) if output is None else output
         context = context_of(schema, output, restored=restored, clock=self.clock, due=self.due)
         self.context = replace(context, input_schemas=(schema, RULES))
-        self.operator: Any = make_operator(made, self.context)
+        self.operator: Any = made(make_operator(spec_of, self.context), self.context)
         self.out = Emitted()
         self.operator.open()
 
@@ -110,5 +110,5 @@ class Driver:
         return int(state.live)
 
     def _check(self) -> None:
-        for state in self.operator._states._logs.values():
+        for state in [piece.state for piece in self.operator._states.pieces().values()]:
             state.validate()

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import dataflow as flow
+import operators as op
 from dataflow.errors import CheckpointMismatch, ContractViolation, GraphError, SchemaMismatch
 from tests.operators.process.process_driver import US, Driver, moment
 from tests.seeds import seeds
@@ -310,16 +311,23 @@ def typed(type_: pa.DataType, ttl: str | None = None, name: str = "last") -> Any
 @pytest.mark.parametrize(
     ("now", "error"),
     [
-        (typed(pa.int32()), r"'last' was value_state\(int64\) and is value_state\(int32\)"),
-        (typed(pa.int64(), "1d"), r"'last' was value_state\(int64\) and is value_state\(int64, ttl='1d'\)"),
-        (typed(pa.int64(), name="other"), "'last', value_state.int64., is not declared any more; 'other', "),
+        (typed(pa.int32()), r"'op': last was value_state\(int64\), now value_state\(int32\)"),
+        (typed(pa.int64(), "1d"), r"'op': last was value_state\(int64\), now value_state\(int64, ttl='1d'\)"),
+        (typed(pa.int64(), name="other"), r"'op': last was value_state\(int64\), now absent"),
     ],
 )
 def test_state_that_is_declared_in_another_way_is_not_restored(now: Any, error: str) -> None:
-    before = Driver(typed(pa.int64()))
-    before.rows(("a", 0, 0))
-    with pytest.raises(CheckpointMismatch, match=f"op: the states of the checkpoint do not fit Typed: {error}"):
-        Driver(now, restored=before.snapshot())
+    store = flow.MemoryStore()
+
+    def run(function: Any) -> None:
+        with flow.Pipeline() as p:
+            rows = p.source(op.from_arrow(pa.table({"k": ["a"]})), name="rows").key_by("k")
+            rows.process(function, schema=pa.schema({"k": pa.string()}), name="op").sink(op.collect(), name="out")
+        p.run(checkpoint=flow.Checkpointing(store))
+
+    run(typed(pa.int64()))
+    with pytest.raises(CheckpointMismatch, match=error):
+        run(now)
 
 
 def test_state_with_the_name_of_a_key_is_another_column() -> None:

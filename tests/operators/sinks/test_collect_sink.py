@@ -10,6 +10,7 @@ from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.contracts.sink import Guarantee
 from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch
 from operators.sinks.collect import CollectWriter, collect
+from tests.operators.operating import made
 
 X = pa.schema({"x": pa.int64()})
 
@@ -21,7 +22,7 @@ class NoOut:
 
 def writer(restored: Snapshot | None = None, limit: int | None = None) -> CollectWriter:
     context = OperatorContext("out", 0, 1, (X,), X, range(128), 128, restored, ManualClock(), lambda due: None)
-    return collect(limit=limit).writer(context)
+    return made(collect(limit=limit).writer(context), context)
 
 
 def rows(*values: int) -> pa.RecordBatch:
@@ -38,7 +39,7 @@ def frozen(log: CollectWriter, checkpoint: int, since: int | None = None) -> pa.
 
 
 def restored(*parts: pa.Table) -> Snapshot:
-    return Snapshot(logs={"rows": [{"rows": part} for part in parts]})
+    return Snapshot({}, {}, {"rows": [{"rows": part} for part in parts]}, writer().snapshot().rules)
 
 
 def test_a_base_is_the_rows_so_far_and_restoring_goes_on_from_them() -> None:
@@ -80,10 +81,6 @@ def test_rows_that_come_while_a_checkpoint_is_written_are_not_in_it() -> None:
     reader = sink.freeze(1, None)["rows"]
     sink.process(0, rows(2), NoOut())
     assert reader.read_all()["x"].to_pylist() == [1]
-
-
-def test_the_rows_of_a_checkpoint_of_format_1_are_a_table() -> None:
-    assert writer(Snapshot(tables={"rows": pa.table({"x": [1]})})).result()["x"].to_pylist() == [1]
 
 
 def test_more_rows_than_the_limit_are_refused_also_after_a_restore() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,8 +13,6 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import Stream
-from dataflow.clock import ManualClock
-from dataflow.contracts.operator import OperatorContext
 from dataflow.contracts.windows import EventTime
 from operators.transforms.moved_times import MovedTimes
 from tests.seeds import each_once
@@ -145,17 +142,6 @@ def test_after_a_restore_rows_are_compared_with_the_watermark_of_the_checkpoint(
 
 def test_where_rows_of_a_snapshot_come_again_its_watermark_may_be_ahead_of_them_and_is_not_used() -> None:
     assert 0 < two_processes("map_batches", Stream.rebalance, "unaligned")[0] < 300
-
-
-def test_the_watermark_of_a_checkpoint_does_not_count_for_another_time_column() -> None:
-    schema = pa.schema([])
-    context = OperatorContext("same", 0, 1, (schema,), schema, range(1), 1, None, ManualClock(), lambda due: None)
-    before = MovedTimes(EventTime("ts"), "map 'same'", context)
-    before.advance(5_000_000)
-    restored = replace(context, restored=before.snapshot())
-    rows = pa.record_batch({name: pa.array([n], pa.timestamp("s")) for name, n in (("ts", 9), ("at", 9))})
-    moved = pa.record_batch({name: pa.array([1], pa.timestamp("s")) for name in ("ts", "at")})
-    assert [len(MovedTimes(EventTime(name), "", restored).rows(rows, moved)) for name in ("ts", "at")] == [1, 0]
 
 
 def test_the_seeded_simulation_refuses_them_too() -> None:
