@@ -69,6 +69,10 @@ class Numbering(ABC):
     def over(self, watermark: int) -> int:
         """Return the last number all of whose windows are complete."""
 
+    def first_open(self, watermark: int) -> int:
+        """Return the least number with a window that is not complete; no window has the number ``MAX_WATERMARK``."""
+        return min(self.over(watermark) + 1, MAX_WATERMARK)
+
     @abstractmethod
     def begun(self, watermark: int) -> int:
         """Return the last number with a window that is complete: at or above ``over``."""
