@@ -32,7 +32,8 @@ def units_of(state: Snapshot, inputs: int) -> list[TimeUnit]:
 
     Without an entry they are microseconds: releases that rounded all times to these made none.
     """
-    values = parsed(list[str], state.values.get("units", ["us"] * inputs), "the units of event times")
+    stored = state.values.get("time units", state.values.get("units", ["us"] * inputs))
+    values = parsed(list[str], stored, "the units of event times")
     units = [unit for value in values for unit in TimeUnit if unit.value == value]
     if len(units) != len(values) or len(values) != inputs:
         known = [unit.value for unit in TimeUnit]

@@ -161,7 +161,7 @@ def rows_of(snapshot: Snapshot) -> pa.Table:
 def joined(*snapshots: Snapshot) -> Snapshot:
     """The ``stored`` state of several subtasks, each with one part, as that of one."""
     rows = pa.concat_tables([rows_of(snapshot) for snapshot in snapshots])
-    return Snapshot(snapshots[0].values, {}, {"state": [{"keys": rows}]})
+    return Snapshot(snapshots[0].values, {}, {"state": [{"keys": rows}]}, snapshots[0].rules)
 
 
 def records_table(records: Records, slots: int) -> pa.Table:
