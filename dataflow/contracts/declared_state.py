@@ -42,7 +42,18 @@ from dataflow.untrusted import Time, excerpt, parsed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Fixed", "Log", "Passed", "Piece", "Restorable", "Stateful", "Table", "Value", "restore_state"]
+__all__ = [
+    "Fixed",
+    "Log",
+    "Passed",
+    "Piece",
+    "Restorable",
+    "Stateful",
+    "Table",
+    "Value",
+    "naming_state",
+    "restore_state",
+]
 
 
 class Restorable(Incremental, Protocol):
@@ -281,9 +292,9 @@ def restore_state(operator: Operator, context: OperatorContext) -> None:
     pieces = operator.state()
     _check_rules(stored, {name: piece.rule for name, piece in pieces.items()}, context.name)
     for name, piece in pieces.items():
-        with _naming(f"{context.name}: {name}"):
+        with naming_state(f"{context.name}: {name}"):
             piece._restore(stored, name, context, stored.rules[name])
-    with _naming(context.name):
+    with naming_state(context.name):
         operator.restored()
 
 
@@ -305,7 +316,7 @@ def _check_rules(stored: Snapshot, own: Mapping[str, Rule], where: str) -> None:
 
 
 @contextmanager
-def _naming(what: str) -> Iterator[None]:
+def naming_state(what: str) -> Iterator[None]:
     """Name operator and piece in errors about stored state."""
     try:
         yield

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
+from dataflow.contracts.declared_state import naming_state
 from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Grouped, WindowAggregate
@@ -25,7 +26,6 @@ from operators.aggregation.window_numbers import START, BySlice, Numbering, numb
 
 __all__ = [
     "ALL",
-    "OPEN",
     "RECORD",
     "ROWS",
     "WINDOW",
@@ -48,8 +48,6 @@ RECORD: Final = "barrierflow:record"
 """The column of records, in the memory layout of ``Records``."""
 WINDOW: Final = "barrierflow:window"
 """The column of window numbers (``window_numbers``)."""
-OPEN: Final = "open"
-"""The value of a snapshot with the first number with a window that was not complete, or still took late rows."""
 ROWS: Final = "barrierflow:rows"
 """The column with the number of rows that a record holds."""
 
@@ -111,7 +109,8 @@ def check_partial(batch: pa.RecordBatch, spec: object, what: str) -> None:
         raise CheckpointDamaged(f"{what}: some records are null")
     if isinstance(spec, WindowAggregate):
         # records that are here can be merged
-        numbering(spec.window, spec.time, mergeable=True).check(batch.column(WINDOW), what)
+        with naming_state(what):
+            numbering(spec.window, spec.time, mergeable=True).check(batch.column(WINDOW))
 
 
 def state_keys(keys: pa.Schema) -> pa.Schema:

@@ -14,26 +14,25 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_numbers
-from dataflow.contracts.operator import Snapshot
+from dataflow.contracts.operator import Rule, Snapshot
 from dataflow.contracts.panes import PANE, PANE_INDEX
+from dataflow.contracts.source import Json
 from dataflow.contracts.updates import CHANGE
 from dataflow.expressions import col
 from dataflow.planning.aggregate_specs import Aggregate, Emit, Grouped, WindowAggregate
 from dataflow.planning.triggered_specs import has_pane_columns
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
+from dataflow.state.parts import counting
 from dataflow.untrusted import Time, parsed
-from operators.aggregation.partials import OPEN, RECORD, WINDOW, folded_columns, merge_column, numbering_of
+from operators.aggregation.partials import RECORD, WINDOW, folded_columns, merge_column, numbering_of
 from operators.aggregation.records import Records
-from operators.aggregation.restoring import first_format, units_of
 from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_numbers import START
 
-__all__ = ["rows_of_partials", "shown_state"]
+__all__ = ["rows_of_partials", "shown_state", "shown_values"]
 
 _ROWS = "rows"
-_HIDDEN = ("aggregations", "units", "time units", "emitted")
-"""Values that say nothing to users."""
 _LEAST = -(2**63)
 
 
@@ -55,16 +54,17 @@ class _Rows(Mapping[str, pa.Table]):
         return 1
 
 
+def shown_values(state: Snapshot) -> Mapping[str, Json]:
+    """Return the values of a state without those that say nothing to users."""
+    hidden = {"emitted", *(name for name, rule in state.rules.items() if rule.kind == "fixed")}
+    return {name: value for name, value in state.values.items() if name not in hidden}
+
+
 def shown_state(spec: Grouped, state: Snapshot, taken: pa.Schema, made: pa.Schema) -> Snapshot:
     """Return the state with one table, ``rows``: the keys and values as the aggregate emits them."""
-    values = {
-        name: value
-        for name, value in state.values.items()
-        if name not in ("aggregations", "units", "time units", "emitted")
-    }
     hidden = [*([CHANGE] if spec.emit is Emit.CHANGES else []), *([PANE, PANE_INDEX] if has_pane_columns(spec) else [])]
     made = pa.schema([field for field in made if field.name not in hidden])
-    return Snapshot(values, _Rows(lambda: _rows_of_state(spec, taken, made, state)))
+    return Snapshot(shown_values(state), _Rows(lambda: _rows_of_state(spec, taken, made, state)))
 
 
 def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snapshot) -> pa.Table:
@@ -73,14 +73,9 @@ def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snap
     Values that have expired and windows that are complete are left out, whether or not they are removed yet.
     """
     parts: Any = state.logs.get("state", ())
-    if "keys" in state.tables:
-        keys, stored = state.tables["keys"], state.tables["records"]
-        assert isinstance(keys, pa.Table), "the state of a checkpoint is read, not being written"
-        assert isinstance(stored, pa.Table), "the state of a checkpoint is read, not being written"
-        parts = [first_format(keys, stored, "state")]
     if not parts:
         return made.empty_table()
-    (unit,) = units_of(state, 1)
+    unit = TimeUnit.of_time(taken, spec.time) if isinstance(spec, Aggregate) else TimeUnit.MICROSECOND
     records, ttl = _records(spec, taken), unit.ttl(spec.ttl) if isinstance(spec, Aggregate) else None
     count = max(1, len(spec.keys))
     if isinstance(spec, WindowAggregate):
@@ -88,14 +83,14 @@ def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snap
     if spec.windowed:
         count += 1
     held = KeyedState(pa.schema(list(parts[0]["keys"].schema)[:count]), records, ttl=ttl)
+    low = state.rules.get("state", Rule("log")).low
+    if low is not None:
+        parts = [{name: counting(table, *low) for name, table in part.items()} for part in parts]
     held.restore(parts)
     slots = held.slots
     slots = slots[records.present(slots)]
     if ttl is not None:
         slots = slots[held.visible(slots, _now(state, unit))]
-    if isinstance(spec, WindowAggregate):
-        first = parsed(int, state.values.get(OPEN, _LEAST), "the first open window")
-        slots = slots[to_numbers(held.keys(slots)[-1]) >= first]
     keys = held.keys(slots)
     return _rows(made, keys[: len(spec.keys)], _edges_of(spec, taken, made, keys), records, slots)
 

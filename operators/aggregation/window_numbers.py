@@ -69,6 +69,10 @@ class Numbering(ABC):
     def over(self, watermark: int) -> int:
         """Return the last number all of whose windows are complete."""
 
+    def first_open(self, watermark: int) -> int:
+        """Return the least number with a window that is not complete; no window has the number ``MAX_WATERMARK``."""
+        return min(self.over(watermark) + 1, MAX_WATERMARK)
+
     @abstractmethod
     def begun(self, watermark: int) -> int:
         """Return the last number with a window that is complete: at or above ``over``."""
@@ -85,13 +89,13 @@ class Numbering(ABC):
     def in_range(self, low: int, high: int) -> bool:
         """Return whether numbers from ``low`` to ``high`` are of windows whose edges fit into 64 bits."""
 
-    def check(self, numbers: pa.Array | pa.ChunkedArray, where: str) -> None:
+    def check(self, numbers: pa.Array | pa.ChunkedArray) -> None:
         """Raise CheckpointDamaged unless these are numbers of windows that begin and end within 64 bits."""
         if numbers.type != pa.int64() or numbers.null_count:
-            raise CheckpointDamaged(f"{where}: window numbers are {numbers.type} with {numbers.null_count} nulls")
+            raise CheckpointDamaged(f"window numbers are {numbers.type} with {numbers.null_count} nulls")
         bounds = pc.min_max(numbers).as_py() if len(numbers) else {"min": 0, "max": 0}
         if not self.in_range(bounds["min"], bounds["max"]):
-            raise CheckpointDamaged(f"{where}: window numbers {bounds['min']} to {bounds['max']} are out of range")
+            raise CheckpointDamaged(f"window numbers {bounds['min']} to {bounds['max']} are out of range")
 
 
 class BySlice(Numbering):

@@ -161,7 +161,7 @@ class WindowTopOperator(Stateful):
     # --- state
 
     def state(self) -> Mapping[str, Piece]:
-        low = None if self._closed is None else (NUMBER, self._numbering.over(self._closed) + 1)
+        low = None if self._closed is None else (NUMBER, self._numbering.first_open(self._closed))
         return {"time": self._time, "rows": Log(self._log, len(self._keys.schema), low=low)}
 
     def restored(self) -> None:

@@ -130,5 +130,5 @@ class WindowJoinOperator(Stateful):
         keys, closed = len(self._result.keys), self._closed
         logs: dict[str, Piece] = {"time": self._time}
         for name, log, numbering in zip(SIDES, self._logs, self._numberings, strict=True):
-            logs[name] = Log(log, keys, low=None if closed is None else (NUMBER, numbering.over(closed) + 1))
+            logs[name] = Log(log, keys, low=None if closed is None else (NUMBER, numbering.first_open(closed)))
         return logs

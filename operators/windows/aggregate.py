@@ -16,27 +16,23 @@ watermark that they go by. Without it, a window would fire twice after a restore
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dataflow.arrow_values import to_array, to_numbers
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.source import Json
+from dataflow.arrow_values import to_array
+from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
+from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.windows import EventTime, Window
-from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.keyed import index_kernels
 from dataflow.state.keyed_state import KeyedState
-from dataflow.state.parts import check_columns, owned
-from dataflow.untrusted import Time, parsed
 from operators.aggregation.partials import (
-    OPEN,
     RECORD,
     WINDOW,
     folded_columns,
@@ -46,7 +42,6 @@ from operators.aggregation.partials import (
     with_arrivals,
 )
 from operators.aggregation.records import Records, SumOverflow
-from operators.aggregation.restoring import first_format, restoring
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.sums import overflow_of
 from operators.aggregation.window_numbers import Numbered, numbering
@@ -59,13 +54,13 @@ from operators.windows.slot_results import SlotResults
 __all__ = ["WindowAggregateOperator"]
 
 
-class WindowAggregateOperator(Operator):
+class WindowAggregateOperator(Stateful):
     """Windowed aggregates; see the module's text, and ``WindowedStream.agg`` for the output.
 
     Takes plain rows, or partial records (``operators.aggregation.combine``), each counted as the rows it holds.
 
     Raises: SchemaMismatch when built; ValueError for a null event time; OverflowError when a sum of integers exceeds 64
-    bits, naming key and column; CheckpointMismatch for the state of another aggregate.
+    bits, naming key and column.
     """
 
     def __init__(
@@ -81,7 +76,6 @@ class WindowAggregateOperator(Operator):
     ) -> None:
         (schema,) = context.input_schemas
         self._context = context
-        self._window = window
         self._lateness = lateness
         self._lag = lag
         self._signed = emit is Emit.CHANGES
@@ -93,13 +87,11 @@ class WindowAggregateOperator(Operator):
         self._merged_by = merge_column(self._numbering)
         self._user_keys = state_keys(key_schema(context.output_schema, keys))
         self._key_schema = pa.schema([*self._user_keys, *self._numbering.key_fields])
-        self._panes = Panes(self._key_schema, self._aggregations, self._rows, context.name, self._merged_by)
+        self._panes = Panes(self._key_schema, self._numbering, self._aggregations, self._rows, context.name)
         self._goes_by_arrival = self._new_records().goes_by_arrival
         self._next_arrival = 0
         self._results = self._new_results()
-        self._watermark: int | None = None
-        if context.restored is not None:
-            self._restore(context.restored)
+        self._passed = Passed()
 
     def _new_records(self) -> Records:
         return Records(self._aggregations, self._rows, self._context.name, merged_by=self._merged_by)
@@ -127,17 +119,17 @@ class WindowAggregateOperator(Operator):
         if not batch.num_rows:
             return None
         entries = number_rows(batch, self._numbering, self._context.tally, self._context.name)
-        if entries is not None and self._watermark is not None:
-            batch, entries = without_late(
-                batch, entries, self._numbering, self._watermark - self._lateness, self._context.tally, out
-            )
+        watermark = self._passed.watermark
+        if entries is not None and watermark is not None:
+            closed = watermark - self._lateness
+            batch, entries = without_late(batch, entries, self._numbering, closed, self._context.tally, out)
         if entries is None:
             return None
         rows = entry_rows(batch, entries, self._keys, self._rows.names, self._key_schema)
-        if not self._lateness or self._watermark is None:
+        if not self._lateness or watermark is None:
             self._fold(rows, entries)
             return None
-        closed, watermark, results = self._watermark - self._lateness, self._watermark, self._results
+        closed, results = watermark - self._lateness, self._results
         begun = self._numbering.begun(watermark)
         is_late = entries.low <= begun
         if is_late and self._signed:
@@ -151,7 +143,7 @@ class WindowAggregateOperator(Operator):
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the windows that the watermark, less ``lag``, completes, in order of time."""
         watermark = watermark if watermark == MAX_WATERMARK else self.held(watermark)
-        before, self._watermark = self._watermark, watermark
+        before = self._passed.advance(watermark)
         if not len(self._panes):
             return None
         return self._fire(before, watermark, out)
@@ -159,12 +151,6 @@ class WindowAggregateOperator(Operator):
     def held(self, watermark: int) -> int:
         """Return the watermark below which no result comes any more."""
         return watermark - self._lag
-
-    def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {"watermark": self._watermark, "aggregations": self._described()}
-        if self._watermark is not None:  # the tables also hold windows before it, which nobody needs any more
-            values[OPEN] = self._numbering.over(self._watermark - self._lateness) + 1
-        return Snapshot(values, logs={"state": self._panes})
 
     # --- rows
 
@@ -214,37 +200,14 @@ class WindowAggregateOperator(Operator):
             out.emit(pa.RecordBatch.from_arrays(columns, schema=schema))
             yield
 
-    # --- restoring
+    # --- state
 
-    def _described(self) -> list[str]:
-        return [str(self._window), *(aggregation.fingerprint() for aggregation in self._aggregations)]
+    def state(self) -> Mapping[str, Piece]:
+        watermark, low = self._passed.watermark, None
+        if watermark is not None:  # the log also holds windows that are over
+            low = WINDOW, self._numbering.first_open(watermark - self._lateness)
+        return {"time": self._passed, "state": Log(self._panes, len(self._user_keys), low=low)}
 
-    def _restore(self, restored: Snapshot) -> None:
-        values: Any = restored.values
-        if not values:
-            return
-        if values["aggregations"] != self._described():
-            raise CheckpointMismatch(
-                f"{self._context.name}: the checkpoint holds {values['aggregations']}, the pipeline "
-                f"{self._described()}; {OTHER_PIPELINE}"
-            )
-        self._watermark = parsed(Time | None, values["watermark"], f"{self._context.name}: the watermark")
-        log: Any = restored.logs.get("state", ())
-        parts = [part["keys"] for part in log]
-        if restored.tables:
-            parts = [first_format(restored.tables["keys"], restored.tables["records"], self._context.name)["keys"]]
-        with restoring(self._context.name):
-            self._panes.restore([self._part(part) for part in parts])
+    def restored(self) -> None:
         if self._goes_by_arrival:
             self._next_arrival = max([pane.next_arrival() for pane in self._panes], default=0)
-
-    def _part(self, part: pa.Table) -> pa.Table:
-        """Return the rows of a part that are of this subtask and of windows that are not over."""
-        check_columns(part, self._panes.stored)
-        keys = len(self._key_schema)
-        part = owned(part, len(self._user_keys), self._context.key_groups, self._context.max_key_groups)
-        numbers = part.column(keys)
-        self._numbering.check(numbers, self._context.name)
-        if self._watermark is None:
-            return part
-        return part.filter(to_array(to_numbers(numbers) > self._numbering.over(self._watermark - self._lateness)))

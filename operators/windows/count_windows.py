@@ -9,7 +9,7 @@ State: the number of rows of each key, and for each key and window that is not c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,18 +17,17 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.declared_state import Log, Piece, Stateful
+from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.untimed import CountWindow
-from dataflow.errors import OTHER_PIPELINE, CheckpointDamaged, CheckpointMismatch
+from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
-from dataflow.state.parts import check_columns, owned
 from operators.aggregation.partials import WINDOW, folded_columns, key_columns, state_keys
 from operators.aggregation.records import Records, SumOverflow
-from operators.aggregation.restoring import restoring
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.sums import overflow_of
 from operators.aggregation.window_times import Numbers
@@ -40,11 +39,10 @@ _ENTRIES = 1 << 18
 _COUNT = 1  # the word with the rows of a key
 
 
-class CountWindowOperator(Operator):
+class CountWindowOperator(Stateful):
     """Emits each window of ``window`` when its last row comes.
 
-    Raises: SchemaMismatch when built; OverflowError when a sum of integers exceeds 64 bits, naming key and column;
-    CheckpointMismatch for the state of another aggregate, CheckpointDamaged for state that contradicts itself.
+    Raises: SchemaMismatch when built; OverflowError when a sum of integers exceeds 64 bits, naming key and column.
     """
 
     def __init__(
@@ -61,12 +59,9 @@ class CountWindowOperator(Operator):
         self._window = window
         self._aggregations = list(aggregations)
         self._signed = emit is Emit.CHANGES
-        self._described = [str(window), *[a.fingerprint() for a in aggregations]]
         self._columns = folded_columns(schema, keys, aggregations)
         self._user_keys = state_keys(key_schema(context.output_schema, keys))
         self._begin()
-        if context.restored is not None and context.restored.values:
-            self._restore(context.restored)
 
     def _begin(self) -> None:
         """Begin with empty state."""
@@ -146,31 +141,13 @@ class CountWindowOperator(Operator):
         arrays = [*keys[: len(self._keys)], numbers, *values, *change]
         return pa.RecordBatch.from_arrays(arrays, schema=self._context.output_schema)
 
-    # --- checkpoints
+    # --- state
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot({"aggregations": list(self._described)}, {}, {"state": self._state, "counts": self._counts})
+    def state(self) -> Mapping[str, Piece]:
+        keys = len(self._user_keys)
+        return {"state": Log(self._state, keys), "counts": Log(self._counts, keys)}
 
-    def _restore(self, restored: Snapshot) -> None:
-        values: Any = restored.values
-        where = self._context.name
-        if values["aggregations"] != self._described:
-            raise CheckpointMismatch(
-                f"{where}: the checkpoint holds {values['aggregations']}, the pipeline {self._described}; "
-                f"{OTHER_PIPELINE}"
-            )
-        logs: Any = restored.logs
-        with restoring(where):
-            for name, state in (("state", self._state), ("counts", self._counts)):
-                state.restore([{"keys": self._part(part["keys"], state)} for part in logs.get(name, ())])
-        self._check_windows()
-
-    def _part(self, part: pa.Table, state: KeyedState) -> pa.Table:
-        """Return the rows of a part that are of this subtask."""
-        check_columns(part, state.stored["keys"])
-        return owned(part, len(self._user_keys), self._context.key_groups, self._context.max_key_groups)
-
-    def _check_windows(self) -> None:
+    def restored(self) -> None:
         """Raise CheckpointDamaged unless each key has the windows that its rows began."""
         n, every = self._window.rows, self._window.every
         counts = self._counts.records[self._counts.slots, _COUNT]
@@ -180,9 +157,7 @@ class CountWindowOperator(Operator):
         number, count = to_numbers(numbers), self._counts.records[of_key, _COUNT] if len(of_key) else of_key
         inside = (of_key >= 0) & (number >= count // every) & (number < (count - 1 + n) // every)
         if (counts < 1).any() or not inside.all() or int(begun.sum()) != len(number):
-            raise CheckpointDamaged(
-                f"{self._context.name}: the windows of the checkpoint contradict its counts of rows"
-            )
+            raise CheckpointDamaged("the windows of the checkpoint contradict its counts of rows")
 
 
 def _ranks(slots: Slots) -> Numbers:

@@ -12,27 +12,23 @@ open. The work at a watermark follows the keys that are due: those with a window
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.source import Json
+from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
+from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.windows import EventTime, Window
-from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.expressions import Aggregation
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.dictionaries import decoded, decoded_schema, key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState
-from dataflow.untrusted import Time, parsed
 from operators.aggregation.partials import folded_columns, key_columns, state_keys
 from operators.aggregation.records import Records, SumOverflow
-from operators.aggregation.restoring import restoring
 from operators.aggregation.sums import overflow_of
 from operators.aggregation.window_numbers import ByWindow
 from operators.aggregation.window_times import Numbers, edges
@@ -50,11 +46,11 @@ _START, _ARRIVAL = "barrierflow:window_start", "barrierflow:arrival"
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
-class MergingWindowOperator(Operator):
+class MergingWindowOperator(Stateful):
     """Final results of windows that merge; see the module's text.
 
     Raises: ContractViolation for wrong results of the kind; ValueError for a null event time; OverflowError for a time
-    out of range, or a sum of integers that exceeds 64 bits; CheckpointMismatch for the state of another aggregate.
+    out of range, or a sum of integers that exceeds 64 bits.
     """
 
     def __init__(
@@ -84,10 +80,8 @@ class MergingWindowOperator(Operator):
         )
         self._dues = SessionDues()
         self._arrival = 0
-        self._watermark: int | None = None
+        self._passed = Passed()
         Records(self._aggregations, self._rows, context.name)  # checks the arguments
-        if context.restored is not None and context.restored.values:
-            self._restore(context.restored)
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -98,8 +92,8 @@ class MergingWindowOperator(Operator):
         if not batch.num_rows:
             return
         entries = number_rows(batch, self._numbering, self._context.tally, self._context.name)
-        if entries is not None and self._watermark is not None:
-            tally, closed = self._context.tally, self._watermark - self._lateness
+        if entries is not None and self._passed.watermark is not None:
+            tally, closed = self._context.tally, self._passed.watermark - self._lateness
             batch, entries = without_late(batch, entries, self._numbering, closed, tally, out)
         if entries is None:
             return
@@ -118,20 +112,12 @@ class MergingWindowOperator(Operator):
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the windows that the watermark, less the lateness, completes."""
-        self._watermark = watermark
+        self._passed.advance(watermark)
         return self._fire(self._complete(watermark), out) if self._windows.live else None
 
     def held(self, watermark: int) -> int:
         """Return the watermark below which no result comes any more."""
         return watermark - self._lateness
-
-    def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {
-            "arrival": self._arrival,
-            "watermark": self._watermark,
-            "aggregations": self._described(),
-        }
-        return Snapshot(values, logs={"rows": self._state})
 
     # --- rows and windows
 
@@ -224,32 +210,22 @@ class MergingWindowOperator(Operator):
         """Return the ends of the windows of rows, by their numbers."""
         return np.asarray(self._state.row_records[numbers, TIME])
 
-    # --- restoring
+    # --- state
 
-    def _described(self) -> list[str]:
-        window = str(self._numbering.window)
-        return [window, *(aggregation.fingerprint() for aggregation in self._aggregations)]
+    def state(self) -> Mapping[str, Piece]:
+        return {"time": self._passed, "rows": Log(self._state, len(self._user_keys))}
 
-    def _restore(self, restored: Snapshot) -> None:
-        values: Any = restored.values
-        if values["aggregations"] != self._described():
-            raise CheckpointMismatch(
-                f"{self._context.name}: the checkpoint holds {values['aggregations']}, the pipeline "
-                f"{self._described()}; {OTHER_PIPELINE}"
-            )
-        self._watermark = parsed(Time | None, values["watermark"], f"{self._context.name}: the watermark")
-        self._arrival = parsed(int, values["arrival"], f"{self._context.name}: the number of rows")
-        logs: Any = restored.logs
-        with restoring(self._context.name):
-            self._state.restore(logs.get("rows", ()), self._context.key_groups, self._context.max_key_groups)
-            slots = self._state.slots
-            for begin in range(0, len(slots), CHUNK):
-                some = slots[begin : begin + CHUNK]
-                offsets, numbers = self._state.rows_between(some, _LEAST, _GREATEST)
-                kept = self._state.read_rows(numbers)
-                self._columns.check(kept, "rows of windows")
-                starts = to_numbers(self._columns.decode(kept).column(_START))
-                owners = np.repeat(np.arange(len(some)), np.diff(offsets))
-                keys = [column.take(to_array(owners)) for column in self._state.keys(some)]
-                if len(owners):
-                    self._add(keys, starts, self._ends(numbers))
+    def restored(self) -> None:
+        slots = self._state.slots
+        for begin in range(0, len(slots), CHUNK):
+            some = slots[begin : begin + CHUNK]
+            offsets, numbers = self._state.rows_between(some, _LEAST, _GREATEST)
+            if not len(numbers):
+                continue
+            kept = self._state.read_rows(numbers)
+            self._columns.check(kept, "rows of windows")
+            rows = self._columns.decode(kept)
+            owners = np.repeat(np.arange(len(some)), np.diff(offsets))
+            keys = [column.take(to_array(owners)) for column in self._state.keys(some)]
+            self._add(keys, to_numbers(rows.column(_START)), self._ends(numbers))
+            self._arrival = max(self._arrival, int(to_numbers(rows.column(_ARRIVAL)).max()) + 1)

@@ -18,7 +18,7 @@ rows make a session, whether or not they were shown.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -131,8 +131,8 @@ class PaneCells(Cells):
         self.waiting.drop(slots)
         super().delete(slots)
 
-    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
-        super().restore(parts, groups, max_groups)
+    def restored(self) -> None:
+        super().restored()
         words = self.state.records[self.state.slots]
         if (words[:, [ROWS, PANES]] < 0).any():
             raise CheckpointDamaged("cells of sessions have fewer than no rows or panes")

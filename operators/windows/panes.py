@@ -25,9 +25,10 @@ from dataflow.expressions import Aggregation
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.partition import gather_rows, order_by_target
-from dataflow.state.parts import marked
-from operators.aggregation.partials import WINDOW
+from dataflow.state.parts import marked, number_field
+from operators.aggregation.partials import WINDOW, merge_column
 from operators.aggregation.records import Records
+from operators.aggregation.window_numbers import Numbering
 from operators.aggregation.window_times import Numbers
 
 __all__ = ["Pane", "Panes"]
@@ -136,25 +137,26 @@ class Pane:
 class Panes:
     """The live panes, in order of time. ``keys`` has the key columns, ``schema`` the rows' columns.
 
-    ``merged_by`` is the column of event times if records of several panes are merged.
+    ``numbering`` says how windows are numbered, and whether records of several panes are merged.
     """
 
     def __init__(
         self,
         keys: pa.Schema,
+        numbering: Numbering,
         aggregations: Sequence[Aggregation],
         schema: pa.Schema,
         where: str,
-        merged_by: str | None = None,
     ) -> None:
         self._keys = keys
+        self._numbering = numbering
         self._aggregations = aggregations
         self._schema = schema
         self._where = where
-        self._merged_by = merged_by
-        columns = Records(aggregations, schema, where, merged_by=merged_by)
-        self.stored = KeyedState(keys.append(pa.field(WINDOW, pa.int64())), columns).stored["keys"]
-        """The columns of a checkpoint: the key's, the window's number, those of the records, and ``/live``."""
+        self._merged_by = merge_column(numbering)
+        columns = Records(aggregations, schema, where, merged_by=self._merged_by)
+        stored = KeyedState(keys.append(pa.field(WINDOW, pa.int64())), columns).stored["keys"]
+        self._stored = stored.set(len(keys), number_field(WINDOW))
         self._panes: SortedDict[int, Pane] = SortedDict()
         self._full = 0
         self._apart: deque[int] = deque(maxlen=15)  # distances of recent panes from the pane before, in windows
@@ -209,7 +211,7 @@ class Panes:
 
         No key is ever deleted: the windows that a watermark completed are left out by the restore.
         """
-        schema = marked(self.stored, base=since is None, keys=len(self._keys) + 1)
+        schema = marked(self._stored, base=since is None, keys=len(self._keys) + 1)
         readers = [(pane, pane.state.freeze(checkpoint, since)["keys"]) for pane in self]
         batches = (self._numbered(pane, batch, schema) for pane, reader in readers for batch in reader)
         return {"keys": pa.RecordBatchReader.from_batches(schema, batches)}
@@ -219,10 +221,21 @@ class Panes:
         for pane in self:
             pane.state.durable(checkpoint)
 
-    def restore(self, parts: Sequence[pa.Table]) -> None:
-        """Restore what ``freeze`` returned: a base, and the parts after it in order. There must be no pane yet."""
+    @property
+    def stored(self) -> Mapping[str, pa.Schema]:
+        """The columns of a checkpoint: the key's, the window's number, those of the records, and ``/live``."""
+        return {"keys": self._stored}
+
+    def restore(self, parts: Sequence[Mapping[str, pa.Table]]) -> None:
+        """Restore what ``freeze`` returned: a base, and the parts after it in order. There must be no pane yet.
+
+        Raises: CheckpointDamaged for numbers that no window has.
+        """
         assert not self._panes, f"restore needs an empty state; there are {len(self._panes)} panes"
-        sorted_parts = [part.take(to_array(np.argsort(self._windows(part), kind="stable"))) for part in parts]
+        tables = [part["keys"] for part in parts]
+        for table in tables:
+            self._numbering.check(table.column(len(self._keys)))
+        sorted_parts = [table.take(to_array(np.argsort(self._windows(table), kind="stable"))) for table in tables]
         numbers = [self._windows(part) for part in sorted_parts]
         panes = self._all_of(np.unique(np.concatenate([*numbers, np.empty(0, np.int64)])))
         for pane in panes:

@@ -16,7 +16,7 @@ when each is to be looked at (``dues``).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -28,7 +28,6 @@ from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import Aggregation, col
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
-from dataflow.state.parts import owned
 from operators.aggregation.layout import SHOWN
 from operators.aggregation.partials import with_arrivals
 from operators.aggregation.records import Records, SumOverflow
@@ -245,15 +244,8 @@ class Cells(ABC):
 
     # --- restoring
 
-    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
-        """Restore the parts of a log, as far as they are of key groups ``groups``.
-
-        Raises: CheckpointDamaged for cells that no rows can make, and what ``KeyedState.restore`` raises.
-        """
-        count = len(self._keys)
-        self.state.restore(
-            [{name: owned(table, count, groups, max_groups) for name, table in part.items()} for part in parts]
-        )
+    def restored(self) -> None:
+        """Link the cells that were restored. Raises: CheckpointDamaged for cells that no rows can make."""
         slots = self.state.slots
         if not len(slots):
             return
@@ -292,8 +284,8 @@ class MergedCells(Cells):
             self._next_arrival += batch.num_rows
         self._records.fold(batch, slots)
 
-    def restore(self, parts: Sequence[Mapping[str, pa.Table]], groups: range, max_groups: int) -> None:
-        super().restore(parts, groups, max_groups)
+    def restored(self) -> None:
+        super().restored()
         if self._goes_by_arrival:
             self._next_arrival = self._records.next_arrival(self.state.slots)
 

@@ -19,7 +19,7 @@ Times of cells are in the unit of the event time (``operators.aggregation.time_u
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,22 +27,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.declared_state import Fixed, Log, Passed, Piece, Stateful
+from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.row_errors import LATE
-from dataflow.contracts.source import Json
 from dataflow.contracts.updates import CHANGE
 from dataflow.contracts.window_kinds import Session
 from dataflow.contracts.windows import EventTime
-from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
-from dataflow.untrusted import Time, parsed
 from operators.aggregation.partials import folded_columns, key_columns, state_keys
 from operators.aggregation.records import SumOverflow
-from operators.aggregation.restoring import check_units, restoring, units_of
+from operators.aggregation.show_state import shown_values
 from operators.aggregation.sums import overflow_of
 from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import Numbers, time_column
@@ -61,11 +59,11 @@ _LEAST = -(2**63)
 Mask = npt.NDArray[np.bool_]
 
 
-class SessionAggregateOperator(Operator):
+class SessionAggregateOperator(Stateful):
     """Aggregates of sessions; see the module's text, and ``WindowedStream.agg`` for the output.
 
     Raises: SchemaMismatch when built; ValueError for a null event time; OverflowError for a time out of range, or for a
-    sum of integers that exceeds 64 bits, naming key and column; CheckpointMismatch for the state of another aggregate.
+    sum of integers that exceeds 64 bits, naming key and column.
     """
 
     def __init__(
@@ -86,7 +84,6 @@ class SessionAggregateOperator(Operator):
         self._gap = window.gap
         self._unit = TimeUnit.of_time(schema, time)
         self._lateness = lateness
-        self._aggregations = list(aggregations)
         self._emit = emit
         rest = self._gap + lateness  # how long rows may merge with a complete session
         #: How long a complete session waits before it comes out, and how long it is kept afterwards.
@@ -95,13 +92,11 @@ class SessionAggregateOperator(Operator):
         self._rows = folded_columns(schema, (), aggregations)
         self._user_keys = state_keys(key_schema(context.output_schema, keys))
         gap = self._gap * self._unit.per_microsecond
-        self._cells = self._new_cells(self._user_keys, gap, self._aggregations, self._rows, context.name, time.column)
+        self._cells = self._new_cells(self._user_keys, gap, list(aggregations), self._rows, context.name, time.column)
         #: Of final results without lateness, the last cells of sessions that came out together, and the greatest of
         #: their last times. They are removed together, so they cost no due time each.
         self._past: deque[tuple[int, Slots]] = deque()
-        self._watermark: int | None = None
-        if context.restored is not None and context.restored.values:
-            self._restore(context.restored)
+        self._passed = Passed()
 
     #: Makes the cells; a subclass may have others.
     _new_cells: ClassVar[Callable[..., Cells]] = staticmethod(make_cells)
@@ -112,8 +107,7 @@ class SessionAggregateOperator(Operator):
 
     @classmethod
     def show(cls, spec: Any, snapshot: Snapshot, inputs: Sequence[pa.Schema], output: pa.Schema) -> Snapshot:
-        values = {name: value for name, value in snapshot.values.items() if name not in ("aggregations", "units")}
-        return Snapshot(values, {"rows": cls._rows_of(spec, snapshot, inputs[0], output)})
+        return Snapshot(shown_values(snapshot), {"rows": cls._rows_of(spec, snapshot, inputs[0], output)})
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         batch, times = self._in_time(batch, out)
@@ -135,17 +129,12 @@ class SessionAggregateOperator(Operator):
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the sessions that come out at the watermark, and drop those that no row can meet."""
-        self._watermark = watermark
+        self._passed.advance(watermark)
         return self._look(watermark, out) if len(self._cells) else None
 
     def held(self, watermark: int) -> int:
         """Return the watermark below which no result ends that is still to come."""
         return watermark - self._wait
-
-    def snapshot(self) -> Snapshot:
-        described = self._described()
-        values: dict[str, Json] = {"watermark": self._watermark, "aggregations": described, "units": [self._unit.value]}
-        return Snapshot(values, logs={"state": self._cells.state})
 
     # --- rows
 
@@ -178,9 +167,9 @@ class SessionAggregateOperator(Operator):
         """Emit and count late rows; return the others."""
         tally = self._context.tally
         tally.lateness.checked += len(times)
-        if self._watermark is None:
+        if self._passed.watermark is None:
             return batch, times
-        closed = self._watermark - self._lateness - self._gap
+        closed = self._passed.watermark - self._lateness - self._gap
         least = self._unit.first(closed)
         if int(times.min()) >= least:
             return batch, times
@@ -192,9 +181,9 @@ class SessionAggregateOperator(Operator):
 
     def _met(self, slots: Slots, times: Numbers) -> Slots:
         """Return the cells of sessions that came out and that rows meet, each once."""
-        if self._watermark is None:
+        if self._passed.watermark is None:
             return slots[:0]
-        now = self._unit.first(self._watermark)
+        now = self._unit.first(self._passed.watermark)
         if int(times.min()) >= now:  # sessions that came out end before it
             return slots[:0]
         early = times < now
@@ -202,7 +191,7 @@ class SessionAggregateOperator(Operator):
 
     def _change(self, rows: pa.RecordBatch, times: Numbers, slots: Slots, out: Out) -> None:
         """Fold rows into their cells; take back the sessions that change, and emit those that are complete."""
-        cells, now = self._cells, _LEAST if self._watermark is None else self._watermark
+        cells, now = self._cells, self._now
         old = cells.sessions(np.unique(cells.ends(self._met(slots, times))))
         cells.expect_changes(old)
         taken = self._columns(old) if len(old) else None
@@ -224,6 +213,11 @@ class SessionAggregateOperator(Operator):
 
     # --- sessions
 
+    @property
+    def _now(self) -> int:
+        """The watermark; before the first one, the earliest time."""
+        return _LEAST if self._passed.watermark is None else self._passed.watermark
+
     def _is_complete(self, lasts: Numbers, watermark: int) -> Mask:
         """Return whether sessions with these last times come out at a watermark."""
         complete: Mask = lasts < self._unit.first(watermark - self._gap - self._wait)
@@ -232,8 +226,8 @@ class SessionAggregateOperator(Operator):
     def _set_dues(self, slots: Slots) -> None:
         """Set when cells are to be looked at: when they would come out, or else when no row can merge with them."""
         dues = self._unit.microseconds(self._cells.lasts(slots)) + (self._gap + self._wait + 1)
-        if self._keep and self._watermark is not None:
-            dues[dues <= self._watermark] += self._keep
+        if self._keep and self._passed.watermark is not None:
+            dues[dues <= self._passed.watermark] += self._keep
         self._cells.dues.set(slots, dues)
 
     def _look(self, watermark: int, out: Out) -> Iterator[None]:
@@ -289,24 +283,14 @@ class SessionAggregateOperator(Operator):
         """Return the error for a sum of ``key``, one row of the key columns of cells."""
         return overflow_of(self._context.name, error, key[: len(self._user_keys)], self._user_keys)
 
-    # --- restoring
+    # --- state
 
-    def _described(self) -> list[str]:
-        return [str(self._window), *(aggregation.fingerprint() for aggregation in self._aggregations)]
+    def state(self) -> Mapping[str, Piece]:
+        log = Log(self._cells.state, len(self._user_keys))
+        return {"time units": Fixed([self._unit.value]), "time": self._passed, "state": log}
 
-    def _restore(self, restored: Snapshot) -> None:
-        values: Any = restored.values
-        if values["aggregations"] != self._described():
-            raise CheckpointMismatch(
-                f"{self._context.name}: the checkpoint holds {values['aggregations']}, the pipeline "
-                f"{self._described()}; {OTHER_PIPELINE}"
-            )
-        check_units(self._context.name, restored, self._unit)
-        self._watermark = parsed(Time | None, values["watermark"], f"{self._context.name}: the watermark")
-        logs: Any = restored.logs
-        groups = self._context.key_groups, self._context.max_key_groups
-        with restoring(self._context.name):
-            self._cells.restore(logs.get("state", ()), *groups)
+    def restored(self) -> None:
+        self._cells.restored()
         slots = self._cells.state.slots
         shown = self._cells.shown(slots)
         if self._emit is Emit.FINAL and shown.any():
@@ -323,10 +307,10 @@ class SessionAggregateOperator(Operator):
             return made.empty_table()
         keys = pa.schema(list(parts[0]["keys"].schema)[: max(1, len(spec.keys))])
         rows = folded_columns(taken, (), spec.aggregations)
-        (unit,) = units_of(snapshot, 1)
-        gap = spec.window.gap * unit.per_microsecond
+        gap = spec.window.gap * TimeUnit.of_time(taken, spec.time).per_microsecond
         cells = cls._new_cells(keys, gap, spec.aggregations, rows, "state", spec.time.column)
-        cells.restore(parts, range(1), 1)
+        cells.state.restore(parts)
+        cells.restored()
 
         def overflow(error: SumOverflow, key: list[pa.Array]) -> OverflowError:
             return overflow_of("state", error, key[: len(keys)], keys)

@@ -12,19 +12,17 @@ wait, and what is merged of the others, see ``running``) is derived from them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
+from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.row_errors import LATE
-from dataflow.contracts.source import Json
 from dataflow.contracts.windows import EventTime
-from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch
 from dataflow.expressions import Aggregation
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.arrays import plain
@@ -33,10 +31,8 @@ from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.ranges import SEQUENCE, SLOT, TimeRanges
-from dataflow.untrusted import Time, parsed
 from operators.aggregation.partials import key_columns, state_keys
 from operators.aggregation.records import SumOverflow
-from operators.aggregation.restoring import restoring
 from operators.aggregation.sums import overflow_of
 from operators.aggregation.time_units import TimeUnit
 from operators.aggregation.window_times import time_column
@@ -53,7 +49,7 @@ _LEAST, _LARGEST = -(2**63), MAX_WATERMARK
 Numbers = npt.NDArray[np.int64]
 
 
-class SlidingAggregateOperator(Operator):
+class SlidingAggregateOperator(Stateful):
     """Aggregates over sliding windows; see the module's text. Times in the state are microseconds, or nanoseconds of a
     column with this unit.
 
@@ -66,7 +62,7 @@ class SlidingAggregateOperator(Operator):
         signed: whether rows are emitted with ``change``, +1 or -1.
 
     Raises: SchemaMismatch when built; ValueError for a null event time; OverflowError for a time out of range, or when
-    a sum of integers exceeds 64 bits; CheckpointMismatch for the state of another aggregate.
+    a sum of integers exceeds 64 bits.
     """
 
     kernels_of_rows = ("operators.kernels.sliding", "operators.kernels.merging")
@@ -85,7 +81,6 @@ class SlidingAggregateOperator(Operator):
         self._context = context
         self._keys = list(keys)
         self._time = time
-        self._described: list[Json] = [f"sliding({period}us)", *(a.fingerprint() for a in aggregations)]
         self._held_back = lateness
         self._unit = TimeUnit.of_time(schema, time)
         self._period, self._lateness = period * self._unit.per_microsecond, lateness * self._unit.per_microsecond
@@ -100,9 +95,7 @@ class SlidingAggregateOperator(Operator):
         parts = (self._state, self._aggregates, self._period, self._read, self._overflow)
         self._running, self._late_results = Running(*parts), LateResults(*parts)
         self._waiting = TimeRanges()
-        self._watermark: int | None = None
-        if context.restored is not None:
-            self._restore(context.restored)
+        self._passed = Passed()
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -138,22 +131,18 @@ class SlidingAggregateOperator(Operator):
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the results of the rows before the watermark, in the order of time, and drop rows that none needs."""
-        self._watermark = watermark
+        self._passed.advance(watermark)
         return self._fire(self._now(), out)
 
     def held(self, watermark: int) -> int:
         """Return the watermark before which no result changes any more."""
         return watermark - self._held_back
 
-    def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {"watermark": self._watermark, "aggregations": self._described}
-        return Snapshot(values, logs={"state": self._state})
-
     # --- rows
 
     def _now(self) -> int:
         """Return the watermark in the unit of the rows' times; before the first one, the earliest time."""
-        return _LEAST if self._watermark is None else self._unit.first(self._watermark)
+        return _LEAST if self._passed.watermark is None else self._unit.first(self._passed.watermark)
 
     def _times(self, batch: pa.RecordBatch) -> Numbers:
         column = time_column(batch, self._time.column, self._context.name)
@@ -223,21 +212,12 @@ class SlidingAggregateOperator(Operator):
         key = self._state.keys(np.array([slot], np.int32))
         return overflow_of(self._context.name, error, key, self._key_schema)
 
-    # --- restoring
+    # --- state
 
-    def _restore(self, restored: Snapshot) -> None:
-        values: Any = restored.values
-        if not values:
-            return
-        if values["aggregations"] != self._described:
-            raise CheckpointMismatch(
-                f"{self._context.name}: the checkpoint holds {values['aggregations']}, the pipeline "
-                f"{self._described}; {OTHER_PIPELINE}"
-            )
-        self._watermark = parsed(Time | None, values["watermark"], f"{self._context.name}: the watermark")
-        log: Any = restored.logs.get("state", ())
-        with restoring(self._context.name):
-            self._state.restore(log, self._context.key_groups, self._context.max_key_groups)
+    def state(self) -> Mapping[str, Piece]:
+        return {"time": self._passed, "state": Log(self._state, len(self._key_schema))}
+
+    def restored(self) -> None:
         slots = self._state.slots
         _, waiting = self._state.rows_between(slots, self._now(), _LARGEST)
         records = self._state.row_records

@@ -17,7 +17,7 @@ once.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,20 +26,17 @@ import pyarrow as pa
 from sortedcontainers import SortedDict
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful, Table
+from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.panes import AfterRows, AfterTime, AtTimes, Panes, Trigger
-from dataflow.contracts.source import Json
-from dataflow.errors import OTHER_PIPELINE, CheckpointDamaged, CheckpointMismatch
+from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
-from dataflow.state.parts import check_columns, owned
-from dataflow.untrusted import Time, parsed
 from operators.aggregation.partials import RECORD, WINDOW, folded_columns, is_partial, state_keys
 from operators.aggregation.records import Records, SumOverflow
-from operators.aggregation.restoring import restoring
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.shown import signed_rows
 from operators.aggregation.sums import overflow_of
@@ -60,13 +57,12 @@ _PANES, _ROWS, _SINCE = 1, 2, 3  # words of a window's record
 _LEAST = -(2**63)
 
 
-class TriggeredOperator(Operator):
+class TriggeredOperator(Stateful):
     """Windows shown by triggers. A subclass says how windows are numbered, and when they are complete.
 
     ``key_fields`` are the columns of the state's key between the user's key and the number of the window.
 
-    Raises: SchemaMismatch when built; OverflowError when a sum of integers exceeds 64 bits, naming key and column;
-    CheckpointMismatch for the state of another aggregate, CheckpointDamaged for state that contradicts itself.
+    Raises: SchemaMismatch when built; OverflowError when a sum of integers exceeds 64 bits, naming key and column.
     """
 
     def __init__(
@@ -79,17 +75,14 @@ class TriggeredOperator(Operator):
         late: Trigger | None,
         panes: Panes,
         key_fields: Sequence[pa.Field] = (),
-        *,
-        described: str,
     ) -> None:
         (schema,) = context.input_schemas
         self._context = context
         self._keys = list(keys)
-        self._aggregations = list(aggregations)
-        self._described = [described, *[a.fingerprint() for a in aggregations]]
         self._early, self._late = early, late or AfterRows(1)
         self._discards = panes is Panes.DISCARDING
-        self._has_panes = early is not None and emit is not Emit.CHANGES
+        self._signed = emit is Emit.CHANGES
+        self._has_panes = early is not None and not self._signed
         self._columns = folded_columns(schema, keys, aggregations)
         self._user_keys = state_keys(key_schema(context.output_schema, keys))
         self._row_keys = pa.schema([*self._user_keys, *key_fields])
@@ -97,7 +90,7 @@ class TriggeredOperator(Operator):
         self._records = Records(aggregations, self._columns, context.name)
         self._state = KeyedState(state_key, self._records)
         self._windows = KeyedState(state_key, pa.schema([]), words=3)
-        self._shown = KeptRows(self._records.types) if emit is Emit.CHANGES else None
+        self._shown = KeptRows(self._records.types)
         self._by_number: SortedDict[int, list[Slots]] = SortedDict()
         self._waiting = {
             phase: Waiting(trigger.length)
@@ -105,10 +98,8 @@ class TriggeredOperator(Operator):
             if isinstance(trigger, AfterTime)
         }
         self._timer = ClockTimer(context)
-        self._watermark: int | None = None
+        self._passed = Passed()
         self._last = _LEAST  # the last number that is complete
-        if context.restored is not None and context.restored.values:
-            self._restore(context.restored)
 
     # --- for subclasses
 
@@ -131,7 +122,7 @@ class TriggeredOperator(Operator):
     def _labels(self, keys: Sequence[pa.Array], numbers: Numbers) -> list[pa.Array]:
         """Return the columns of the output that name windows; ``keys`` are the columns ``_row_keys``."""
 
-    def _check_numbers(self, numbers: pa.ChunkedArray) -> None:
+    def _check_numbers(self, numbers: pa.Array) -> None:
         """Raise CheckpointDamaged for numbers that no window has."""
 
     # --- the contract
@@ -169,7 +160,7 @@ class TriggeredOperator(Operator):
         touched, first = np.unique(slots, return_index=True)
         words = self._windows.records
         new = touched[words[touched, _ROWS] == 0]
-        if self._shown is not None:
+        if self._signed:
             again = new[words[new, _PANES] > 0]
             self._shown.keep(again, self._read(again))
         np.add.at(words[:, _ROWS], slots, weights)
@@ -188,7 +179,7 @@ class TriggeredOperator(Operator):
         return self._show_all(due, out) if any(len(slots) for slots in due.values()) else None
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
-        before, self._watermark = self._watermark, watermark
+        before = self._passed.advance(watermark)
         done, self._last = self._last, self._complete(watermark)
         return self._advance(before, done, watermark, out) if self._by_number else None
 
@@ -198,11 +189,6 @@ class TriggeredOperator(Operator):
         over = {phase: waiting.over(now) for phase, waiting in self._waiting.items()}
         self._set_timer()
         return self._show_all(over, out) if any(len(slots) for slots in over.values()) else None
-
-    def snapshot(self) -> Snapshot:
-        values: dict[str, Json] = {"watermark": self._watermark, "aggregations": list(self._described)}
-        shown = {} if self._shown is None else {SHOWN: self._shown_table(self._shown)}
-        return Snapshot(values, shown, {"state": self._state, "windows": self._windows})
 
     # --- windows
 
@@ -294,7 +280,7 @@ class TriggeredOperator(Operator):
             chosen = slots[start : start + CHUNK]
             self._windows.change(chosen)
             words = self._windows.records
-            batch = self._rows(chosen, pane) if self._shown is None else self._changes(self._shown, chosen)
+            batch = self._changes(chosen) if self._signed else self._rows(chosen, pane)
             words[chosen, _PANES] += 1
             words[chosen, _ROWS] = 0
             for waiting in self._waiting.values():
@@ -310,10 +296,10 @@ class TriggeredOperator(Operator):
             panes = [pa.repeat(pa.scalar(pane, pa.string()), len(slots)), index]
         return self._batch(slots, [*panes, *values])
 
-    def _changes(self, shown: KeptRows, slots: Slots) -> pa.RecordBatch:
+    def _changes(self, slots: Slots) -> pa.RecordBatch:
         words = self._windows.records
         slots = slots[(words[slots, _PANES] == 0) | (words[slots, _ROWS] > 0)]  # of others, the last pane is as before
-        gone, old = shown.take(slots)
+        gone, old = self._shown.take(slots)
         counts, values, weights = signed_rows(old, gone, self._read(slots), np.ones(len(slots), np.bool_))
         return self._batch(np.repeat(slots, counts), [*values, to_array(weights)])
 
@@ -328,54 +314,42 @@ class TriggeredOperator(Operator):
         due = min([waiting.due for waiting in self._waiting.values() if waiting.due is not None], default=None)
         self._timer.request(due)
 
-    # --- checkpoints
+    # --- state
 
-    def _shown_table(self, shown: KeptRows) -> pa.Table:
-        slots = shown.slots
-        keys = self._windows.keys(slots)
-        names = [*[f"key {i}" for i in range(len(keys))], *[f"value {i}" for i in range(len(self._records.types))]]
-        fields = map(pa.field, names, [*[key.type for key in keys], *self._records.types])
-        return pa.Table.from_arrays([*keys, *shown.read(slots)[1]], schema=pa.schema(list(fields)))
+    def state(self) -> Mapping[str, Piece]:
+        keys = len(self._user_keys)
+        logs = {"state": Log(self._state, keys), "windows": Log(self._windows, keys)}
+        shown = Table(self._shown_table, self._restore_shown, self._shown_schema, keys)
+        return {"time": self._passed, **logs, **({SHOWN: shown} if self._signed else {})}
 
-    def _restore(self, restored: Snapshot) -> None:
-        values: Any = restored.values
-        where = self._context.name
-        if values["aggregations"] != self._described:
-            raise CheckpointMismatch(
-                f"{where}: the checkpoint holds {values['aggregations']}, the pipeline {self._described}; "
-                f"{OTHER_PIPELINE}"
-            )
-        self._watermark = parsed(Time | None, values["watermark"], f"{where}: the watermark")
-        if self._watermark is not None:
-            self._last = self._complete(self._watermark)
-        logs: Any = restored.logs
-        with restoring(where):
-            for name, state in (("state", self._state), ("windows", self._windows)):
-                state.restore([{"keys": self._part(part["keys"], state)} for part in logs.get(name, ())])
+    def restored(self) -> None:
+        if self._passed.watermark is not None:
+            self._last = self._complete(self._passed.watermark)
         slots = self._windows.slots
-        self._check_numbers(pa.chunked_array([to_array(self._numbers(slots))]))
-        self._enter(slots, self._numbers(slots))
+        numbers = self._numbers(slots)
+        self._check_numbers(to_array(numbers))
+        self._enter(slots, numbers)
         kept = self._pending() if self._discards else slots
         if self._state.live != len(kept) or (self._state.find(self._windows.keys(kept)) < 0).any():
-            raise CheckpointDamaged(f"{where}: the windows of the checkpoint and their records are of other keys")
-        if self._shown is not None:
-            self._restore_shown(self._shown, restored.tables.get(SHOWN))
+            raise CheckpointDamaged("the windows of the checkpoint and their records are of other keys")
 
-    def _part(self, part: pa.Table, state: KeyedState) -> pa.Table:
-        """Return the rows of a part that are of this subtask."""
-        check_columns(part, state.stored["keys"])
-        return owned(part, len(self._user_keys), self._context.key_groups, self._context.max_key_groups)
+    @property
+    def _shown_schema(self) -> pa.Schema:
+        """The columns of the rows that were shown: the keys of their windows, and the aggregates."""
+        keys = [(f"key {i}", type_) for i, type_ in enumerate([*self._row_keys.types, pa.int64()])]
+        return pa.schema([*keys, *[(f"value {i}", type_) for i, type_ in enumerate(self._records.types)]])
 
-    def _restore_shown(self, shown: KeptRows, table: Any) -> None:
-        where = self._context.name
-        expected = [*[field.type for field in self._row_keys], pa.int64(), *self._records.types]
-        if not isinstance(table, pa.Table) or table.schema.types != expected:
-            raise CheckpointDamaged(f"{where}: the checkpoint has no rows that were shown, with the types {expected}")
+    def _shown_table(self) -> pa.Table:
+        slots = self._shown.slots
+        columns = [*self._windows.keys(slots), *self._shown.read(slots)[1]]
+        return pa.Table.from_arrays(columns, schema=self._shown_schema)
+
+    def _restore_shown(self, table: pa.Table) -> None:
         (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
         count = len(self._row_keys) + 1
         slots = self._windows.find(batch.columns[:count])
-        own = slots >= 0
-        words = self._windows.records[slots[own]]
-        if len(np.unique(slots[own])) != int(own.sum()) or not (words[:, [_PANES, _ROWS]] > 0).all():
-            raise CheckpointDamaged(f"{where}: the shown rows of the checkpoint belong to other windows")
-        shown.keep(slots[own], [column.filter(to_array(own)) for column in batch.columns[count:]])
+        windows = self._windows.slots
+        words = self._windows.records[windows]
+        if not np.array_equal(np.sort(slots), windows[(words[:, [_PANES, _ROWS]] > 0).all(axis=1)]):
+            raise CheckpointDamaged("the shown rows of the checkpoint belong to other windows")
+        self._shown.keep(slots, batch.columns[count:])

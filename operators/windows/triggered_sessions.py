@@ -42,8 +42,6 @@ from operators.windows.triggered import EARLY, LATE, ON_TIME
 
 __all__ = ["TriggeredSessionOperator"]
 
-_LEAST = -(2**63)
-
 
 class TriggeredSessionOperator(SessionAggregateOperator):
     """Discarding panes of sessions; see the module's text, and ``WindowedStream.agg`` for the output.
@@ -98,7 +96,7 @@ class TriggeredSessionOperator(SessionAggregateOperator):
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the panes that come at the watermark, and drop the sessions that no row can meet."""
-        before, self._watermark = self._watermark, watermark
+        before = self._passed.advance(watermark)
         return self._advance(before, watermark, out) if len(self._cells) else None
 
     def timer(self, due: int, out: Out) -> Iterator[None]:
@@ -119,8 +117,7 @@ class TriggeredSessionOperator(SessionAggregateOperator):
 
     def _phases(self, sessions: Sessions) -> dict[str, Mask]:
         """Return whether each session is before its end, or complete, by the pane that would show it."""
-        watermark = _LEAST if self._watermark is None else self._watermark
-        complete = self._is_complete(self._cells.lasts(sessions.ends), watermark)
+        complete = self._is_complete(self._cells.lasts(sessions.ends), self._now)
         return {EARLY: ~complete, LATE: complete}
 
     def _wait_for_clock(self, sessions: Sessions) -> None:
@@ -167,9 +164,9 @@ class TriggeredSessionOperator(SessionAggregateOperator):
             sessions = cells.sessions(ends[start : start + CHUNK])
             self._emit_rows(self._pane_columns(sessions, pane), out)
             cells.set_shown(sessions)
-            if self._watermark is not None:
-                others = sessions.before_ends
-                cells.absorb_shown(others[self._is_complete(cells.lasts(others), self._watermark - self._keep)])
+            if self._passed.watermark is not None:
+                others, closed = sessions.before_ends, self._passed.watermark - self._keep
+                cells.absorb_shown(others[self._is_complete(cells.lasts(others), closed)])
             yield
 
     def _pane_columns(self, sessions: Sessions, pane: str) -> list[pa.Array]:

@@ -10,7 +10,6 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.panes import Panes, Trigger
-from dataflow.contracts.untimed import GlobalWindow
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit
@@ -43,14 +42,13 @@ class TriggeredWindowOperator(TriggeredOperator):
     ) -> None:
         self._numbering = numbering(window, time, mergeable=False)
         self._lateness = lateness
-        fields = self._numbering.key_fields
-        super().__init__(context, keys, aggregations, emit, early, late, panes, fields, described=str(window))
+        super().__init__(context, keys, aggregations, emit, early, late, panes, self._numbering.key_fields)
 
     def _entries(self, batch: pa.RecordBatch, out: Out) -> tuple[pa.RecordBatch, Numbers, Numbers] | None:
         context = self._context
         entries = number_rows(batch, self._numbering, context.tally, context.name)
-        if entries is not None and self._watermark is not None:
-            closed = self._watermark - self._lateness
+        if entries is not None and self._passed.watermark is not None:
+            closed = self._passed.watermark - self._lateness
             batch, entries = without_late(batch, entries, self._numbering, closed, context.tally, out)
         if entries is None:
             return None
@@ -68,24 +66,12 @@ class TriggeredWindowOperator(TriggeredOperator):
         starts = np.asarray(keys[-1]) if self._numbering.key_fields else None
         return [self._numbering.unit.edges(times, kind) for times in self._numbering.edges(numbers, starts)]
 
-    def _check_numbers(self, numbers: pa.ChunkedArray) -> None:
-        self._numbering.check(numbers, self._context.name)
+    def _check_numbers(self, numbers: pa.Array) -> None:
+        self._numbering.check(numbers)
 
 
 class TriggeredGlobalOperator(TriggeredOperator):
     """One window of all rows of a key, with the number 0, which is complete at the end of the input."""
-
-    def __init__(
-        self,
-        context: OperatorContext,
-        keys: Sequence[str],
-        aggregations: Sequence[Aggregation],
-        emit: Emit,
-        early: Trigger | None,
-        late: Trigger | None,
-        panes: Panes,
-    ) -> None:
-        super().__init__(context, keys, aggregations, emit, early, late, panes, described=str(GlobalWindow()))
 
     def _entries(self, batch: pa.RecordBatch, out: Out) -> tuple[pa.RecordBatch, Numbers, Numbers]:
         rows = batch.select(self._columns.names)

@@ -100,6 +100,18 @@ def test_a_run_after_one_that_finished_reads_and_writes_nothing(tmp_path: Path, 
     assert written(tmp_path) == list(range(ROWS))
 
 
+def test_the_state_of_windows_is_restored_after_the_end_of_the_input(tmp_path: Path) -> None:
+    """After it all windows are complete, up to the last microsecond of 64 bits, the number of which is the last one."""
+    table = pa.table({"x": range(ROWS), "at": pa.array(range(ROWS), pa.timestamp("us"))})
+    with flow.Pipeline("ended") as p:
+        rows = p.source(op.from_arrow(table, batch_rows=10), name="in").with_watermark("at")
+        windows = rows.key_by("x").window(op.hopping("2us", every="1us")).agg(xs=col("x").to_list(), name="windows")
+        first = windows.key_by("x").window(op.same_window()).top(1, by="x", name="first")
+        first.sink(op.collect(), name="out")
+    results = [simulate(p, tmp_path, restore=restore).table("out").num_rows for restore in ("auto", "latest")]
+    assert results == [2 * ROWS] * 2
+
+
 def test_a_directory_in_place_of_a_manifest_is_passed_over(tmp_path: Path) -> None:
     *_, last = died(tmp_path)
     manifest = tmp_path / "ckpt" / f"chk-{last:08d}" / "manifest.json"

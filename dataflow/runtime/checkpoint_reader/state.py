@@ -7,17 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from dataflow.contracts.operator import Snapshot
+from dataflow.contracts.operator import Rule, Snapshot
 from dataflow.planning.physical_plan import vertex_of
 from dataflow.runtime.task.parts import TaskState
-from dataflow.state.parts import STAMP, resolved
+from dataflow.state.parts import STAMP, counting, resolved
 
 __all__ = ["state_tables"]
 
-_WINDOW = "barrierflow:window"
-_READABLE = {_WINDOW: "window", "barrierflow:start": "start", "barrierflow:all": "all", STAMP: "last_written"}
+_READABLE = {f"barrierflow:{name}": name for name in ("window", "start", "all")} | {STAMP: "last_written"}
 """Names of columns for people, by their names in a checkpoint."""
 _SPLITS = pa.schema(
     {"subtask": pa.int64(), "split": pa.string(), "offset": pa.string(), "done": pa.bool_(), "rows": pa.int64()}
@@ -41,7 +39,7 @@ def state_tables(
     for subtask, (task, state) in enumerate(states.items()):
         snapshot = state.operators.get(operator, Snapshot())
         for name, table in _tables(snapshot):
-            tables.setdefault(name, []).append(_open_windows(table, snapshot.values.get("open")))
+            tables.setdefault(name, []).append(table)
         if vertex_of(task) == operator:
             stored: Any = state.inlet.get("splits", ())
             splits += [_split(subtask, split) for split in stored]
@@ -60,24 +58,17 @@ def state_tables(
 
 
 def _tables(snapshot: Snapshot) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the tables of a snapshot: the live rows of its logs, and its tables."""
+    """Yield the tables of a snapshot: the live rows of its logs, as far as they count, and its tables."""
     for log, parts in snapshot.logs.items():
-        several = len(snapshot.logs) > 1
+        several, low = len(snapshot.logs) > 1, snapshot.rules.get(log, Rule("log")).low
         for name, table in resolved(parts).items():  # type: ignore[arg-type]
-            yield (f"{log}/{name}" if several else name), table
+            yield (f"{log}/{name}" if several else name), table if low is None else counting(table, *low)
     stored: Mapping[str, Any] = snapshot.tables
     if set(stored) == {"keys", "records"} and stored["keys"].num_rows == stored["records"].num_rows:
         both = [*stored["keys"].columns, *stored["records"].columns]  # the first format: row i of both for one key
         yield "keys", pa.table(both, names=[*stored["keys"].column_names, *stored["records"].column_names])
         return
     yield from stored.items()
-
-
-def _open_windows(table: pa.Table, first: object) -> pa.Table:
-    """Return a table without windows before ``first``, which are complete; a snapshot keeps some for a while."""
-    if _WINDOW not in table.column_names or not isinstance(first, int):
-        return table
-    return table.filter(pc.greater_equal(table.column(_WINDOW), first))
 
 
 def _readable(table: pa.Table) -> pa.Table:

@@ -17,7 +17,7 @@ from dataflow.expressions import Aggregation, col, count
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.triggered_specs import TriggeredSessionAggregate
 from operators.windows.triggered_sessions import TriggeredSessionOperator
-from tests.operators.operating import Emitted, context_of, drained
+from tests.operators.operating import Emitted, context_of, drained, made
 from tests.operators.windows.sessioned import Sessioned
 from tests.operators.windows.windowed import END, SCHEMA, Result, Row
 
@@ -76,7 +76,8 @@ class PanedSessions(Sessioned):
         output = pa.schema([*list(self.output)[:at], *labels, *list(self.output)[at:]])
         self.out, self.due[:] = Emitted(), []
         self.context = context_of(SCHEMA, output, restored=restored, groups=self.groups, clock=self.clock, due=self.due)
-        self.operator: TriggeredSessionOperator = TriggeredSessionOperator(self.context, *self.shown_as.arguments())
+        operator = TriggeredSessionOperator(self.context, *self.shown_as.arguments())
+        self.operator: TriggeredSessionOperator = made(operator, self.context)
         self.operator.open()
 
     def wait(self, length: int) -> list[Result]:

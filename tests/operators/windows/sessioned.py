@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -16,7 +16,7 @@ from dataflow.contracts.windows import EventTime
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit, SessionAggregate
 from operators.windows.sessions import SessionAggregateOperator
-from tests.operators.operating import Emitted, context_of, drained
+from tests.operators.operating import Emitted, context_of, drained, made
 from tests.operators.windows.windowed import MERGED, SCHEMA, Result, Row
 
 __all__ = ["SessionModel", "Sessioned", "drawn_rows"]
@@ -66,7 +66,7 @@ class Sessioned:
     def _begin(self, restored: Snapshot | None) -> None:
         self.out = Emitted()
         self.context = context_of(self.schema, self.output, restored=restored, groups=self.groups)
-        self.operator = SessionAggregateOperator(self.context, *self.spec.arguments())
+        self.operator = made(SessionAggregateOperator(self.context, *self.spec.arguments()), self.context)
 
     def feed(self, *rows: Row) -> list[Result]:
         columns = [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), self.schema.types, strict=True)]
@@ -100,7 +100,7 @@ class Sessioned:
                 part = {table: reader.read_all() for table, reader in tables.items()}
                 self._parts.setdefault(name, []).append(part)
                 snapshot.logs[name].durable(checkpoint)
-            return Snapshot(snapshot.values, {}, {name: list(parts) for name, parts in self._parts.items()})
+            return replace(snapshot, logs={name: list(parts) for name, parts in self._parts.items()})
 
         return write
 

@@ -18,7 +18,7 @@ from dataflow.contracts.windows import EventTime
 from dataflow.expressions import Aggregation, col, count
 from dataflow.planning.aggregate_specs import Emit, SlidingAggregate
 from operators.windows.sliding import SlidingAggregateOperator
-from tests.operators.operating import Emitted, context_of, drained, stored
+from tests.operators.operating import Emitted, context_of, drained, made, stored
 
 __all__ = ["AGGREGATES", "END", "PERIOD", "Model", "Row", "Sliding", "SlidingWindows", "random_steps"]
 
@@ -69,7 +69,7 @@ class Sliding:
         change = [] if lateness is None else [pa.field("change", pa.int8())]
         output = pa.schema([*schema, *[pa.field(a.name, a.dtype(schema)) for a in aggregations], *change])
         self.context = context_of(schema, output, restored=restored, groups=groups)
-        self.operator = SlidingAggregateOperator(self.context, *spec.arguments())
+        self.operator = made(SlidingAggregateOperator(self.context, *spec.arguments()), self.context)
 
     def feed(self, *rows: Row) -> list[Result]:
         columns = [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), self.schema.types, strict=True)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.panes import AfterRows, AfterTime, AtTimes, Trigger
 from dataflow.errors import CheckpointDamaged
 from dataflow.state.hashing import key_group_range
@@ -187,7 +187,7 @@ def test_cells_with_fewer_than_no_rows_or_panes_are_refused(word: str) -> None:
     (name,) = [name for name in part["keys"].column_names if word in name]
     table = part["keys"].set_column(part["keys"].column_names.index(name), name, pa.array([-1]))
     with pytest.raises(CheckpointDamaged, match=r"op: .*fewer than no rows or panes"):
-        PanedSessions(10, AfterRows(9), restored=Snapshot(good.values, {}, {"state": [{"keys": table}]}))
+        PanedSessions(10, AfterRows(9), restored=replace(good, logs={"state": [{"keys": table}]}))
 
 
 @pytest.mark.parametrize("aggregations", [MERGED, UNMERGED], ids=["merged", "rows"])

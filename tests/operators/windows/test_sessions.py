@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.row_errors import LATE
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.planning.aggregate_specs import Emit
@@ -257,7 +257,8 @@ def test_a_session_whose_end_nanoseconds_cannot_hold_is_an_error() -> None:
 def test_state_with_times_of_another_unit_is_refused() -> None:
     w = Sessioned(10, unit="ns")
     w.feed(("a", 1, 5))
-    with pytest.raises(CheckpointMismatch, match=r"in the units \['ns'\], the pipeline has \['us'\]"):
+    words = r"op: time units: the checkpoint has \['ns'\], the pipeline has \['us'\]"
+    with pytest.raises(CheckpointMismatch, match=words):
         Sessioned(10, restored=w.checkpoint())
 
 
@@ -273,8 +274,8 @@ def test_cells_that_no_rows_can_make_are_refused() -> None:
     part = snapshot.logs["state"][0]  # type: ignore[index]
     keys = part["keys"]
     wrong = keys.set_column(1, keys.schema.field(1), pa.array([7], pa.int64()))
-    with pytest.raises(CheckpointDamaged, match="times that are not theirs"):
-        Sessioned(10, restored=Snapshot(snapshot.values, {}, {"state": [{"keys": wrong}]}))
+    with pytest.raises(CheckpointDamaged, match=r"op: .*times that are not theirs"):
+        Sessioned(10, restored=replace(snapshot, logs={"state": [{"keys": wrong}]}))
 
 
 @pytest.mark.parametrize(("emit", "kept"), [(Emit.FINAL, []), (Emit.CHANGES, [("a", 0, 14, 2)])])
@@ -286,14 +287,6 @@ def test_the_state_is_shown_as_sessions(aggregations: Any, emit: Emit, kept: Any
     shown = SessionAggregateOperator.show(w.spec, w.checkpoint(), [SCHEMA], w.output)
     rows = [tuple(map(plain, row.values())) for row in shown.tables["rows"].to_pylist()]
     assert sorted(row[:4] for row in rows) == [*kept, ("a", 40, 50, 1), ("b", 9, 19, 1)]
-
-
-@pytest.mark.parametrize(("gap", "aggregations"), [(20, MERGED), (10, MERGED[1:] + MERGED[:1])], ids=["gap", "order"])
-def test_the_state_of_another_gap_or_of_other_aggregates_is_refused(gap: int, aggregations: Any) -> None:
-    w = Sessioned(10)
-    w.feed(("a", 1, 5))
-    with pytest.raises(CheckpointMismatch, match=r"the checkpoint holds \['session\(10us\)'"):
-        Sessioned(gap, aggregations=aggregations, restored=w.checkpoint())
 
 
 @pytest.mark.parametrize("emit", [Emit.FINAL, Emit.CHANGES])

@@ -9,11 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dataflow.errors import CheckpointMismatch
 from dataflow.expressions import col, count
 from operators.windows import late_results
 from tests.operators.operating import drained
-from tests.operators.windows.sliding import AGGREGATES, END, PERIOD, SCHEMA, Sliding, SlidingWindows, random_steps
+from tests.operators.windows.sliding import END, SCHEMA, Sliding, SlidingWindows, random_steps
 from tests.seeds import seeds
 
 LATENESS = [None, 0, 4, 25]
@@ -156,15 +155,6 @@ def test_state_divides_by_key_group(seed: int) -> None:
     windows.model.step(END)
     rest = [row for half in halves for row in half.advance(END)]
     assert sorted(rest, key=repr) == sorted(windows.model.shown()[before:], key=repr)
-
-
-@pytest.mark.parametrize("other", [{"aggregations": AGGREGATES[:1]}, {"period": PERIOD + 1}], ids=str)
-def test_the_state_of_other_aggregates_or_periods_is_refused(other: dict[str, Any]) -> None:
-    windows = Sliding()
-    windows.feed(("a", 1, "s", 5))
-    windows.advance(4)
-    with pytest.raises(CheckpointMismatch, match="op: the checkpoint holds"):
-        Sliding(**other, restored=windows.snapshot())
 
 
 @pytest.mark.parametrize("time", [-(2**63) + 5, 2**63 - 1])

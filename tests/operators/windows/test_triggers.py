@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.panes import AfterRows, AfterTime, AtTimes, Panes, Trigger
 from dataflow.contracts.window_kinds import Hopping, Tumbling
 from dataflow.contracts.windows import Window
@@ -130,7 +130,20 @@ def test_a_checkpoint_whose_parts_contradict_each_other_is_refused(table: str) -
     logs: dict[str, Any] = dict(good.logs)
     logs[table] = [{"keys": logs[table][0]["keys"].slice(0, 1)}]
     with pytest.raises(CheckpointDamaged, match="op: "):
-        Triggered(Tumbling(10), AfterRows(9), restored=Snapshot(good.values, good.tables, logs))
+        Triggered(Tumbling(10), AfterRows(9), restored=replace(good, logs=logs))
+
+
+@pytest.mark.parametrize("change", [lambda shown: shown.slice(0, 0), lambda shown: pa.concat_tables([shown, shown])])
+def test_shown_rows_of_other_windows_are_refused(change: Any) -> None:
+    options: dict[str, Any] = {"late": AfterRows(5), "lateness": 50, "emit": Emit.CHANGES}
+    w = Triggered(Tumbling(10), **options)
+    w.feed(("a", 1, 1), ("b", 1, 2))
+    w.advance(20)
+    w.feed(("a", 1, 3))
+    good = stored(w.operator.snapshot())
+    Triggered(Tumbling(10), **options, restored=good)
+    with pytest.raises(CheckpointDamaged, match="op: shown: the shown rows of the checkpoint belong to other windows"):
+        Triggered(Tumbling(10), **options, restored=replace(good, tables={"shown": change(good.tables["shown"])}))
 
 
 def test_panes_over_all_rows_reach_a_sink_of_one_subtask_in_order() -> None:

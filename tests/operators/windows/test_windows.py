@@ -18,7 +18,7 @@ from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.window_kinds import Tumbling
 from dataflow.contracts.windows import EventTime
-from dataflow.errors import CheckpointMismatch
+from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import Aggregation, col, count
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.aggregate_specs import WindowAggregate as Spec
@@ -29,7 +29,7 @@ from operators.aggregation import combine
 from operators.aggregation.combine import CombineOperator
 from operators.aggregation.partials import is_partial
 from operators.windows.aggregate import WindowAggregateOperator
-from tests.operators.operating import Emitted, context_of, drained, joined, rows_of, stored
+from tests.operators.operating import Emitted, context_of, drained, joined, made, rows_of, stored
 from tests.seeds import in_soak, part_of_the_examples
 
 SCHEMA = pa.schema({"k": pa.string(), "x": pa.int64(), "t": pa.timestamp("us")})
@@ -60,9 +60,10 @@ class Windows:
         self.context = context_of(
             schema, pa.schema([schema.field("k"), *edges, *results]), restored=restored, groups=groups
         )
-        self.operator = WindowAggregateOperator(
+        operator = WindowAggregateOperator(
             self.context, ("k",), EventTime("t"), self.spec.window, lateness, aggregations
         )
+        self.operator = made(operator, self.context)
 
     def batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
         columns = list(zip(*rows, strict=True)) or [[], [], []]
@@ -181,15 +182,16 @@ def test_the_shown_state_has_no_windows_that_are_complete() -> None:
     """Neither those that share a pane with open ones, nor those that only older parts of a checkpoint hold."""
     w = Windows()
     w.feed(*[("a", 1, time) for time in range(0, 200, 10)], ("b", 5, 195))
-    log, values = w.operator.snapshot().logs["state"], w.operator.snapshot().values
+    taken = w.operator.snapshot()
+    log = taken.logs["state"]
     assert isinstance(log, Incremental)
     base = {name: reader.read_all() for name, reader in log.freeze(1, None).items()}
-    assert len(w.shown(Snapshot(values, {}, {"state": [base]}))) == 21
+    assert len(w.shown(replace(taken, logs={"state": [base]}))) == 21
     log.durable(1)
     w.advance(185)
     w.feed(("a", 2, 199), ("c", 7, 300))
     delta = {name: reader.read_all() for name, reader in log.freeze(2, 1).items()}
-    state = Snapshot(w.operator.snapshot().values, {}, {"state": [base, delta]})
+    state = replace(w.operator.snapshot(), logs={"state": [base, delta]})
     shown = [(row["k"], row["window_start"].microsecond, row["n"], row["s"]) for row in w.shown(state)]
     assert sorted(shown) == [("a", 180, 1, 1), ("a", 190, 2, 3), ("b", 190, 1, 5), ("c", 300, 1, 7)]
     whole = resolved([base, delta])["keys"]
@@ -224,11 +226,18 @@ def test_a_time_too_large_for_the_edges_is_an_error_not_another_time() -> None:
         Windows(500_000, schema=schema).feed(("a", 1, 2**62))
 
 
-def test_state_of_other_windows_is_refused() -> None:
-    w = Windows(10)
-    w.feed(("a", 1, 1))
-    with pytest.raises(CheckpointMismatch, match="tumbling\\(10us"):
-        Windows(20, restored=stored(w.operator.snapshot()))
+@pytest.mark.parametrize(("number", "words"), [(None, "2 of 2 stored rows have no"), (2**62, "out of range")])
+@pytest.mark.parametrize("watermark", [-50, 5])
+def test_numbers_that_no_window_has_are_refused(number: int | None, words: str, watermark: int) -> None:
+    w = Windows()
+    w.advance(watermark)
+    w.feed(("a", 1, 15), ("b", 1, 25))
+    good = stored(w.operator.snapshot())
+    rows = rows_of(good)
+    numbers = pa.array([number] * rows.num_rows, pa.int64())
+    wrong = rows.set_column(1, rows.schema.field(1), numbers).replace_schema_metadata(rows.schema.metadata)
+    with pytest.raises(CheckpointDamaged, match=f"op: state: .*{words}"):
+        Windows(restored=replace(good, logs={"state": [{"keys": wrong}]}))
 
 
 def test_a_restored_operator_remembers_what_is_late() -> None:

@@ -16,7 +16,7 @@ from dataflow.expressions import Aggregation, col, count
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.triggered_specs import TriggeredAggregate
 from operators.windows.triggered_windows import TriggeredWindowOperator
-from tests.operators.operating import Emitted, context_of, drained
+from tests.operators.operating import Emitted, context_of, drained, made
 from tests.operators.windows.windowed import END, SCHEMA, Row, plain, windows_of
 
 __all__ = ["AGGREGATES", "Panel", "Triggered"]
@@ -51,7 +51,7 @@ class Triggered:
         values = [pa.field(a.name, a.dtype(SCHEMA)) for a in aggregations]
         output = pa.schema([SCHEMA.field("k"), *labels, *values, *change])
         self.context = context_of(SCHEMA, output, restored=restored, clock=self.clock, due=self.due)
-        self.operator = TriggeredWindowOperator(self.context, *spec.arguments())
+        self.operator = made(TriggeredWindowOperator(self.context, *spec.arguments()), self.context)
         self.operator.open()
 
     def feed(self, *rows: Row) -> list[tuple[Any, ...]]:

@@ -19,7 +19,7 @@ from dataflow.planning.checks import edge_type
 from operators.aggregation import combine
 from operators.aggregation.combine import CombineOperator
 from operators.windows.aggregate import WindowAggregateOperator
-from tests.operators.operating import Emitted, context_of, drained
+from tests.operators.operating import Emitted, context_of, drained, made
 
 __all__ = ["END", "MERGED", "SCHEMA", "UNMERGED", "Model", "Result", "Row", "Windowed", "plain", "windows_of"]
 
@@ -66,7 +66,7 @@ class Windowed:
         change = [pa.field("change", pa.int8())] if emit is Emit.CHANGES else []
         output = pa.schema([*[SCHEMA.field(key) for key in keys], *edges, *results, *change])
         self.context = context_of(SCHEMA, output, restored=restored, groups=groups)
-        self.operator = WindowAggregateOperator(self.context, *self.spec.arguments())
+        self.operator = made(WindowAggregateOperator(self.context, *self.spec.arguments()), self.context)
 
     def feed(self, *rows: Row) -> list[Result]:
         columns = [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), SCHEMA.types, strict=True)]

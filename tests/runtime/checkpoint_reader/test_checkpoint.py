@@ -17,6 +17,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
+from dataflow.contracts.operator import Rule
 from dataflow.errors import (
     CheckpointDamaged,
     CheckpointDeleted,
@@ -27,6 +28,8 @@ from dataflow.errors import (
     NotInCheckpoint,
 )
 from dataflow.runners.faults import Faults
+from dataflow.runtime.checkpoint_reader.state import state_tables
+from dataflow.runtime.task.parts import TaskState
 from dataflow.snapshots.processes import Channel
 from dataflow.store.folder import CheckpointFolder
 from dataflow.store.manifest import encode
@@ -157,6 +160,15 @@ def test_keyed_state_of_deltas_has_the_newest_row_of_each_key(tmp_path: Path) ->
     assert dict(zip(sums["k"].to_pylist(), sums["total.sum"].to_pylist(), strict=True)) == expected
     newest = {key: x * 1_000_000 for key, x in taken}
     assert dict(zip(sums["k"].to_pylist(), sums["last_written"].to_pylist(), strict=True)) == newest
+
+
+def test_rows_below_the_bound_of_a_log_have_left_the_state_though_an_older_delta_holds_them() -> None:
+    log = flow.KeyedState(pa.schema({"k": pa.string(), "n": pa.int64()}), pa.schema([]))
+    log.insert([pa.array(["a"] * 5), pa.array(range(5))])
+    part = {"keys": log.freeze(1, None)["keys"].read_all()}
+    snapshot = flow.Snapshot(logs={"state": [part]}, rules={"state": Rule("log", keys=1, low=("n", 3))})
+    tables = state_tables("counts", {"counts[0]": TaskState("counts[0]", operators={"counts": snapshot})}, ())
+    assert tables["keys"].to_pylist() == [{"k": "a", "n": 3}, {"k": "a", "n": 4}]
 
 
 def test_deleted_keys_are_left_out_and_timers_are_a_table_of_their_own(tmp_path: Path) -> None:
