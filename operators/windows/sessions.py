@@ -307,7 +307,8 @@ class SessionAggregateOperator(Stateful):
             return made.empty_table()
         keys = pa.schema(list(parts[0]["keys"].schema)[: max(1, len(spec.keys))])
         rows = folded_columns(taken, (), spec.aggregations)
-        gap = spec.window.gap * TimeUnit.of_time(taken, spec.time).per_microsecond
+        unit = TimeUnit.of_time(taken, spec.time)
+        gap = spec.window.gap * unit.per_microsecond
         cells = cls._new_cells(keys, gap, spec.aggregations, rows, "state", spec.time.column)
         cells.state.restore(parts)
         cells.restored()
