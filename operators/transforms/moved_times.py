@@ -8,7 +8,7 @@ State: the watermark, so that the first rows after a restore are also checked. I
 another column, because a function may change between two runs. If rows of a snapshot are read again (mode "unaligned"),
 the watermarks of that snapshot may be later than such rows, which are late then without a fault of the function. So no
 watermark is stored in that mode, and a run that is restored from such a snapshot checks nothing, in whatever mode it
-runs.
+runs. Nor does a later one, because the rows that are read again may be still to come after several restores.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ class MovedTimes:
         self._where = where
         self._watermark: int | None = None
         self._is_checked = time is not None
-        self._kept = time is not None and context is not None and not context.repeats
+        again = context is not None and (context.repeats or context.repeated)
+        self._kept = time is not None and context is not None and not again
         if time is not None and context is not None and context.restored is not None:
             values = context.restored.values
-            self._is_checked = "time" in values
+            self._is_checked = "time" in values and not context.repeated
             if values.get("time") == time.column:
                 self._watermark = parsed(Time | None, values.get("watermark"), f"{context.name}: the watermark")
 
