@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import timedelta
+from fractions import Fraction
 from typing import Protocol
 
 from dataflow.errors import ConfigurationError
@@ -36,7 +37,7 @@ _UNITS = {
     "h": 3_600_000_000,
     "d": 86_400_000_000,
 }
-_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min|m|h|d)\s*")
+_TEXT = re.compile(r"\s*(-?)\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min|m|h|d)\s*")
 
 
 def microseconds(duration: Duration, what: str = "a duration") -> int:
@@ -46,27 +47,20 @@ def microseconds(duration: Duration, what: str = "a duration") -> int:
         duration: a ``timedelta``, or a number and a unit: us, ms, s, m or min, h, d. At most 100,000 days.
         what: the setting, for the message.
 
-    Raises: ConfigurationError for a bare number, an unknown unit, or a length that is negative or above 100,000 days.
+    Raises: ConfigurationError for a bare number, an unknown unit, a part of a microsecond, or a length that is negative
+        or above 100,000 days.
 
     >>> microseconds("1.5s"), microseconds(timedelta(milliseconds=2))
     (1500000, 2000)
     """
-    if isinstance(duration, timedelta):
-        if duration < timedelta(0):
-            raise ConfigurationError(f"{what} cannot be negative, got {duration}")
-        length: float = duration // timedelta(microseconds=1)
-    elif isinstance(duration, str) and _TEXT.fullmatch(duration.lstrip().removeprefix("-")) and "-" in duration:
-        raise ConfigurationError(f"{what} cannot be negative, got {duration!r}")
-    elif isinstance(duration, str) and (match := _TEXT.fullmatch(duration)):
-        length = (int(match[1]) if match[1].isdecimal() else float(match[1])) * _UNITS[match[2]]
-    else:
-        raise ConfigurationError(
-            f"{what} must be a timedelta or text such as '250ms', '10s', '5min', '1h', '7d'; "
-            f"got {duration!r} ({type(duration).__name__})"
-        )
-    if length > LONGEST:
-        raise ConfigurationError(f"{what} must be at most 100,000 days, got {duration!r}")
-    return round(length)
+    length = signed_microseconds(duration, what)
+    if length < 0:
+        raise ConfigurationError(f"{what} cannot be negative, got {_shown(duration)}")
+    return length
+
+
+def _shown(duration: Duration) -> str:
+    return repr(duration) if isinstance(duration, str) else str(duration)
 
 
 def signed_microseconds(duration: Duration, what: str) -> int:
@@ -75,11 +69,20 @@ def signed_microseconds(duration: Duration, what: str) -> int:
     >>> signed_microseconds("-4s", "within"), signed_microseconds(timedelta(days=-1), "within")
     (-4000000, -86400000000)
     """
-    if isinstance(duration, str) and duration.lstrip().startswith("-"):
-        return -microseconds(duration.lstrip()[1:], what)
-    if isinstance(duration, timedelta) and duration < timedelta(0):
-        return -microseconds(-duration, what)
-    return microseconds(duration, what)
+    if isinstance(duration, timedelta):
+        length = Fraction(duration // timedelta(microseconds=1))
+    elif isinstance(duration, str) and (match := _TEXT.fullmatch(duration)):
+        length = Fraction(match[1] + match[2]) * _UNITS[match[3]]
+    else:
+        raise ConfigurationError(
+            f"{what} must be a timedelta or text such as '250ms', '10s', '5min', '1h', '7d'; "
+            f"got {duration!r} ({type(duration).__name__})"
+        )
+    if abs(length) > LONGEST:
+        raise ConfigurationError(f"{what} must be at most 100,000 days, got {_shown(duration)}")
+    if length.denominator != 1:
+        raise ConfigurationError(f"{what} must be a whole number of microseconds, got {_shown(duration)}")
+    return int(length)
 
 
 def duration_text(length: int) -> str:

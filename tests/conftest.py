@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ settings.register_profile("thorough", max_examples=5_000, deadline=None, print_b
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts jobs in the background so
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     counters = Counters()
     counters.install()
     config.pluginmanager.register(Plugin(config, counters), "tiers")

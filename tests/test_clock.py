@@ -6,7 +6,16 @@ from datetime import timedelta
 
 import pytest
 
-from dataflow.clock import LONGEST, Clock, Duration, ManualClock, SystemClock, duration_text, microseconds
+from dataflow.clock import (
+    LONGEST,
+    Clock,
+    Duration,
+    ManualClock,
+    SystemClock,
+    duration_text,
+    microseconds,
+    signed_microseconds,
+)
 from dataflow.errors import ConfigurationError
 
 
@@ -74,3 +83,19 @@ def test_no_clock_goes_back() -> None:
     readings = [system.now() for _ in range(1_000)]
     assert readings == sorted(readings)
     assert all(isinstance(reading, int) for reading in readings)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("1.5us", r"^gap must be a whole number of microseconds, got '1\.5us'"),
+        ("0.0000001s", "^gap must be a whole number of microseconds, got '0.0000001s'"),
+        ("-1ns", "^gap must be a timedelta or text such as .*got '-1ns'"),
+        ("--1h", "^gap must be a timedelta or text such as .*got '--1h'"),
+    ],
+)
+def test_a_length_that_is_not_what_was_written_is_refused(text: str, error: str) -> None:
+    for parse in (microseconds, signed_microseconds):
+        with pytest.raises(ConfigurationError, match=error):
+            parse(text, "gap")
+    assert microseconds("0.1s") == 100_000

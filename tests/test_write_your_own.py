@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ pipeline(Killed(sys.argv[1])).run(parallelism=2, checkpoint=flow.Checkpointing(s
 def test_a_job_that_is_killed_between_prepare_and_commit_commits_when_it_is_started_again(tmp_path: Path) -> None:
     path, kept = str(tmp_path / "out.db"), str(tmp_path / "ckpt")
     assert run_child(path, kept, "die").returncode == -signal.SIGKILL
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         (staged,) = db.execute("SELECT count(*) FROM staged").fetchone()
     db.close()
     assert staged > 0
@@ -194,7 +195,7 @@ def test_recovery_commits_what_is_named_takes_back_what_is_later_and_may_be_repe
     for _ in range(2):
         sink.recover(2, named)
         assert visible(sink.path) == [(1, "s"), (2, "s")]
-    with sqlite3.connect(sink.path) as db:
+    with closing(sqlite3.connect(sink.path)) as db, db:
         assert db.execute("SELECT count(*) FROM staged").fetchone() == (2,)
     db.close()
 
@@ -226,7 +227,7 @@ def test_what_is_there_and_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     sink.commit(1, prepared(sink, 1, 1))
     with pytest.raises(OutputExists, match="restore the job that wrote them"):
         sink.begin()
-    with sqlite3.connect(tmp_path / "theirs.db") as db:
+    with closing(sqlite3.connect(tmp_path / "theirs.db")) as db, db:
         db.execute("CREATE TABLE theirs (x)")
     db.close()
     with pytest.raises(OutputExists):

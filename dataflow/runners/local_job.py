@@ -189,7 +189,9 @@ class LocalJob(WatchedJob):
         No unfinished checkpoint, no checkpoint beyond ``keep`` and no staged row is left. A checkpoint requested after
         this call fails with JobCancelled.
 
-        While kernels are still being compiled, before the first row, there is nothing to checkpoint: the job stops.
+        While kernels are still being compiled, before the first row, there is nothing to checkpoint: the job stops. If
+        a sink cannot commit its last rows in eight attempts, its error is raised; they are durable, and the next run
+        commits them.
 
         Returns: the result of the run so far.
 

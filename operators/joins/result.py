@@ -17,7 +17,7 @@ from dataflow.state.dictionaries import decoded, decoded_schema
 from dataflow.state.index import Slots
 from operators.aggregation.window_times import Numbers
 
-__all__ = ["CHUNK", "Mask", "ResultRows", "emitted", "expanded", "has_null", "moved", "pieces", "taken"]
+__all__ = ["CHUNK", "Mask", "ResultRows", "emitted", "expanded", "has_null", "pieces", "taken"]
 __all__ += ["adjacent_pairs", "typed", "without_null"]
 
 CHUNK = 65_536
@@ -222,13 +222,6 @@ def adjacent_pairs(counts: Numbers, firsts: Numbers) -> tuple[Numbers, Numbers]:
     before = np.cumsum(counts) - counts
     at = np.repeat(np.arange(len(counts)), counts)
     return at, np.arange(len(at)) + (firsts - before)[at]
-
-
-def moved(time: int, by: int) -> int:
-    """Return ``time`` + ``by`` within 64 bits; the ends of time stay there."""
-    if time in (-(2**63), 2**63 - 1):
-        return time
-    return max(-(2**63), min(2**63 - 1, time + by))
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

@@ -3,8 +3,8 @@
 Calls come in batches: each has some keys, and a call is for one of them. What is read is kept until the end of the
 batch, and what is written reaches the stores then, as columns. A key may have several calls in a batch.
 
-Invariant: how calls are batched changes nothing. So a handle decides at the time of each call what has expired, and
-says to the store which state is to be removed (``_cleared``), and how long the rest lives (``_stamps``).
+Invariant: how many calls a batch has changes nothing. So a handle decides at the time of each call what has expired,
+and says to the store which state is to be removed (``_cleared``), and how long the rest lives (``_stamps``).
 """
 
 from __future__ import annotations

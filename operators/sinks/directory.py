@@ -177,18 +177,22 @@ class OutputDirectory:
             )
 
     def remove_output(self) -> None:
-        """Delete every committed file. Raises: OutputExists if there are files that are not ours."""
+        """Delete every committed file. Raises: as ``refuse_strangers``."""
+        self.refuse_strangers()
+        if not self.commits.path.is_dir():
+            return  # nothing was ever committed here
+        commits = self.commits.all()
+        self._remove({committed.file for files in commits.values() for committed in files}, "remove the old output of")
+        self.commits.remove(commits)
+
+    def refuse_strangers(self) -> None:
+        """Raise OutputExists if there are files that are not ours."""
         if strangers := self.strangers():
             raise OutputExists(
                 f"{self.path} holds {len(strangers)} {self._format.title} files that are in no commit "
                 f"list of this sink ({strangers[0]}, ...), which overwrites only its own: move them away, or "
                 "use another directory"
             )
-        if not self.commits.path.is_dir():
-            return  # nothing was ever committed here
-        commits = self.commits.all()
-        self._remove({committed.file for files in commits.values() for committed in files}, "remove the old output of")
-        self.commits.remove(commits)
 
     def free_name(self, checkpoint: int, subtask: int, taken: Collection[str], folder: str = "") -> str:
         """Return the first free name in ``folder``, not in ``taken`` either. Raises: StoreError."""

@@ -120,11 +120,16 @@ class FileSink(TwoPhaseSink):
         self._directory.transactions(handles)
 
     def check_target(self, schema: pa.Schema) -> None:
-        if self._if_exists == "append":
-            what = f"{self._name}({str(self._directory.path)!r}, if_exists='append')"
-            partition_by = self._by.columns if self._by else ()
-            self._directory.refuse_other_formats()
-            check_appended(what, self._directory.path, self._directory.newest_first(), schema, partition_by)
+        match self._if_exists:
+            case "error":
+                self._directory.refuse_output()
+            case "append":
+                what = f"{self._name}({str(self._directory.path)!r}, if_exists='append')"
+                partition_by = self._by.columns if self._by else ()
+                self._directory.refuse_other_formats()
+                check_appended(what, self._directory.path, self._directory.newest_first(), schema, partition_by)
+            case "overwrite":
+                self._directory.refuse_strangers()
 
     def begin(self) -> None:
         match self._if_exists:

@@ -116,7 +116,7 @@ def _values_by_arrow(
                 continue
             bad = start + (int(named[1]) if named else 1) - 1
             reason = _reason(named[2] if named else str(error), field.type, values[bad])
-            errors.setdefault(bad, f"column {field.name!r}: {reason}{'' if 'UTF-8' in reason else hint}")
+            errors.setdefault(bad, f"column {field.name!r}: {reason}{'' if 'UTF8' in reason else hint}")
             start, count = bad + 1, _FIRST
     good = [line for at, line in enumerate(lines) if at not in errors]
     places = np.zeros(len(lines), np.int64)

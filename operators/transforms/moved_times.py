@@ -6,7 +6,7 @@ only times that the function's input does not have are errors.
 
 There is no state: the watermark of a restored checkpoint comes from the engine, so that the first rows after a restore
 are also checked. If rows of a snapshot are read again (mode "unaligned"), they may be before that watermark without a
-fault of the function, so nothing is checked then.
+fault of the function, so nothing is checked then, nor in any later run of the job.
 """
 
 from __future__ import annotations

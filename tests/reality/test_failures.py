@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -130,6 +131,30 @@ def test_a_commit_that_always_fails_ends_the_job_and_a_rerun_commits(
     broken.clear()
     numbers(lambda batch: batch, sink).run(checkpoint=store)
     assert sink.rows == list(range(200))
+
+
+def test_a_commit_that_always_fails_ends_a_job_that_is_stopped(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(attempt: int) -> None:
+        if broken:
+            tried.set()
+            raise ConnectionError("never")
+
+    monkeypatch.setattr("dataflow.runtime.job.committer._FIRST_RETRY", 1_000)
+    broken, tried, sink = [True], threading.Event(), FlakySink(failing)
+    with flow.Pipeline("endless") as p:
+        p.source(op.generate({"n": op.sequence()}, rate="1000/s"), name="in").sink(sink, name="out")
+    checkpoint = flow.Checkpointing(tmp_path, every="10ms")
+    with p.start(checkpoint=checkpoint) as job:
+        assert tried.wait(60)
+        with pytest.raises(ConnectionError) as caught:
+            job.stop()
+    assert "its rows are staged and durable" in caught.value.__notes__[0]
+    assert not sink.committed
+    broken.clear()
+    with p.start(checkpoint=checkpoint, restore="latest") as job:
+        job.stop()
+    assert sink.committed
+    assert sink.rows == list(range(len(sink.rows)))
 
 
 def test_a_commit_that_leaves_with_system_exit_does_not_hang_the_job(tmp_path: Any) -> None:

@@ -151,10 +151,11 @@ def moved(rows: flow.Stream) -> None:
 @pytest.mark.parametrize(
     ("seed", "second", "build"),
     some_by_default(
-        [(4, "aligned", sessions), (3, "aligned", moved)],
+        [(4, "aligned", sessions), (36, "aligned-timeout", moved)],
         range(60),
         MODES,
         [sessions, joined, moved],
+        extended=[(3, "aligned", moved)],
     ),
 )
 def test_a_job_that_leaves_mode_unaligned_ends_without_an_error(

@@ -207,10 +207,13 @@ class Committer:
 
     def overdue(self, now: int) -> list[WaitingCommit]:
         """Return what has waited for a minute, each wait once."""
-        late = [name for name, wait in self._waits.items() if not wait.is_known and now - wait.since >= _LONG_WAIT]
-        for name in late:
-            self._waits[name].is_known = True
-        return [waiting for waiting in self.waiting(now) if waiting.sink in late] if late else []
+        if all([wait.is_known or now - wait.since < _LONG_WAIT for wait in self._waits.values()]):
+            return []
+        late = [each for each in self.waiting(now) if each.rows > 0 and each.age >= _LONG_WAIT]
+        new = [each for each in late if not self._waits[each.sink].is_known]
+        for each in new:
+            self._waits[each.sink].is_known = True
+        return new
 
     @property
     def deadline(self) -> int | None:

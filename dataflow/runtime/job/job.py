@@ -402,8 +402,15 @@ class Job:
 
     def _commit_failed(self, failure: SinkFailed, now: int) -> None:
         attempts = self.committer.failed(failure, now)
-        if failure.checkpoint == self._final and attempts >= LAST_ATTEMPTS:
+        if failure.checkpoint == self._last and attempts >= LAST_ATTEMPTS:
             self.fail(failure.of_last_checkpoint(attempts))
+
+    @property
+    def _last(self) -> int:
+        """The checkpoint after which no other one comes, because the input ended or the job stops; 0: there is none."""
+        if self._stopping is None or self.coordinator.under_way:
+            return self._final
+        return self._final or self.history.newest or 0
 
     # --- endings
 

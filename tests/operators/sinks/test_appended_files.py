@@ -89,6 +89,16 @@ def test_if_one_sink_refuses_its_directory_those_of_the_others_stay_as_they_are(
     assert op.read_committed(tmp_path / "a").num_rows == 2
 
 
+@pytest.mark.parametrize("if_exists", ["error", "overwrite"])
+def test_output_that_is_to_be_overwritten_stays_if_another_sink_refuses(if_exists: Any, tmp_path: Path) -> None:
+    run(XK, op.write_csv(tmp_path / "a"))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "mine.csv").write_text("x\n1\n")
+    with pytest.raises(OutputExists):
+        run(XK, op.write_csv(tmp_path / "a", if_exists="overwrite"), op.write_csv(tmp_path / "b", if_exists=if_exists))
+    assert op.read_committed(tmp_path / "a").num_rows == 2
+
+
 def test_a_job_that_begins_again_takes_back_its_own_rows_and_none_from_before_it(tmp_path: Path) -> None:
     out, settings = tmp_path / "out", flow.Checkpointing(tmp_path / "ckpt", keep=100)
     run(XK, op.write_csv(out))
