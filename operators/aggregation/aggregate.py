@@ -38,7 +38,7 @@ from dataflow.untrusted import parsed
 from operators.aggregation.lives import Lives
 from operators.aggregation.partials import RECORD, is_partial, key_columns, state_keys
 from operators.aggregation.records import Records, SumOverflow
-from operators.aggregation.restoring import check_units, first_format, restoring
+from operators.aggregation.restoring import check_units, restoring
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.shown import ShownRows
 from operators.aggregation.sums import overflow_of
@@ -247,9 +247,7 @@ class AggregateOperator(Operator):
         if self._ttl is not None:
             check_units(self._context.name, restored, self._unit)
         parts: Any = restored.logs.get("state", ())
-        if "keys" in restored.tables:
-            parts = [first_format(restored.tables["keys"], restored.tables["records"], self._context.name)]
-        elif not parts:
+        if not parts:
             raise CheckpointDamaged(f"{self._context.name}: the checkpoint has no table of its keys")
         self._now = parsed(int, restored.values.get("now", _LEAST), f"{self._context.name}: the time of its state")
         self._has_emitted = "emitted" in restored.values

@@ -25,7 +25,7 @@ from dataflow.state.keyed_state import KeyedState
 from dataflow.untrusted import parsed
 from operators.aggregation.partials import OPEN, RECORD, WINDOW, folded_columns, merge_column, numbering_of
 from operators.aggregation.records import Records
-from operators.aggregation.restoring import first_format, units_of
+from operators.aggregation.restoring import units_of
 from operators.aggregation.window_numbers import START
 
 __all__ = ["rows_of_partials", "shown_state"]
@@ -66,15 +66,12 @@ def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snap
     Values that have expired and windows that are complete are left out, whether or not they are removed yet.
     """
     parts: Any = state.logs.get("state", ())
-    if "keys" in state.tables:
-        keys, stored = state.tables["keys"], state.tables["records"]
-        assert isinstance(keys, pa.Table), "the state of a checkpoint is read, not being written"
-        assert isinstance(stored, pa.Table), "the state of a checkpoint is read, not being written"
-        parts = [first_format(keys, stored, "state")]
     if not parts:
         return made.empty_table()
-    (unit,) = units_of(state, 1)
-    records, ttl = _records(spec, taken), unit.ttl(spec.ttl) if isinstance(spec, Aggregate) else None
+    records, ttl = _records(spec, taken), None
+    if isinstance(spec, Aggregate) and spec.ttl is not None:
+        (unit,) = units_of(state, 1)
+        ttl = unit.ttl(spec.ttl)
     count = max(1, len(spec.keys))
     if isinstance(spec, WindowAggregate):
         count += len(numbering_of(spec, taken).key_fields)

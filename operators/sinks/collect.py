@@ -71,10 +71,9 @@ class CollectWriter(Collector):
 
 
 def _restored(state: Snapshot) -> list[pa.Table]:
-    """Return the rows of a checkpoint, in order. In format 1 they were one table."""
+    """Return the rows of a checkpoint, in order."""
     logs: Any = state.logs.get("rows", ())
-    tables: Any = state.tables.get("rows")
-    return [part["rows"] for part in logs] if tables is None else [tables]
+    return [part["rows"] for part in logs]
 
 
 class CollectSink(Sink):

@@ -46,7 +46,7 @@ from operators.aggregation.partials import (
     with_arrivals,
 )
 from operators.aggregation.records import Records, SumOverflow
-from operators.aggregation.restoring import first_format, restoring
+from operators.aggregation.restoring import restoring
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.sums import overflow_of
 from operators.aggregation.window_numbers import Numbered, numbering
@@ -230,11 +230,8 @@ class WindowAggregateOperator(Operator):
             )
         self._watermark = parsed(Time | None, values["watermark"], f"{self._context.name}: the watermark")
         log: Any = restored.logs.get("state", ())
-        parts = [part["keys"] for part in log]
-        if restored.tables:
-            parts = [first_format(restored.tables["keys"], restored.tables["records"], self._context.name)["keys"]]
         with restoring(self._context.name):
-            self._panes.restore([self._part(part) for part in parts])
+            self._panes.restore([self._part(part["keys"]) for part in log])
         if self._goes_by_arrival:
             self._next_arrival = max([pane.next_arrival() for pane in self._panes], default=0)
 

@@ -15,7 +15,6 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.contracts.operator import Snapshot
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.runners.faults import Faults
 from dataflow.state.hashing import key_group_range
@@ -160,20 +159,3 @@ def test_a_checkpoint_of_another_kernel_is_refused() -> None:
 
 def keep(state: Any, value: Any) -> None:
     state[0] = value
-
-
-def test_records_of_the_first_release_are_restored() -> None:
-    aggregations = [op.count(), col("i").sum(), col("i").min(), col("f").max(), col("f").mean()]
-    columns = {
-        "flags": [30, 6],
-        "count.count": [3, 1],
-        "i_sum.sum": [7, 5],
-        "i_min.min": [~2, ~5],
-        "f_max.max": [np.float64(2.5).view(np.int64).item(), -(2**63)],
-        "f_mean.mean.sum": [3.0, 0.0],
-        "f_mean.mean.count": [2, 0],
-    }
-    tables = {"keys": pa.table({"k": ["a", "b"]}), "records": pa.table(columns)}
-    values = {"aggregations": [aggregation.fingerprint() for aggregation in aggregations]}
-    harness = Harness(aggregations, emit=Emit.FINAL, restored=Snapshot(values, tables))
-    assert last_per_key(harness.finish()) == {"a": [3, 7, 2, 2.5, 1.5], "b": [1, 5, 5, None, None]}

@@ -82,10 +82,6 @@ def test_rows_that_come_while_a_checkpoint_is_written_are_not_in_it() -> None:
     assert reader.read_all()["x"].to_pylist() == [1]
 
 
-def test_the_rows_of_a_checkpoint_of_format_1_are_a_table() -> None:
-    assert writer(Snapshot(tables={"rows": pa.table({"x": [1]})})).result()["x"].to_pylist() == [1]
-
-
 def test_more_rows_than_the_limit_are_refused_also_after_a_restore() -> None:
     first = writer(limit=2)
     first.process(0, rows(1, 2), NoOut())
