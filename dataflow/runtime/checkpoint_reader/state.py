@@ -89,5 +89,5 @@ def _split(subtask: int, split: Mapping[str, Any]) -> dict[str, Any]:
         "split": split["id"],
         "offset": offset,
         "done": split["done"],
-        "rows": split.get("rows"),
+        "rows": split["rows"],
     }
