@@ -47,8 +47,9 @@ def killed(name: str, folder: Path) -> Path:
 
 
 def strip(work: Path) -> None:
-    """Remove what depends on this machine: the name of the host, and notes on processes, which no restart reads."""
-    shutil.rmtree(work / "ckpt/working", ignore_errors=True)
+    """Remove the name of the host, and what no restart reads: notes on processes, and pickles for workers."""
+    for folder in ("working", "workers"):
+        shutil.rmtree(work / "ckpt" / folder, ignore_errors=True)
     for path in [*work.rglob("FENCE"), *work.rglob("LOCK")]:
         owner = json.loads(path.read_text())
         path.write_text(json.dumps({**owner, "host": HOST, "pid": 0}))

@@ -62,7 +62,6 @@ LOGGED = {**PART, "file": "b.part", "part": 1}
         lambda m: m.update(checkpoint=3, parts=[PART, {**LOGGED, "checkpoint": 2}, {**LOGGED, "checkpoint": 2}]),
         lambda m: m.update(checkpoint=3, parts=[PART, {**LOGGED, "checkpoint": 2}, {**LOGGED, "checkpoint": 1}]),
         lambda m: m.update(checkpoint=3, parts=[PART, LOGGED, {**LOGGED, "checkpoint": 1}]),
-        lambda m: m.update(checkpoint=3, format=1, parts=[PART, {**LOGGED, "checkpoint": 2}]),
         lambda m: m.update(parts=[LOGGED]),
         lambda m: m.update(parts=[PART, {**LOGGED, "task": "b"}]),
         lambda m: m.update(nodes=[{"kind": "aggregate"}]),
