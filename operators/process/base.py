@@ -64,7 +64,7 @@ class ProcessOperator(Operator):
         self._before = LEAST  # the watermark by which state expires: while timers fire, the last one
         if context.restored is not None and context.restored.values:
             self._states.restore(context.restored)
-            stored = context.restored.values.get("watermark")
+            stored = context.restored.values["watermark"]
             self._watermark = parsed(Time | None, stored, f"{context.name}: the watermark")
             self._before = LEAST if self._watermark is None else self._watermark
         self._function = self._new_function()

@@ -145,13 +145,11 @@ class WatermarkOperator(Operator):
     def _restored(self, values: Any) -> list[int | None]:
         """Take back what ``snapshot`` returned; return the watermarks of all splits."""
         what = f"{self._context.name}: the watermarks of splits"
-        merged = parsed(Time | None, values.get("merged"), what)
-        times = parsed(dict[str, Time | None], values["watermarks"], what)  # of all splits in older state
+        merged = parsed(Time | None, values["merged"], what)
+        times = parsed(dict[str, Time], values["watermarks"], what)
         begun = parsed(dict[str, tuple[bool, Time]], values["begun"], what)
-        if self._close_after is not None:  # older state has only the watermarks
-            known = {split: time + self._delay for split, time in times.items() if time not in (None, MAX_WATERMARK)}
-            latest = {**known, **parsed(dict[str, Time], values.get("latest", {}), what)}
-            self._latest = {split: time for split, time in latest.items() if split in self._numbers}
+        latest_times = parsed(dict[str, Time], values["latest"], what)
+        self._latest = {split: time for split, time in latest_times.items() if split in self._numbers}
         ended = set(self._splits.ended_splits())  # those that the merger knew to have ended are not stored
         self._had_rows = {split for split in times if split in self._numbers}
         for split, (going_on, time) in begun.items():

@@ -400,19 +400,8 @@ def test_a_restored_split_is_closed_from_where_it_was() -> None:
     assert [silent(restored, a=110), silent(restored, a=130)] == [[], [180]]
 
 
-def test_state_without_latest_times_is_restored() -> None:
-    older = Snapshot({"watermarks": {"a": 47}, "begun": {}})
-    assert silent(Clocks("a", delay=3, close_after=100, restored=older), a=100) == [147]
-
-
 def test_of_several_idle_splits_that_move_the_furthest_counts() -> None:
     c = Clocks("a", "b", idle_after=10, close_after=100)
     c.feed("a", 850)
     c.feed("b", 900)
     assert silent(c, a=100, b=100) == [900, "idle", 1_000, "idle"]
-
-
-def test_state_without_latest_times_of_a_split_that_ended_can_be_stored_again() -> None:
-    older = Snapshot({"watermarks": {"a": 47, "b": MAX_WATERMARK}, "begun": {}})
-    again = stored(Clocks("a", "b", delay=3, close_after=100, restored=older).operator.snapshot())
-    assert silent(Clocks("a", delay=3, close_after=100, restored=again), a=100) == [147]
