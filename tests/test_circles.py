@@ -1,4 +1,4 @@
-"""Files that import each other: only for types or inside functions, only within a folder, and each pair is listed."""
+"""Imports between files: circles are listed, late and within a folder; and no module only re-exports."""
 
 from __future__ import annotations
 
@@ -76,21 +76,38 @@ def test_a_circle_stays_within_a_folder() -> None:
     ] == []
 
 
-@cache
-def imports_of() -> Imports:
-    """For each module the modules of ours it imports, and whether it does so when it is imported itself."""
-    files = {
+def _files() -> dict[str, Path]:
+    """The file of each module, without ``__init__.py``."""
+    return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts): path
         for top in ("dataflow", "operators")
         for path in (ROOT / top).rglob("*.py")
         if path.name != "__init__.py"
     }
+
+
+@cache
+def imports_of() -> Imports:
+    """For each module the modules of ours it imports, and whether it does so when it is imported itself."""
+    files = _files()
     found: dict[str, dict[str, bool]] = defaultdict(dict)
     for name, path in files.items():
         for module, early in _imported(ast.parse(path.read_text())):
             if module in files:
                 found[name][module] = early or found[name].get(module, False)
     return found
+
+
+def test_no_module_only_re_exports() -> None:
+    """A name has one import path, so only the ``__init__.py`` of a folder offers names of other modules."""
+    trees = {file: ast.parse(path.read_text()) for file, path in _files().items()}
+    assert [file for file, tree in trees.items() if all(_re_exports(node) for node in tree.body)] == []
+
+
+def _re_exports(node: ast.stmt) -> bool:
+    if isinstance(node, ast.Assign):
+        return [target.id for target in node.targets if isinstance(target, ast.Name)] == ["__all__"]
+    return isinstance(node, ast.Import | ast.ImportFrom | ast.Expr)
 
 
 def _imported(node: ast.AST, *, early: bool = True) -> Iterator[tuple[str, bool]]:

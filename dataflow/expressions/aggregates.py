@@ -261,13 +261,7 @@ class Aggregation:
 
     def fingerprint(self) -> str:
         """Return the aggregate as text: equal for equal aggregates, stable between runs and versions."""
-        return self._text([f"ignore_nulls={self.ignore_nulls}"] if self.chooses_a_row else [])
-
-    def former_fingerprint(self) -> str:
-        """Return the text from when first, last, arg_min and arg_max always skipped nulls: old checkpoints have it."""
-        return self._text([])
-
-    def _text(self, more: Sequence[str]) -> str:
+        more = [f"ignore_nulls={self.ignore_nulls}"] if self.chooses_a_row else []
         receiver = "" if self.argument is None else f"{render_receiver(self.argument)}."
         alias = "" if self.name == self._default_name() else f".alias({self.name!r})"
         options = [f"ddof={self.ddof}"] if self.ddof != 1 else []

@@ -1,8 +1,7 @@
 """An expression as the Python code that builds it, with only the parentheses it needs.
 
 The text is the expression's fingerprint, stored in checkpoints: two trees have the same text if and only if they are
-equal, and evaluating the text returns the tree. One exception keeps the text of older checkpoints: a cast to float32 is
-``.cast('float')``, which is refused when evaluated.
+equal, and evaluating the text returns the tree.
 """
 
 from __future__ import annotations
@@ -154,7 +153,7 @@ def _value(value: object) -> str:
 
 
 def _type(target: pa.DataType) -> str:
-    text = str(target)
+    text = "float32" if pa.types.is_float32(target) else str(target)  # pyarrow's "float" has two meanings
     try:
         named = pa.type_for_alias(text) == target
     except ValueError:

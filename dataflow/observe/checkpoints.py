@@ -36,8 +36,8 @@ class CheckpointLine:
         created: seconds since 1970.
         tasks: number of tasks.
         bytes: size of all objects that a restore reads, older ones included; of an unfinished one, of those found.
-        in_flight_rows: rows of its channel state; None: the checkpoint is older than this count.
-        in_flight_bytes: bytes of its channel state; None: the checkpoint is older than this count.
+        in_flight_rows: rows of its channel state; None: it has none, as a batch on Spark.
+        in_flight_bytes: bytes of its channel state; None: it has none, as a batch on Spark.
         duplicated: rows that a restore delivers a second time, by operator.
         finished: the job had read all its input.
     """

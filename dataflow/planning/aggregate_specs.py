@@ -144,18 +144,14 @@ class Aggregate(Grouped):
         return replace(self, emit=Emit.FINAL, every=None, ttl=None, time=None, because="")
 
     def detail(self) -> dict[str, Json]:
-        """Return the settings."""
-        ttl: dict[str, Json] = {}
-        if self.ttl is not None:
-            by = None if self.time is None else self.time.column
-            ttl = {"ttl": exact_duration_text(self.ttl.length), "ttl by": by}
-        signed: dict[str, Json] = {"signed": True} if self.signed else {}
+        time = self.time.column if self.ttl is not None and self.time is not None else None
         return {
             "keys": list(self.keys),
             "aggregations": [str(a) for a in self.aggregations],
             "emit": self.emit.value,
-            **ttl,
-            **signed,
+            "ttl": None if self.ttl is None else exact_duration_text(self.ttl.length),
+            "ttl by": time,
+            "signed": self.signed,
         }
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
@@ -207,19 +203,15 @@ class WindowAggregate(Grouped):
         return self.keys, self.time, self.window, late, self.aggregations, lag, self.emit
 
     def detail(self) -> dict[str, Json]:
-        """Return the settings. Older checkpoints lack ``emit``: it is included only if it changes the state or the
-        columns.
-        """
-        detail: dict[str, Json] = {
+        return {
             "keys": list(self.keys),
             "time": self.time.column,
             "exclusive": self.time.exclusive,
             "window": str(self.window),
             "lateness": self.lateness,
             "aggregations": [str(a) for a in self.aggregations],
+            "emit": self.emit.value,
         }
-        told = self.emit is Emit.CHANGES or (self.lateness > 0 and self.emit is Emit.FINAL)
-        return {**detail, "emit": self.emit.value} if told else detail
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return {*self.keys, self.time.column, *self.window.columns, *self._aggregated()}
@@ -302,9 +294,6 @@ class SessionAggregate(WindowAggregate):
 
     def arguments(self) -> tuple[Any, ...]:
         return self.keys, self.time, self.window, self.lateness, self.aggregations, self.emit
-
-    def detail(self) -> dict[str, Json]:
-        return {**WindowAggregate.detail(self), "emit": self.emit.value}
 
 
 @dataclass(frozen=True, slots=True)

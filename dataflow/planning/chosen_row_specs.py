@@ -130,10 +130,11 @@ class LastOfKey(Aggregate):
 
 
 def ttl_detail(ttl: Ttl | None, time: EventTime | None) -> dict[str, Json]:
-    """Return the settings of expiry for a checkpoint; none if nothing expires."""
-    if ttl is None:
-        return {}
-    return {"ttl": exact_duration_text(ttl.length), "time": None if time is None else time.column}
+    """Return the settings of expiry for a checkpoint; None: nothing expires, or by the clock."""
+    return {
+        "ttl": None if ttl is None else exact_duration_text(ttl.length),
+        "time": None if ttl is None or time is None else time.column,
+    }
 
 
 @dataclass(frozen=True, slots=True)

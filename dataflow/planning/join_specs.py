@@ -126,9 +126,8 @@ class UnboundedJoin(Join):
         return UnboundedJoin(self.columns, self.how, (None, None), Emit.FINAL, "", self.signed_inputs, None)
 
     def detail(self) -> dict[str, Json]:
-        ttl: dict[str, Json] = {} if self.ttl is None else {"ttl": exact_duration_text(self.ttl.length)}
-        emit: dict[str, Json] = {"emit": self.emit.value} if any(self.outer) else {}
-        return {**Join.detail(self), **emit, **ttl}
+        ttl = None if self.ttl is None else exact_duration_text(self.ttl.length)
+        return {**Join.detail(self), "emit": self.emit.value, "ttl": ttl}
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         change = {CHANGE} if self.signed_inputs[port] else set()

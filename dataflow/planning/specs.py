@@ -198,9 +198,7 @@ class _FunctionSpec(Spec):
 
     def detail(self) -> dict[str, Json]:
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
-        return (
-            {"function": name} if self.on_error is OnError.FAIL else {"function": name, "on_error": self.on_error.value}
-        )
+        return {"function": name, "on_error": self.on_error.value}
 
     def side_advice(self, tag: str) -> str:
         return "" if self.on_error is OnError.SIDE else "on_error='side' gives it one, 'errors'"
@@ -278,15 +276,14 @@ class Watermarks(Spec):
     ahead: int | None = None
 
     def detail(self) -> dict[str, Json]:
-        """Return the settings. Those that older checkpoints lack are included only if they are set."""
-        detail: dict[str, Json] = {
+        return {
             "column": self.column,
             "delay": self.delay,
             "idle_after": self.idle_after,
             "max_drift": self.max_drift,
+            "close_after": self.close_after,
+            "ahead": self.ahead,
         }
-        newer = {"close_after": self.close_after, "ahead": self.ahead}
-        return {**detail, **{name: length for name, length in newer.items() if length is not None}}
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return {*used, self.column}

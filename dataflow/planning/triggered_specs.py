@@ -67,7 +67,6 @@ class TriggeredAggregate(WindowAggregate):
     def detail(self) -> dict[str, Json]:
         return {
             **WindowAggregate.detail(self),
-            "emit": self.emit.value,
             "early": _text(self.early),
             "late": _text(self.late),
             "panes": self.panes.value,

@@ -223,9 +223,9 @@ class ReadInput:
 
 
 def _rows_of(state: SplitState) -> tuple[int, int] | None:
-    """Return (total, read) of a split, or None if its source or an old checkpoint does not record the rows."""
+    """Return (total, read) of a split, or None if its source does not know the rows."""
     total = state.split.info.get("rows")
-    if not isinstance(total, int) or state.rows is None:
+    if not isinstance(total, int):
         return None
     return total, total if state.done else min(state.rows, total)
 

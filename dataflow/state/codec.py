@@ -1,6 +1,6 @@
 """The format of one checkpoint object: small values and tables in one self-describing file. It never uses pickle.
 
-Layout of version 2, little-endian; every stream starts at a multiple of 64 bytes so that decoded columns are views::
+Layout of version 1, little-endian; every stream starts at a multiple of 64 bytes so that decoded columns are views::
 
     0    8  magic ``BARRIERF``
     8    4  format version (uint32)
@@ -10,11 +10,10 @@ Layout of version 2, little-endian; every stream starts at a multiple of 64 byte
     -16  8  length of the index (uint64)
     -8   8  magic ``BARRIERE``
 
-The index comes last, so that an object is written while its tables are read, batch by batch. In version 1 the index
-preceded the streams: its length was at byte 16 and its JSON at byte 24, and offsets counted from the first stream.
+The index comes last, so that an object is written while its tables are read, batch by batch.
 
-A reader rejects versions above its own, and reads every version from 1 on (``tests/state/golden``). An object is an
-untrusted document. The decoder guarantees that memory is proportional to its bytes, and that its tables are valid.
+A reader rejects other versions. An object is an untrusted document. The decoder guarantees that memory is proportional
+to its bytes, and that its tables are valid.
 
 >>> part = encode({"offset": 7}, {"keys": pa.table({"k": ["a", "b"]})})
 >>> values, tables = decode(part)
@@ -27,7 +26,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -40,9 +39,9 @@ __all__ = ["FORMAT_VERSION", "check_json", "decode", "encode", "stream"]
 
 MAGIC = b"BARRIERF"
 END = b"BARRIERE"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 
-_PREFIX = struct.Struct("<8sIIQ")
+_PREFIX = struct.Struct("<8sI")
 _SUFFIX = struct.Struct("<Q8s")
 _ALIGNMENT = 64
 _GATHERED = 1 << 20
@@ -87,7 +86,7 @@ def stream(values: Mapping[str, object], tables: Tables) -> Iterator[memoryview]
         with a note that names the table.
     """
     check_json(values, "values")
-    yield memoryview(_PREFIX.pack(MAGIC, FORMAT_VERSION, 0, 0).ljust(_ALIGNMENT, b"\0"))
+    yield memoryview(_PREFIX.pack(MAGIC, FORMAT_VERSION).ljust(_ALIGNMENT, b"\0"))
     sections: list[_Section] = []
     offset = 0
     for name, table in tables.items():
@@ -166,22 +165,23 @@ def decode(part: pa.Buffer | bytes | memoryview) -> tuple[dict[str, Any], dict[s
     """
     buffer = part if isinstance(part, pa.Buffer) else pa.py_buffer(part)
     if buffer.size < _PREFIX.size:
-        raise CheckpointDamaged(f"a checkpoint part has at least {_PREFIX.size} bytes, found {buffer.size}")
-    magic, version, _, length = _PREFIX.unpack(buffer[: _PREFIX.size].to_pybytes())
+        raise CheckpointDamaged(
+            f"a checkpoint part has at least {_ALIGNMENT + _SUFFIX.size} bytes, found {buffer.size}"
+        )
+    magic, version = _PREFIX.unpack(buffer[: _PREFIX.size].to_pybytes())
     if magic != MAGIC:
         raise CheckpointDamaged(f"not a checkpoint part: it begins with {magic!r}, expected {MAGIC!r}")
-    if not 1 <= version <= FORMAT_VERSION:
+    if version != FORMAT_VERSION:
         raise CheckpointDamaged(
-            f"the checkpoint part has format version {version}, this release reads 1 to {FORMAT_VERSION}: "
-            f"restore it with the release that wrote it, or a newer one"
+            f"the checkpoint part has format version {version}, expected {FORMAT_VERSION}: restore it with a version "
+            "of the library that reads it"
         )
-    index, first, end = _places(buffer, version, length)
+    index, streams = _places(buffer)
     try:
         header = msgspec.json.decode(memoryview(index), type=_Header)
         check_json(header.values, "values")  # values that no operator reads are written again with the next checkpoint
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
         raise CheckpointDamaged(f"the part's index is not valid in this format: {str(error)[:500]}") from error
-    streams = buffer.slice(first, end - first)
     if sum(max(0, section.length) for section in header.tables) > streams.size:
         raise CheckpointDamaged("the tables of the part overlap")
     tables: dict[str, pa.Table] = {}
@@ -199,21 +199,8 @@ def decode(part: pa.Buffer | bytes | memoryview) -> tuple[dict[str, Any], dict[s
     return header.values, tables
 
 
-class _Places(NamedTuple):
-    """The index of an object, and the bytes between which its streams are."""
-
-    index: pa.Buffer
-    first: int
-    end: int
-
-
-def _places(buffer: pa.Buffer, version: int, length: int) -> _Places:
-    """Return the places in an object; ``length`` is the length of the index in version 1. Raises: CheckpointDamaged."""
-    if version == 1:
-        if _PREFIX.size + length > buffer.size:
-            raise CheckpointDamaged(f"the part's header should have {length} bytes, the whole part has {buffer.size}")
-        first = min(_aligned(_PREFIX.size + length), buffer.size)
-        return _Places(buffer.slice(_PREFIX.size, length), first, buffer.size)
+def _places(buffer: pa.Buffer) -> tuple[pa.Buffer, pa.Buffer]:
+    """Return the index of an object, and its streams. Raises: CheckpointDamaged."""
     if buffer.size < _ALIGNMENT + _SUFFIX.size:
         raise CheckpointDamaged(f"a part has at least {_ALIGNMENT + _SUFFIX.size} bytes, found {buffer.size}")
     length, magic = _SUFFIX.unpack(buffer[buffer.size - _SUFFIX.size :].to_pybytes())
@@ -222,7 +209,7 @@ def _places(buffer: pa.Buffer, version: int, length: int) -> _Places:
     end = buffer.size - _SUFFIX.size - length
     if end < _ALIGNMENT:
         raise CheckpointDamaged(f"the part's index should have {length} bytes, the whole part has {buffer.size}")
-    return _Places(buffer.slice(end, length), _ALIGNMENT, end)
+    return buffer.slice(end, length), buffer.slice(_ALIGNMENT, end - _ALIGNMENT)
 
 
 def _table(streams: pa.Buffer, section: _Section) -> tuple[pa.Table, int]:

@@ -39,7 +39,7 @@ __all__ = ["STREAM_ON_SPARK", "DirectoryStore"]
 HIGHEST: Final = "HIGHEST"
 STREAM_ON_SPARK: Final = "job.json"
 """The file that a directory has if a stream on Spark keeps its checkpoints there, in a form of its own."""
-_NOTE: Final = re.compile(r"HIGHEST(?:\.([0-9]{1,19}))?")
+_NOTE: Final = re.compile(r"HIGHEST\.([0-9]{1,19})")
 _FOLDER: Final = re.compile(r"chk-([0-9]{8,18})")
 _CLOCK: Final = SystemClock()
 
@@ -442,13 +442,13 @@ class DirectoryStore(CheckpointStore):
         return sorted(int(match[1]) for match in matches if match)
 
     def _notes(self) -> dict[str, int]:
-        """Return the files with the largest id, and the tokens of their writers; 0: an older version wrote it.
+        """Return the files with the largest id, and the tokens of their writers.
 
         A job that lost the directory without noticing writes its own file, so the largest id never decreases.
         """
         with storing("list", self._path):
             matches = [_NOTE.fullmatch(name) for name in self._files.names(self._path)] if self._path.is_dir() else []
-        return {match[0]: int(match[1] or 0) for match in matches if match}
+        return {match[0]: int(match[1]) for match in matches if match}
 
     def _counted(self, notes: Iterable[str]) -> int:
         """Return the largest id in the files ``notes``; 0 if there are none. Raises: StoreError."""

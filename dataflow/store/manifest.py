@@ -1,7 +1,7 @@
 """The manifest of a checkpoint, which lists its contents. A checkpoint exists if, and only if, its manifest does.
 
 It is JSON in an envelope with the checksum of its bytes, because a manifest with a flipped digit is still valid JSON.
-The envelope never changes; the manifest inside has a format number, and old formats stay readable.
+The envelope never changes; the manifest inside has a format number. Each manifest has all fields.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "part_file",
 ]
 
-FORMAT: Final = 2
+FORMAT: Final = 1
 
 STATE: Final = 0
 """The part of a task with the state that every checkpoint holds whole."""
@@ -58,13 +58,13 @@ class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     checkpoint: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] = 0
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The description of a checkpoint, without the state itself.
 
     ``kind`` is "checkpoint", "savepoint" or "final". ``nodes`` describes the operators (name, kind, parallelism,
     detail, inputs, schema), for comparison with the pipeline that restores it. ``transactions`` has the handles each
     sink must commit. ``created`` is in seconds since 1970, by the wall clock. ``time`` is time by the clock after all
-    snapshots, in microseconds since 1970; older manifests have 0. ``summary`` is for people. ``parts`` names every
+    snapshots, in microseconds since 1970. ``summary`` is for people. ``parts`` names every
     object that a restore reads, older ones included: of each task its state, then its log, base first. ``execution`` is
     that of the job: of a "batch" there is one checkpoint, with what its sinks must commit and no state. ``repeated``:
     rows may have come twice to the operators, because a restore before this checkpoint reported rows that were
@@ -105,7 +105,7 @@ class _Header(msgspec.Struct, frozen=True):
 
 def encode(manifest: Manifest) -> bytes:
     """Return the bytes of the manifest on disk."""
-    assert 1 <= manifest.format <= FORMAT, f"formats 1 to {FORMAT} are known, got {manifest.format}"
+    assert manifest.format == FORMAT, f"expected format {FORMAT}, got {manifest.format}"
     body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
     return b'{"xxh3": "%s",\n"manifest": %s}\n' % (xxhash.xxh3_64_hexdigest(body).encode(), body)
 
@@ -113,19 +113,23 @@ def encode(manifest: Manifest) -> bytes:
 def decode(data: bytes, where: str) -> Manifest:
     """Return the manifest in ``data``; ``where`` is for messages.
 
-    Raises: CheckpointDamaged if the bytes are not those written; CheckpointError for a newer format.
+    Raises: CheckpointDamaged if the bytes are not those written, or a field is missing; CheckpointError for a newer
+        format.
     """
     try:
         envelope = msgspec.json.decode(data, type=_Envelope)
         checksum = xxhash.xxh3_64_hexdigest(envelope.manifest)
         if checksum != envelope.xxh3:
             raise CheckpointDamaged(f"{where}: the manifest was written with xxh3 {envelope.xxh3}, found {checksum}")
-        newest = msgspec.json.decode(envelope.manifest, type=_Header).format
-        if newest > FORMAT:
+        format_ = msgspec.json.decode(envelope.manifest, type=_Header).format
+        if format_ > FORMAT:
             raise CheckpointError(
-                f"{where}: the manifest has format {newest} and this version reads up to {FORMAT}: "
+                f"{where}: the manifest has format {format_} and this version reads {FORMAT}: "
                 "restore it with the version that wrote it, or a later one"
             )
+        fields = msgspec.json.decode(envelope.manifest, type=dict[str, msgspec.Raw])
+        if missing := [field for field in Manifest.__struct_fields__ if field not in fields]:
+            raise CheckpointDamaged(f"{where}: the manifest lacks {', '.join(missing)}")
         manifest = msgspec.json.decode(envelope.manifest, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise CheckpointDamaged(
@@ -137,8 +141,8 @@ def decode(data: bytes, where: str) -> Manifest:
 
 def _check(manifest: Manifest, where: str) -> None:
     """Check rules that the types of the fields cannot express. Raises: CheckpointDamaged."""
-    if manifest.format < 1:
-        raise CheckpointDamaged(f"{where}: the manifest has format {manifest.format}, expected 1 to {FORMAT}")
+    if manifest.format != FORMAT:
+        raise CheckpointDamaged(f"{where}: the manifest has format {manifest.format}, expected {FORMAT}")
     check_depth([manifest.nodes, manifest.transactions, manifest.summary], where)
     parsed(_Summary, manifest.summary, f"{where}: the summary")
     for word in (manifest.kind, manifest.mode, manifest.guarantee, manifest.execution):  # shown on terminals
@@ -167,14 +171,14 @@ def _check_objects(manifest: Manifest, where: str) -> None:
             raise CheckpointDamaged(f"{where}: there are {times} parts of file {excerpt(file)}, expected one")
     last: dict[str, int] = {}
     for part in manifest.parts:
-        if part.checkpoint >= manifest.checkpoint or (part.checkpoint and (part.part == STATE or manifest.format == 1)):
+        if part.checkpoint >= manifest.checkpoint or (part.checkpoint and part.part == STATE):
             raise CheckpointDamaged(
                 f"{where}: the part of task {excerpt(part.task)} is of checkpoint {part.checkpoint}, expected an "
                 "older one, and only for the log of a task"
             )
         if part.part == LOG:
             written = part.checkpoint or manifest.checkpoint
-            if part.task not in states or manifest.format == 1 or written <= last.get(part.task, 0):
+            if part.task not in states or written <= last.get(part.task, 0):
                 raise CheckpointDamaged(
                     f"{where}: the log of task {excerpt(part.task)} is not of a task, or not in order"
                 )
@@ -232,12 +236,12 @@ def _stem(task: str) -> str:
 
 
 def is_state_of(name: str, task: str) -> bool:
-    """Return whether ``name`` is the file name of the state of ``task``, by any writer and in any format.
+    """Return whether ``name`` is the file name of the state of ``task``, by any writer.
 
-    >>> [is_state_of(f"counts-0.{rest}", "counts-0") for rest in ("12.0.part", "12.part", "12.1.part", "12.0.part.tmp")]
-    [True, True, False, False]
+    >>> [is_state_of(f"counts-0.{rest}", "counts-0") for rest in ("12.0.part", "12.1.part", "12.0.part.tmp")]
+    [True, False, False]
     """
-    return re.fullmatch(rf"{re.escape(_stem(task))}(\.\d+)?(\.{STATE})?\.part", name) is not None
+    return re.fullmatch(rf"{re.escape(_stem(task))}\.\d+\.{STATE}\.part", name) is not None
 
 
 def check_part(handle: PartHandle, data: bytes, where: str) -> bytes:

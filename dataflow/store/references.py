@@ -28,7 +28,7 @@ def objects_of(manifest: Manifest) -> Objects:
 
     >>> from dataflow.store.manifest import PartHandle
     >>> parts = (PartHandle("t", "a.part", 1, ""), PartHandle("t", "b.part", 1, "", part=1, checkpoint=3))
-    >>> manifest = Manifest(format=2, checkpoint=7, kind="checkpoint", pipeline="bids", mode="aligned",
+    >>> manifest = Manifest(format=1, checkpoint=7, kind="checkpoint", pipeline="bids", mode="aligned",
     ...                     guarantee="exactly once", finished=False, created=0.0, run_id="a", parts=parts)
     >>> sorted(objects_of(manifest))
     [(3, 'b.part'), (7, 'a.part')]

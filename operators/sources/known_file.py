@@ -6,8 +6,8 @@ of its first and its last 64 KiB. It has changed if
 1. its size or its hash differs, or
 2. its time differs, unless the hash covers the whole file or the user asked for ``input_identity="content"``.
 
-A time may be unknown, because the file system has none or an older checkpoint did not keep it; then it never counts as
-different. An edit of a large file that keeps its size and its ends and sets the old time again is not noticed.
+A time may be unknown, because the file system has none; then it never counts as different. An edit of a large file that
+keeps its size and its ends and sets the old time again is not noticed.
 
 A file is hashed once, when the source is made, which opens it anyway. After that it is enough to compare its size and
 time for as long as these do not change.
@@ -41,8 +41,8 @@ class _Info(msgspec.Struct):
     """The entries of a split in a checkpoint that identify its file."""
 
     bytes: Count
-    modified: Time | None = None
-    content: Annotated[str, msgspec.Meta(max_length=64)] | None = None
+    modified: Time | None
+    content: Annotated[str, msgspec.Meta(max_length=64)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +157,6 @@ class KnownFiles:
         try:
             if not known.untouched(self.where.status(known.path)):
                 known = KnownFile.look(self.label, known.path, self.where)
-            if "modified" not in split.info and then.content is not None:
-                known = replace(known, identity=replace(known.identity, content=self._ends_hash(known.path)))
         except (SourceError, *UNREADABLE) as error:
             raise changed(split, f"it cannot be read any more: {error}") from error
         if difference := then.difference(known.identity, self.by):
@@ -179,11 +177,6 @@ class KnownFiles:
             if known is not None:
                 return known
         raise changed(split, f"{excerpt(path)} is not among the files that {self.label} finds now")
-
-    def _ends_hash(self, path: str) -> str:
-        """Return the hash of a file's ends, whatever its size, as checkpoints without times have it."""
-        with self.where.open(path) as raw:
-            return ends_hash(raw, whole=False)
 
     def __repr__(self) -> str:
         more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""

@@ -161,19 +161,17 @@ class _Columns:
 class _Info(msgspec.Struct):
     """The entries of a split in a checkpoint that identify its part of a file.
 
-    ``row_group`` is the first of ``row_groups`` neighbours; None: all of the file. Older checkpoints have
-    splits of one row group each, without ``row_groups``.
+    ``row_group`` is the first of ``row_groups`` neighbours.
     """
 
     footer: str
-    row_group: Count | None = None
-    row_groups: Count = 1
-    rows: Count | None = None
+    row_group: Count
+    row_groups: Count
+    rows: Count
 
-    def groups(self, metadata: pq.FileMetaData) -> range:
-        """Return the row groups of the split."""
-        if self.row_group is None:
-            return range(metadata.num_row_groups)
+    @property
+    def groups(self) -> range:
+        """The row groups of the split."""
         return range(self.row_group, self.row_group + self.row_groups)
 
 
@@ -218,18 +216,16 @@ class ParquetSource(Source):
 
     def _splits_of(self, file: ParquetFooter) -> Iterator[Split]:
         info: dict[str, Json] = {**file.known.info, "footer": file.hash}
-        if self._split_by == "file":
-            yield Split(file.path, {**info, "row_group": None, "rows": file.metadata.num_rows})
-            return
         for groups in file.sizes.splits(self._split_by):
             rows = sum(file.sizes.rows[group] for group in groups)
             part: dict[str, Json] = {"row_group": groups.start, "row_groups": len(groups), "rows": rows}
-            yield Split(f"{file.path}#{groups.start}", {**info, **part})
+            name = file.path if self._split_by == "file" else f"{file.path}#{groups.start}"
+            yield Split(name, {**info, **part})
 
     def earliest(self, split: Split, column: str) -> int | None:
         """Return the earliest time, from the statistics of the row groups; None: they have none."""
         file = self._files[self._known.own(split).path]
-        groups = _info(split).groups(file.metadata)
+        groups = _info(split).groups
         place = file.path, groups.start, groups.stop, column
         if place not in self._earliest:
             known = column in file.types
@@ -242,7 +238,7 @@ class ParquetSource(Source):
     def _checked(self, split: Split) -> tuple[ParquetFooter, range]:
         """Return the file and the row groups of ``split``. Raises: InputChanged, CheckpointDamaged.
 
-        Besides the identity of the file, the footer must be the same: older checkpoints have no other hash.
+        Besides the identity of the file, the footer must be the same: it says where the row groups are.
         """
         info = _info(split)
         now = self._known.check(split)
@@ -254,7 +250,7 @@ class ParquetSource(Source):
                 raise changed(split, f"it cannot be read any more: {error}") from error
         if file.hash != info.footer:
             raise changed(split, f"its footer had hash {excerpt(info.footer)} and has {file.hash}")
-        groups = info.groups(file.metadata)
+        groups = info.groups
         if groups.stop > file.metadata.num_row_groups:
             raise CheckpointDamaged(
                 f"read_parquet: split {excerpt(split.id)}: there is no row group {groups.stop - 1}, only "

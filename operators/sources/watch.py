@@ -88,8 +88,7 @@ def watch(
 
     Raises: SourceError for a directory that cannot be listed, and a file that cannot be opened; InputChanged, while it
     runs, for a file that changed since it was read or begun; SchemaMismatch for one with other columns; what ``read``
-    raises. A checkpoint of an older version, without hashes, is restored by its own rule: a NewInputWarning has the
-    number of files that count as read because of their old time.
+    raises.
 
     >>> import pathlib, tempfile
     >>> from operators.sources.csv_files import read_csv

@@ -22,9 +22,9 @@ class BegunFile(msgspec.Struct):
 
     name: str
     bytes: Count
+    modified: Time | None
     split: _BegunSplit
-    modified: Time | None = None
-    offset: Any = None
+    offset: Any
 
 
 class _Done(msgspec.Struct, array_like=True):
@@ -32,26 +32,24 @@ class _Done(msgspec.Struct, array_like=True):
 
     bytes: Count
     modified: Time | None
-    content: str | None = None
+    content: str | None
 
 
 class WatchPosition(msgspec.Struct):
     """A position: the names that were read, the identities of the last of them, and the file that is being read.
 
     ``names`` is the text of a ``NameSet``, and ``directory`` the number of the directory in which these names were.
-    Older versions wrote ``mark`` in the place of ``names``, and no ``content`` in ``done``.
     """
 
-    names: str | None = None
-    directory: int | None = None
-    done: dict[str, _Done] = {}
-    file: BegunFile | None = None
-    mark: tuple[Time, str] | None = None
+    names: str
+    directory: int | None
+    done: dict[str, _Done]
+    file: BegunFile | None
 
     @classmethod
     def of(cls, offset: Json, directory: str) -> WatchPosition:
         """Return the position that a checkpoint stored; None: the beginning. Raises: CheckpointDamaged."""
         if offset is None:
-            return cls(names="")
+            return cls(names="", directory=None, done={}, file=None)
         position: WatchPosition = parsed(cls, offset, f"watch({directory!r}): the position")
         return position

@@ -24,7 +24,6 @@ from dataflow.errors import (
     FilesLeftOutWarning,
     InputChanged,
     InputMissingWarning,
-    NewInputWarning,
     SourceError,
     closing_raised,
 )
@@ -44,9 +43,7 @@ __all__ = ["WatchReader"]
 class WatchReader(SplitReader):
     """Reads one file after another, from a ``WatchPosition``.
 
-    A position of an older version has a mark and no names: until the first listing, files at or before the mark in the
-    order of reading count as read. With ``until``, a position, this reader reads again the files that an earlier reader
-    had read there.
+    With ``until``, a position, this reader reads again the files that an earlier reader had read there.
     """
 
     def __init__(
@@ -57,7 +54,6 @@ class WatchReader(SplitReader):
         self._source = source
         self._context = context
         self._names = source.schema.names
-        self._mark: tuple[int, str] | None = at.mark
         self._read = self._names_read(at)
         self._until = None if until is None else WatchPosition.of(until, watched.path)
         self._directory: int | None = at.directory
@@ -77,15 +73,11 @@ class WatchReader(SplitReader):
 
     def _names_read(self, at: WatchPosition) -> NameSet:
         try:
-            names = NameSet(at.names or "")
+            return NameSet(at.names)
         except ValueError as error:
             raise CheckpointDamaged(
                 f"watch({self._watched.path!r}): the names that were read are {error}; restore another checkpoint"
             ) from error
-        if at.names is None:
-            for name in at.done:
-                names.add(name)
-        return names
 
     def _resume(self, file: BegunFile) -> None:
         """Continue in the file that a checkpoint was taken within: one that this reader would have begun itself."""
@@ -140,8 +132,7 @@ class WatchReader(SplitReader):
             name: [known.bytes, known.modified, known.content] for name, known in self._done.items()
         }
         place: dict[str, Json] = {"names": self._read.stored, "directory": self._directory, "done": done}
-        older: dict[str, Json] = {} if self._mark is None else {"mark": list(self._mark)}
-        return {**place, "file": self._place(), **older}
+        return {**place, "file": self._place()}
 
     def _place(self) -> Json:
         if self._file is None or self._split is None or self._reader is None:
@@ -166,8 +157,6 @@ class WatchReader(SplitReader):
         self._forget_gone(listing)
         self._name_left_out(listing)
         new = sorted(self._watched.wanted(listing, self._read), key=reading_order)
-        if self._mark is not None:
-            new = self._after_mark(new, self._mark)
         return new if self._until is None else self._again(new)
 
     def _name_left_out(self, listing: Listing) -> None:
@@ -235,21 +224,6 @@ class WatchReader(SplitReader):
                 "back",
             )
         self._warned = True
-
-    def _after_mark(self, files: list[Status], mark: tuple[int, str]) -> list[Status]:
-        """Return the files that the older version which left ``mark`` would read; the others count as read."""
-        old = [file for file in files if reading_order(file) <= mark]
-        for file in old:
-            self._read.add(file.name)
-        self._mark = None
-        if old:
-            self._context.notify(
-                NewInputWarning,
-                f"watch({self._watched.path!r}): the checkpoint is of an older version, which kept no names beyond "
-                f"the last ones: {len(old)} files that were last modified at or before {mark[1]!r} count as read, the "
-                f"first of them {old[0].name!r}; if one of them was not, put it there again under another name",
-            )
-        return files[len(old) :]
 
     def _begin(self, file: Status) -> None:
         path = self._watched.path_of(file.name)

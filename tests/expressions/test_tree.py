@@ -360,7 +360,7 @@ def test_a_projection_keeps_the_fields_of_plain_columns_and_refuses_one_name_twi
         (count(), "count", "count()", pa.int64()),
         (col("i").count(), "i_count", "col('i').count()", pa.int64()),
         (col("i").sum(), "i_sum", "col('i').sum()", pa.int64()),
-        (col("f").cast("float32").sum(), "f_sum", "col('f').cast('float').sum()", pa.float64()),
+        (col("f").cast("float32").sum(), "f_sum", "col('f').cast('float32').sum()", pa.float64()),
         (col("i").cast("uint8").sum(), "i_sum", "col('i').cast('uint8').sum()", pa.uint64()),
         (col("d").mean(), "d_mean", "col('d').mean()", pa.float64()),
         (col("i").mean(), "i_mean", "col('i').mean()", pa.float64()),

@@ -1,6 +1,6 @@
 """The job of the kept directory ``chain``: its checkpoints need a base and deltas of deleted ones.
 
-``python -m tests.golden.chain`` wrote the archive. It is not written again: a new format gets an archive of its own.
+``python -m tests.golden.chain`` writes the archive.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import json
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 
-__all__ = ["OUTPUTS", "Pace", "Rows", "make_input", "outputs", "pipeline"]
+__all__ = ["OUTPUTS", "Rows", "make_input", "outputs", "pipeline"]
 
 Rows = list[dict[str, Any]]
 
@@ -30,12 +29,6 @@ ROWS = 1_200
 """Of each source."""
 BATCH = 50
 ORDERS = pa.schema({"id": pa.int64(), "key": pa.string(), "amount": pa.int64()})
-
-
-class Pace:
-    """Seconds per row: of some sources, and of the operator behind a queue. All zero unless a job is to be killed."""
-
-    slow = fast = queue = 0.0
 
 
 def orders(first: int, rows: int = ROWS) -> list[tuple[int, str, int]]:
@@ -64,18 +57,7 @@ def counted(position: Any) -> Iterator[tuple[list[tuple[int, str, int]], int]]:
         yield orders(40_000 + first, BATCH), first + BATCH
 
 
-def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
-    time.sleep(Pace.slow * batch.num_rows)
-    return batch
-
-
-def fast(batch: pa.RecordBatch) -> pa.RecordBatch:
-    time.sleep(Pace.fast * batch.num_rows)
-    return batch
-
-
-def queued(batch: pa.RecordBatch) -> pa.RecordBatch:
-    time.sleep(Pace.queue * batch.num_rows)
+def same(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
@@ -120,12 +102,12 @@ def pipeline(directory: Path) -> flow.Pipeline:
     )
     with flow.Pipeline("golden") as p:
         parsed = p.source(op.read_csv("csv", **files), name="csv").map(doubled, name="doubled")
-        lines = p.source(op.read_json("json", **files), name="json").map_batches(slow, name="slow lines")
-        stored = p.source(op.read_parquet("parquet", **files), name="parquet").map_batches(slow, name="slow stored")
+        lines = p.source(op.read_json("json", **files), name="json").map_batches(same, name="same lines")
+        stored = p.source(op.read_parquet("parquet", **files), name="parquet").map_batches(same, name="same stored")
         held = p.source(op.from_arrow(table(orders(50_000)), splits=2, batch_rows=BATCH), name="arrow")
-        made = p.source(op.from_generator(counted, schema=ORDERS), name="generator").map_batches(fast, name="fast made")
-        rows = stored.union(held.map_batches(fast, name="fast held"), made, name="together").rebalance()
-        rows.map_batches(queued, name="queued").sink(op.write_parquet(directory / "rows"), name="rows")
+        made = p.source(op.from_generator(counted, schema=ORDERS), name="generator").map_batches(same, name="same made")
+        rows = stored.union(held.map_batches(same, name="same held"), made, name="together").rebalance()
+        rows.map_batches(same, name="queued").sink(op.write_parquet(directory / "rows"), name="rows")
         totals = parsed.union(lines, name="texts").filter(col("amount") > 10).key_by("key")
         totals.agg(
             op.count().alias("n"),
@@ -138,7 +120,7 @@ def pipeline(directory: Path) -> flow.Pipeline:
             emit="final",
             name="totals",
         ).sink(op.write_csv(directory / "totals"), name="totals-out")
-        timed = p.source(events, name="events").map_batches(fast, name="fast events").with_watermark("at", delay="3s")
+        timed = p.source(events, name="events").map_batches(same, name="same events").with_watermark("at", delay="3s")
         windows = timed.key_by("user").window(op.tumbling("10s"))
         windows.agg(op.count().alias("n"), col("value").sum().alias("total"), emit="final", name="windows").sink(
             op.write_json(directory / "windows"), name="windows-out"

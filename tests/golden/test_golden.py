@@ -1,7 +1,6 @@
-"""Directories that an earlier version wrote, restored by this one: a job that was killed, in every mode.
+"""Directories that were written before, restored by the code as it is now: a job that was killed, in every mode.
 
-``write.py`` wrote them when the modules of ``dataflow`` were in other places. They are not written again: a new format
-gets archives of its own, beside these.
+So a change of a stored form does not go unnoticed. If one is meant, ``write.py`` writes the archives anew.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A directory of checkpoint format 2, whose checkpoints need objects of deleted ones, restored by this version."""
+"""A directory that was written before, whose checkpoints need objects of deleted ones, restored."""
 
 from __future__ import annotations
 

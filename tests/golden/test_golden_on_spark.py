@@ -1,4 +1,4 @@
-"""The directory of a job on Spark that an earlier version wrote, continued by this one; see ``test_golden``."""
+"""The directory of a job on Spark that was killed, continued; see ``test_golden``."""
 
 from __future__ import annotations
 

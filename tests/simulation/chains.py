@@ -11,7 +11,6 @@ and each one that exists can be read whole. Checked at the end: the rows, and th
 from __future__ import annotations
 
 import argparse
-import copy
 import errno
 import os
 import random
@@ -21,7 +20,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -37,14 +35,12 @@ from dataflow.protocol.events import BarrierKind
 from dataflow.runners.faults import Attempt, Faults
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.runtime.job.job import Job
-from dataflow.runtime.job.job_messages import StopJob
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.manifest import LOG, Manifest
 from dataflow.testing import Ledger, delivered_again, ledger_sink
 from dataflow.testing.faulty_files import Crash, FaultyFileSystem
 from dataflow.testing.ledger import ContractBroken
 from tests.checkpoints import task_states
-from tests.first_format import first_format
 
 __all__ = ["KINDS", "Chains", "Run", "run"]
 
@@ -54,7 +50,7 @@ TABLE = pa.table({"x": range(ROWS), "text": [f"a row of many bytes, {x} " * 8 fo
 KINDS = (
     "crash", "crash in recovery", "crash in clean-up", "torn write", "power failure", "lost write", "failed operation",
     "failed checkpoint", "pending checkpoint", "failed job", "chain", "object of a deleted checkpoint", "compaction",
-    "savepoint", "start from format 1", "restore of format 1", "restore",
+    "savepoint", "restore",
 )  # fmt: skip
 """What a campaign counts; a long one has to reach each."""
 
@@ -180,20 +176,6 @@ class _Processes:
             "keep": draw.choice((1, 1, 2, 3)),
             "max_concurrent": draw.choice((1, 2, 3)),
         }
-        if run.seed // len(Mode) % 4 == 0:
-            self._start_from_format_1()
-
-    def _start_from_format_1(self) -> None:
-        files, world = _old_directory(self.run_.mode, self.parallelism, self.batch_rows)
-        self.world = copy.deepcopy(world)
-        self.world.durable = lambda: DirectoryStore(self.path).checkpoints()
-        for name, data in files.items():
-            path = self.path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        self.run_.promised = set(DirectoryStore(self.path).checkpoints())
-        self.run_.attempts.append(Attempt())  # of the job that wrote it
-        self.run_.seen["start from format 1"] += 1
 
     def run(self) -> None:
         for number in range(200):
@@ -249,8 +231,6 @@ class _Processes:
             restored = attempt.restored
             if restored is not None:
                 run.seen["restore"] += 1
-                first = run.seen["start from format 1"] and restored.checkpoint == 1
-                run.seen["restore of format 1"] += bool(first)
             start = "not restored" if restored is None else f"from {restored.checkpoint}"
             run.story.append(f"{start} of {list(existing)}, checkpoints {attempt.checkpoints}, to {end}")
 
@@ -341,28 +321,6 @@ def _pipeline(batch_rows: int, sink: flow.Sink) -> flow.Pipeline:
         keyed.agg(n=op.count(), s=col("x").sum(), emit="final", name="sums").sink(op.collect(), name="totals")
         rows.select("x", name="numbers").rebalance().sink(sink, name="world")
     return p
-
-
-@cache
-def _old_directory(mode: Mode, parallelism: int, batch_rows: int) -> tuple[dict[str, bytes], Ledger]:
-    """Return the files of a checkpoint directory of format 1, of a job that stopped half-way, and what it committed."""
-    step, world, asked = Job.step, Ledger(), list[Job]()
-
-    def stopped(job: Job) -> bool:
-        rows = sum(channel.rows for channel in job.tasks["out[0]"].task_input.channels(0))
-        if rows > ROWS // 3 and not asked:
-            asked.append(job)
-            job.mailbox.put(StopJob())
-        return step(job)
-
-    with tempfile.TemporaryDirectory(prefix="chains-") as folder, mock.patch.object(Job, "step", stopped):
-        new, old = Path(folder, "new"), Path(folder, "old")
-        checkpoint = flow.Checkpointing(new, mode=mode, every="1h", duplicates="rows")
-        pipeline = _pipeline(batch_rows, ledger_sink(world))
-        result = pipeline.run(SimulatedRunner(5), parallelism=parallelism, checkpoint=checkpoint)
-        assert 0 < result.table("out").num_rows < ROWS, "the job is to stop half-way"
-        first_format(DirectoryStore(new), 1, old)
-        return {name: data for name, data in _content(old).items() if data}, world
 
 
 @dataclass(slots=True)

@@ -38,9 +38,8 @@ def test_values_and_tables_come_back() -> None:
         assert tables[name].to_pylist() == table.to_pylist()
 
 
-@pytest.mark.parametrize("version", range(1, FORMAT_VERSION + 1))
-def test_every_format_can_still_be_read(version: int) -> None:
-    values, tables = decode((GOLDEN / f"part-v{version}.bin").read_bytes())
+def test_a_part_that_was_written_before_is_read() -> None:
+    values, tables = decode((GOLDEN / f"part-v{FORMAT_VERSION}.bin").read_bytes())
     assert values == VALUES
     assert {name: table.to_pylist() for name, table in tables.items()} == {n: t.to_pylist() for n, t in TABLES.items()}
 
@@ -120,10 +119,11 @@ def test_values_that_json_cannot_say_are_refused(value: Any) -> None:
         encode({"x": value}, {})
 
 
-def test_a_newer_format_is_refused() -> None:
+@pytest.mark.parametrize("version", [0, FORMAT_VERSION + 1])
+def test_another_format_is_refused(version: int) -> None:
     part = bytearray(encode({}, {}))
-    part[8] = FORMAT_VERSION + 1
-    with pytest.raises(CheckpointDamaged, match=f"version {FORMAT_VERSION + 1}"):
+    part[8] = version
+    with pytest.raises(CheckpointDamaged, match=f"version {version}, expected {FORMAT_VERSION}"):
         decode(bytes(part))
 
 

@@ -341,7 +341,7 @@ def test_a_newer_format_is_refused_and_is_not_called_damaged(store: DirectorySto
     body = json.dumps({"format": FORMAT + 1, "novelty": True}).encode()
     data = b'{"xxh3": "%s", "manifest": %s}' % (xxhash.xxh3_64_hexdigest(body).encode(), body)
     (store.folder(1).path / "manifest.json").write_bytes(data)
-    expected = f"has format {FORMAT + 1} and this version reads up to {FORMAT}"
+    expected = f"has format {FORMAT + 1} and this version reads {FORMAT}"
     with pytest.raises(CheckpointError, match=expected) as caught:
         store.manifest(1)
     assert not isinstance(caught.value, CheckpointDamaged)

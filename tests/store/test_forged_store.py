@@ -62,7 +62,6 @@ LOGGED = {**PART, "file": "b.part", "part": 1}
         lambda m: m.update(checkpoint=3, parts=[PART, {**LOGGED, "checkpoint": 2}, {**LOGGED, "checkpoint": 2}]),
         lambda m: m.update(checkpoint=3, parts=[PART, {**LOGGED, "checkpoint": 2}, {**LOGGED, "checkpoint": 1}]),
         lambda m: m.update(checkpoint=3, parts=[PART, LOGGED, {**LOGGED, "checkpoint": 1}]),
-        lambda m: m.update(checkpoint=3, format=1, parts=[PART, {**LOGGED, "checkpoint": 2}]),
         lambda m: m.update(parts=[LOGGED]),
         lambda m: m.update(parts=[PART, {**LOGGED, "task": "b"}]),
         lambda m: m.update(nodes=[{"kind": "aggregate"}]),
@@ -138,7 +137,7 @@ def test_a_link_to_the_checkpoint_directory_itself_is_the_users_own(tmp_path: Pa
 @pytest.mark.parametrize("text", [b"9" * 5000, b"-1", b"\xff", "٣".encode()])
 def test_an_invalid_highest_id_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "ckpt").mkdir()
-    (tmp_path / "ckpt" / "HIGHEST").write_bytes(text)
+    (tmp_path / "ckpt" / "HIGHEST.1").write_bytes(text)
     with DirectoryStore(tmp_path / "ckpt") as store, pytest.raises(StoreError, match="expected a checkpoint id"):
         store.highest_id()
 
@@ -208,13 +207,3 @@ def test_a_late_writer_does_not_lower_the_largest_id(tmp_path: Path) -> None:
     saved(late, 3, b"an old one")
     late.retire(3)
     assert successor.highest_id() == 9
-
-
-def test_the_largest_id_that_an_older_version_noted_counts(tmp_path: Path) -> None:
-    (tmp_path / "ckpt").mkdir()
-    (tmp_path / "ckpt" / "HIGHEST").write_text("7\n")
-    with DirectoryStore(tmp_path / "ckpt") as store:
-        saved(store, 8, b"state")
-        store.retire(8)
-        assert store.highest_id() == 8
-    assert [path.name for path in (tmp_path / "ckpt").glob("HIGHEST*")] == ["HIGHEST.1"]

@@ -68,8 +68,8 @@ class Driver(DriverSinks):
         tasks = self.assignment.source_task_ids
         states = [self.assignment.directory.read_task(task, self.done) for task in tasks]
         read = [positions_of(self.assignment, state).rows for state in states if state is not None]
-        rows, known = self._rows_of_splits, [count for count in read if count is not None]
-        return None if rows is None or len(known) < len(read) else ReadInput(rows, min(rows, sum(known)))
+        rows = self._rows_of_splits
+        return None if rows is None else ReadInput(rows, min(rows, sum(read)))
 
     @cached_property
     def _rows_of_splits(self) -> int | None:

@@ -46,7 +46,7 @@ REPORT: Final = -1
 CLOSING: Final = -2
 """In place of the number of a link: all other envelopes of the partition ``source`` come before this one."""
 
-# "slot" is the key by which Spark stores the state of keyed tasks: existing jobs have it under this name
+# "slot" is the key by which Spark stores the state of keyed tasks
 DDL: Final = "slot int, link int, source int, round bigint, payload binary"
 SCHEMA: Final = pa.schema(
     {"slot": pa.int32(), "link": pa.int32(), "source": pa.int32(), "round": pa.int64(), "payload": pa.binary()}
@@ -101,7 +101,7 @@ class Content:
         header: Any = values
         elements = iter(unpacked(header["elements"], tables, _TABLE))
         steps = {step: [next(elements) for _ in range(size)] for step, size in header["steps"]}
-        return Content(steps, dict(header.get("times", {})), header.get("at"), header.get("part", 0))
+        return Content(steps, dict(header["times"]), header["at"], header["part"])
 
     def parts(self, most: int = MESSAGE) -> Iterator[Content]:
         """Yield the content in parts whose rows have about ``most`` bytes at most; ``merge_contents`` joins them.

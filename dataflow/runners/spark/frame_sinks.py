@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from dataflow.contracts.sink import FrameSink, SparkBatch
 from dataflow.errors import NewSparkAppWarning
 from dataflow.runners.spark.session import functions, pyspark
@@ -35,6 +37,13 @@ class App:
     kept: bool = True
 
 
+class _Stored(msgspec.Struct):
+    """The content of the file: the UUID, and the directory in which it was made."""
+
+    app: str
+    directory: str
+
+
 def app_of(directory: Path | None, sinks: Mapping[str, FrameSink], notices: Notices) -> App:
     """Return the app of the job in ``directory``; None: it is in no directory, and has a new one in each run.
 
@@ -47,11 +56,10 @@ def app_of(directory: Path | None, sinks: Mapping[str, FrameSink], notices: Noti
     why = "is new"
     if file is not None and file.exists():
         with storing("read", file):
-            stored = parsed(dict[str, str], json.loads(DISK.read(file)), str(file))
-        known, before = stored["app"], stored.get("directory", here)  # an earlier release did not store it
-        if before == here or not sinks:
-            return App(known)
-        why = f"was moved or copied from {before}"
+            stored: _Stored = parsed(_Stored, json.loads(DISK.read(file)), str(file))
+        if stored.directory == here or not sinks:
+            return App(stored.app)
+        why = f"was moved or copied from {stored.directory}"
     app = str(uuid.uuid4())
     if file is not None and sinks:
         with storing("write", file):

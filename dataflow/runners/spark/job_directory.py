@@ -110,7 +110,7 @@ class JobDirectory:
     @property
     def parallelism(self) -> int | None:
         """The source tasks of each source that the job was started with; None: no job was started here."""
-        return self.read_job()["lanes"] if self.has_job else None  # a stored name
+        return self.read_job()["source_tasks"] if self.has_job else None
 
     @property
     def key_groups(self) -> int | None:
@@ -119,18 +119,13 @@ class JobDirectory:
 
     @property
     def slots(self) -> list[int]:
-        """The numbers of keyed tasks that the job was started with; none for a job of an earlier release.
+        """The numbers of keyed tasks that the job was started with.
 
         Raises: CheckpointDamaged if they are no list of numbers.
         """
         path = self.path / STREAM_ON_SPARK
         with _reading(path):
-            return parsed(list[int], self.read_job().get("slots", []), "the numbers of keyed tasks")
-
-    @property
-    def unions_inline(self) -> bool:
-        """Whether unions have no tasks of their own: in each job but those that an earlier release started."""
-        return not self.has_job or self.read_job().get("unions") == "inline"
+            return parsed(list[int], self.read_job().get("slots"), "the numbers of keyed tasks")
 
     @property
     def done(self) -> int:
@@ -222,10 +217,6 @@ class JobDirectory:
         """Write all splits of a source task, as ``state`` has them, for the whole job."""
         listed = TaskState(state.task, inlet={"splits": state.inlet["splits"]})
         _write_state(listed, self._listed_file(state.task))
-
-    def has_listed(self, task: str) -> bool:
-        """Return whether ``write_listed`` was called for a task. Earlier releases did not."""
-        return self._listed_file(task).exists()
 
     def read_listed(self, task: str) -> Any:
         """Return the entries that ``write_listed`` wrote. Raises: CheckpointDamaged."""

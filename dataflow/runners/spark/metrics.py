@@ -101,9 +101,8 @@ class Counters:
         for name, *counts, lateness, samples in report.operators:
             before = self._lateness.get(name, Lateness())
             self._lateness[name] = Lateness.together([before, Lateness.unpacked(lateness)])
-            earlier_version = [0] * (_COUNTS - len(counts))  # its reports had fewer counts
             before_counts = self._rows.get(name, [0] * _COUNTS)
-            self._rows[name] = [a + b for a, b in zip(before_counts, [*counts, *earlier_version], strict=True)]
+            self._rows[name] = [a + b for a, b in zip(before_counts, counts, strict=True)]
             earlier = self._samples.get(name, [])
             self._samples[name] = [*earlier, *(RowError(*sample) for sample in samples[: SAMPLES - len(earlier)])]
 

@@ -68,8 +68,7 @@ class SparkPlan:
         regions: the region of each vertex, where it is not 0; see `cut`.
         cut: what Spark computes itself; None: nothing, or this is a copy for workers.
         given: the names of the sources that are DataFrames of the user.
-        slots: the number under which Spark knows each of `keyed_tasks`; none: their places in this list, as in jobs
-            that were started by earlier releases.
+        slots: the number under which Spark knows each of `keyed_tasks`, in a stream.
         closing: the closing number of each partition of a shuffle: see `routing`.
         awaited: by the name of a source, the splits of its DataFrame that hold time back until their first row.
     """
@@ -126,17 +125,15 @@ class SparkPlan:
         """
         if self.in_batch:
             return subtask
-        place = self._first_numbers[vertex] + subtask
-        return self.slots[place] if self.slots else place
+        return self.slots[self._first_numbers[vertex] + subtask]
 
     def keyed_task(self, number: int) -> tuple[Vertex, int]:
         """Return the keyed task of a stream that Spark knows under a number."""
-        return self.keyed_tasks[self._places[number] if self.slots else number]
+        return self.keyed_tasks[self._places[number]]
 
     def numbered(self, slots: Sequence[int], partitions: int) -> SparkPlan:
         """Return the plan of a stream with the numbers of its keyed tasks, for shuffles of ``partitions``."""
-        highest = max(slots, default=len(self.keyed_tasks))
-        return replace(self, slots=slots, closing=closing_numbers(highest, partitions))
+        return replace(self, slots=slots, closing=closing_numbers(max(slots, default=0), partitions))
 
     def partition_of(self, number: int) -> int:
         """Return the partition of a shuffle to which Spark sends a number."""
@@ -306,14 +303,12 @@ def plan_for_spark(
     input_identity: InputIdentity = "mtime",
     execution: Execution = Execution.STREAMING,
     reason_against: ReasonAgainst | None = None,
-    unions_inline: bool = True,
 ) -> SparkPlan:
     """Plan ``graph`` for Spark, with ``parallelism`` source tasks for each source that does not set its own number.
 
     Spark reads in place of the sources named in ``readers``. The others recognise their input by ``input_identity``.
     ``key_groups`` is the number of keyed tasks of a keyed operator; in a batch, of the partitions of each shuffle.
-    ``reason_against`` decides which operators of a batch Spark computes itself; None: no operator. ``unions_inline``:
-    whether the unions of a stream need no tasks of their own; in jobs that earlier releases started, they have some.
+    ``reason_against`` decides which operators of a batch Spark computes itself; None: no operator.
 
     Raises: UnsupportedOnRunner for a source that cannot be read again, a sink that would write rows more than once, and
         time from the clock after a shuffle; errors of planning itself.
@@ -336,7 +331,7 @@ def plan_for_spark(
         combine=LIBRARY.mergeable,
         apart=lambda node: node.name in apart or (cut is not None and node.name in cut.handed.values()),
     )
-    plan = inline_unions(plan, _decides_time, chosen) if unions_inline and not in_batch else plan
+    plan = plan if in_batch else inline_unions(plan, _decides_time, chosen)
     read_by_spark = readers if cut is None else cut.native
     placements = {v.name: _placement_of(v, read_by_spark, in_batch=in_batch) for v in plan.vertices.values()}
     for vertex in plan.vertices.values():

@@ -25,7 +25,6 @@ from dataflow.runners.spark.source_tasks import (
     Assignment,
     check_input,
     initial_states,
-    list_splits,
     positions_of,
     stored_tasks,
 )
@@ -70,13 +69,12 @@ def start_or_restore(
     if directory.has_job:
         saved = directory.read_job()
         refuse_another(saved["nodes"], saved["tasks"], f"the job in {directory.path}", saved["pipeline"], plan)
-        if saved.get("readers", []) != readers:
+        if saved["readers"] != readers:
             raise CheckpointMismatch(
-                f"the job in {directory.path} was started with SparkRunner(sources=) for {saved.get('readers', [])}, "
+                f"the job in {directory.path} was started with SparkRunner(sources=) for {saved['readers']}, "
                 f"found {readers}: pass the same sources, or start over in a new directory"
             )
         directory.check_complete(stored_tasks(assignment, done))  # after the check of readers, on which tasks depend
-        list_splits(assignment, done)
         check_input(assignment, done)
     else:
         directory.check_new()
@@ -104,9 +102,8 @@ def _restore_sinks(driver: Driver, source_tasks: int, pipeline: str, readers: li
     else:
         begin_sinks(assignment.spark_plan.graph, driver.sinks)
         tasks = [task for _, _, task in plan.tasks()]
-        # "lanes" is a stored name: existing jobs have the number of source tasks under it
-        fixed = {"lanes": source_tasks, "key_groups": plan.max_key_groups, "readers": readers}
-        fixed |= {"slots": list(assignment.spark_plan.slots), "unions": "inline"}
+        fixed = {"source_tasks": source_tasks, "key_groups": plan.max_key_groups, "readers": readers}
+        fixed |= {"slots": list(assignment.spark_plan.slots)}
         job = {"pipeline": pipeline, **fixed, "nodes": plan.describe(), "tasks": tasks}
         directory.create(job, initial_states(assignment.spark_plan))
     try:
@@ -159,11 +156,7 @@ def restore_report(assignment: Assignment, done: int) -> RestoreReport | None:
         mode=Mode.ALIGNED,
         finished=not left,
         offsets={key: split.offset for key, split in left.items()},
-        replayed={
-            key: (later[key].rows or 0) - split.rows if key in later else 0
-            for key, split in left.items()
-            if split.rows is not None
-        },
+        replayed={key: later[key].rows - split.rows if key in later else 0 for key, split in left.items()},
         state_bytes=None,
         not_read=not_read,
     )

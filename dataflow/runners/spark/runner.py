@@ -300,15 +300,12 @@ class SparkRunner:
         self._readers.check(pipeline.graph)
         groups = max_key_groups or (before and before.key_groups) or _KEY_GROUPS
         fixed = parallelism or (before and before.parallelism)
-        unions_inline = before is None or before.unions_inline
         if not self._readers:  # refuse a pipeline before a session starts; readers have a session already
-            _checked_plan(pipeline, fixed or 1, groups, self._readers, unions_inline=unions_inline)
+            _checked_plan(pipeline, fixed or 1, groups, self._readers)
         session = self._checked_session()
         cores = cores_of(session)
         source_tasks = fixed or min(cores, groups)
-        spark_plan = _checked_plan(
-            pipeline, source_tasks, groups, self._readers, input_identity(checkpoint), unions_inline=unions_inline
-        )
+        spark_plan = _checked_plan(pipeline, source_tasks, groups, self._readers, input_identity(checkpoint))
         check_picklable(spark_plan)
         check_workers(session, spark_plan)
         warn_of_growing_state(pipeline.name, pipeline.graph)
@@ -365,8 +362,6 @@ def _checked_plan(
     key_groups: int,
     readers: NativeReaders,
     identity: InputIdentity = "mtime",
-    *,
-    unions_inline: bool = True,
 ) -> SparkPlan:
     readers.check(pipeline.graph)
     spark_plan = plan_for_spark(
@@ -375,7 +370,6 @@ def _checked_plan(
         key_groups=key_groups,
         readers=readers.names,
         input_identity=identity,
-        unions_inline=unions_inline,
     )
     readers.check_plan(spark_plan)
     return readers.awaiting(spark_plan)

@@ -42,7 +42,6 @@ __all__ = [
     "check_input",
     "data_source_class",
     "initial_states",
-    "list_splits",
     "positions_of",
     "read_partition",
     "stored_tasks",
@@ -89,7 +88,7 @@ def initial_states(spark_plan: SparkPlan) -> list[TaskState]:
         if vertex.name not in splits:
             splits[vertex.name] = check_splits(_source(vertex), vertex.name)
         own_splits = [SplitState(split).to_json() for split in splits[vertex.name][subtask :: vertex.parallelism]]
-        states.append(TaskState(task_id(vertex.name, subtask), inlet={"splits": own_splits}))
+        states.append(TaskState(task_id(vertex.name, subtask), inlet={"splits": own_splits, "quiet": {}}))
     return states
 
 
@@ -192,15 +191,6 @@ def _waits(assignment: Assignment, vertex: Vertex, subtask: int, round_: int) ->
 def positions_of(assignment: Assignment, state: TaskState) -> SplitPositions:
     """Return how far the splits of a source task were read in ``state``."""
     return SplitPositions.of(listed_splits(assignment.directory, state.task, assignment.run_id), state)
-
-
-def list_splits(assignment: Assignment, done: int) -> None:
-    """Write the splits of all source tasks, after ``done`` micro-batches of a job that an earlier release started."""
-    directory = assignment.directory
-    for task in assignment.source_task_ids:
-        state = None if directory.has_listed(task) else directory.read_task(task, done)
-        if state is not None and "splits" in state.inlet:  # else the list was lost, which its reader says
-            directory.write_listed(state)
 
 
 def stored_tasks(assignment: Assignment, done: int) -> list[str]:

@@ -4,8 +4,7 @@ The splits themselves are in a file of their own, which is written once (``JobDi
 before each micro-batch refers to them by their numbers there: which have ended, as ranges; the position in those that
 were begun; and what ended in the micro-batch before, because the report of a restore counts its rows.
 
-The state before the first micro-batch has the splits as a checkpoint of the local runner has them, and so have all
-states of jobs that were started by an earlier release.
+The state before the first micro-batch has the splits as a checkpoint of the local runner has them.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ _ENTRY = "read"
 
 class _Stored(msgspec.Struct):
     ended: list[tuple[Count, Count]]
-    begun: list[tuple[Count, Any, Count | None]]
-    just_ended: list[tuple[Count, Any, Count | None]]
-    rows: Count | None
-    turn: Count = 0
+    begun: list[tuple[Count, Any, Count]]
+    just_ended: list[tuple[Count, Any, Count]]
+    rows: Count
+    turn: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +46,15 @@ class SplitPositions:
         ended: the ranges of splits that have ended, ascending, each with the number after its last.
         begun: offset and rows of splits that were begun and have not ended.
         just_ended: the same of those that ended in the micro-batch before.
-        rows: the rows read of all splits; None: a checkpoint of an earlier release did not count them.
+        rows: the rows read of all splits.
         turn: the split whose turn it is.
     """
 
     listed: Sequence[Split]
     ended: Sequence[tuple[int, int]] = ()
-    begun: Mapping[int, tuple[Json, int | None]] = field(default_factory=dict)
-    just_ended: Mapping[int, tuple[Json, int | None]] = field(default_factory=dict)
-    rows: int | None = 0
+    begun: Mapping[int, tuple[Json, int]] = field(default_factory=dict)
+    just_ended: Mapping[int, tuple[Json, int]] = field(default_factory=dict)
+    rows: int = 0
     turn: int = 0
 
     @staticmethod
@@ -107,16 +106,15 @@ class SplitPositions:
             turn: the place in ``states`` of the split whose turn it is.
         """
         live = self.live
-        begun: dict[int, tuple[Json, int | None]] = {}
-        just_ended: dict[int, tuple[Json, int | None]] = {}
+        begun: dict[int, tuple[Json, int]] = {}
+        just_ended: dict[int, tuple[Json, int]] = {}
         for number, state in zip(live, states, strict=True):
             if state.done:
                 just_ended[number] = state.offset, state.rows
             elif state.offset is not None or state.rows != 0:
                 begun[number] = state.offset, state.rows
-        rows = _sum([self.rows, *[rows for _, rows in {**begun, **just_ended}.values()]])
-        before = _sum([rows for _, rows in self.begun.values()])
-        total = None if rows is None or before is None else rows - before
+        read = sum([rows for _, rows in [*begun.values(), *just_ended.values()]])
+        total = self.rows + read - sum([rows for _, rows in self.begun.values()])
         ended = _joined([*self.ended, *[(number, number + 1) for number in just_ended]])
         return SplitPositions(self.listed, ended, begun, just_ended, total, live[turn] if live else 0)
 
@@ -144,18 +142,12 @@ def _of_checkpoint(listed: Sequence[Split], state: TaskState, what: str) -> Spli
     if [numbers.get(entry["id"]) for entry in entries] != list(range(len(listed))):
         raise CheckpointDamaged(f"{what} are of {len(entries)} splits, but the job has {len(listed)} others")
     begun = {
-        number: (entry["offset"], entry.get("rows"))
+        number: (entry["offset"], entry["rows"])
         for number, entry in enumerate(entries)
-        if not entry["done"] and (entry["offset"] is not None or entry.get("rows") != 0)
+        if not entry["done"] and (entry["offset"] is not None or entry["rows"])
     }
     ended = _joined([(number, number + 1) for number, entry in enumerate(entries) if entry["done"]])
-    turn = parsed(Count, state.inlet.get("turn", 0), what)
-    return SplitPositions(listed, ended, begun, {}, _sum([entry.get("rows") for entry in entries]), turn)
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    known = list(counts)
-    return None if None in known else sum(count for count in known if count is not None)
+    return SplitPositions(listed, ended, begun, {}, sum([entry["rows"] for entry in entries]))
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

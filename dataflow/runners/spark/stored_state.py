@@ -8,13 +8,11 @@ because a message between a worker and Spark may not exceed 2 GB:
     0 1 2 ...   the objects of its logs, one after another: a base, then deltas. A micro-batch only appends a delta
 
 So a micro-batch writes as much as has changed, and RocksDB uploads as much. A new base begins after the last delta, and
-what was before it is removed. In jobs of earlier releases ``state`` is the whole state, which the next micro-batch
-replaces.
+what was before it is removed.
 """
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +26,7 @@ from dataflow.errors import CheckpointDamaged
 from dataflow.runtime.task.log_chain import LogChain
 from dataflow.runtime.task.parts import TaskState
 from dataflow.store.manifest import LOG, PartHandle
-from dataflow.untrusted import Count, parsed
+from dataflow.untrusted import Count
 
 __all__ = ["PIECE", "StoredState"]
 
@@ -45,8 +43,8 @@ class _Index(msgspec.Struct, frozen=True):
     checkpoint: Count
     whole: Count
     whole_size: Count
-    first: Count = 0
-    logs: list[tuple[Count, Count, Count]] = []
+    first: Count
+    logs: list[tuple[Count, Count, Count]]
 
     @property
     def next(self) -> int:
@@ -64,21 +62,18 @@ class StoredState:
     pieces: Any
     task: str
     _index: _Index | None = None
-    _older: bytes | None = None  # the whole state, as an earlier release stored it
 
     def __post_init__(self) -> None:
         stored = self.value.get()
-        if stored is None:
-            return
-        data = bytes(stored[0])
-        if data.startswith(b"{"):
-            self._index = parsed(_Index, json.loads(data), f"the index of the state of {self.task}")
-        else:
-            self._older = data
+        if stored is not None:
+            try:
+                self._index = msgspec.json.decode(bytes(stored[0]), type=_Index)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise CheckpointDamaged(f"the index of the state of {self.task}: {error}") from error
 
     @property
     def token(self) -> str:
-        """Identifies this state among those of all attempts; "": there is none, or an earlier release wrote it."""
+        """Identifies this state among those of all attempts; "": there is none."""
         return "" if self._index is None else self._index.token
 
     @property
@@ -95,7 +90,7 @@ class StoredState:
     def read(self, *, logs: bool = True) -> TaskState | None:
         """Return the state, if asked with its logs; None: the task has none yet. Raises: CheckpointDamaged."""
         if self._index is None:
-            return None if self._older is None else TaskState.decode(self._older)
+            return None
         whole = b"".join(self._read(range(-1, -1 - self._index.whole, -1)))
         return TaskState.decode(whole, self._objects(self._index) if logs else None)
 
@@ -124,7 +119,7 @@ class StoredState:
 
     def write(self, state: TaskState, checkpoint: int, chain: LogChain) -> None:
         """Write the state after a micro-batch: its log as a delta if it builds on what was read, else as a base."""
-        before = self._index or _Index("", 0, 0, 0)
+        before = self._index or _Index("", 0, 0, 0, 0, [])
         log = state.log_pieces(checkpoint)
         if state.log_before:
             first, logs = before.first, list(before.logs)

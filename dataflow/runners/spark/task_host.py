@@ -159,16 +159,6 @@ class OutputRecorder:
             self._bytes = 0
 
 
-def _for_channels(watermarks: Any, channels: int) -> list[int | None]:
-    """Return stored watermarks for ``channels`` channels.
-
-    Earlier releases had one channel for all subtasks of an operator of the user. Each of them starts from the lowest.
-    """
-    if len(watermarks) == channels:
-        return list(watermarks)
-    return [None if None in watermarks else min(watermarks)] * channels
-
-
 def _drain(channel: Channel) -> Iterator[Element]:
     while channel.head is not None:
         yield channel.take()
@@ -256,7 +246,7 @@ class TaskHost:
         untimed = spark_plan.plan.untimed_ports(vertex.name)
         gate = InputGate(list(self._channels.values()), handler, RoundRobin(), ports, untimed)
         if state is not None:
-            gate.restore({**state.inlet, "watermarks": _for_channels(state.inlet["watermarks"], len(numbers))})
+            gate.restore(state.inlet)
         return ChannelInput(gate)
 
     def __enter__(self) -> TaskHost:

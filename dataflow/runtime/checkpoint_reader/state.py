@@ -64,10 +64,6 @@ def _tables(snapshot: Snapshot) -> Iterator[tuple[str, pa.Table]]:
         for name, table in resolved(parts).items():  # type: ignore[arg-type]
             yield (f"{log}/{name}" if several else name), table if low is None else counting(table, *low)
     stored: Mapping[str, Any] = snapshot.tables
-    if set(stored) == {"keys", "records"} and stored["keys"].num_rows == stored["records"].num_rows:
-        both = [*stored["keys"].columns, *stored["records"].columns]  # the first format: row i of both for one key
-        yield "keys", pa.table(both, names=[*stored["keys"].column_names, *stored["records"].column_names])
-        return
     yield from stored.items()
 
 
@@ -84,5 +80,5 @@ def _split(subtask: int, split: Mapping[str, Any]) -> dict[str, Any]:
         "split": split["id"],
         "offset": offset,
         "done": split["done"],
-        "rows": split.get("rows"),
+        "rows": split["rows"],
     }

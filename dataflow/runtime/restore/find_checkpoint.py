@@ -23,7 +23,6 @@ from dataflow.errors import (
     NoCheckpoint,
     did_you_mean,
 )
-from dataflow.planning.aggregate_specs import Grouped
 from dataflow.protocol.events import BarrierKind, EndOfInput
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
 from dataflow.runtime.restore.changed_tables import refuse_changed_tables
@@ -353,31 +352,11 @@ def _refuse_another_plan(
     if mismatches:
         if any("parallelism was" in sentence for sentence in mismatches):
             mismatches.append("(a checkpoint is restored at the parallelism it was taken with)")
-        mismatches += _skipped_nulls(nodes, plan)
         listing = "".join(f"\n  {sentence}" for sentence in mismatches)
         raise CheckpointMismatch(
             f"{what} does not fit this pipeline; compared with {pipeline!r} when it was taken:{listing}\n"
             "restore it with the pipeline that took it, or use another checkpoint directory"
         )
-
-
-def _skipped_nulls(nodes: Sequence[Mapping[str, Any]], plan: Plan) -> list[str]:
-    """Return an explanation if the checkpoint dates from when first, last, arg_min and arg_max always skipped nulls."""
-    saved = {text for node in nodes for text in node["detail"].get("aggregations", [])}
-    choosing = [
-        aggregation
-        for node in plan.logical
-        if isinstance(node.spec, Grouped)
-        for aggregation in node.spec.aggregations
-        if aggregation.chooses_a_row
-    ]
-    if not any(aggregation.former_fingerprint() in saved for aggregation in choosing):
-        return []
-    return [
-        "(it was taken when first, last, arg_min and arg_max always skipped nulls: its state lacks the row that they "
-        "choose now, and neither ignore_nulls=False nor True can continue it; start over in a new checkpoint "
-        "directory, or finish the job with the version that took it)"
-    ]
 
 
 def _keyed(nodes: Sequence[Mapping[str, Any]]) -> set[str]:

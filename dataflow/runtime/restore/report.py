@@ -38,7 +38,7 @@ class RestoreReport:
             had been read to their end.
         replayed: "source/split" to the rows that had been read after that offset and are read again, *at least*: the
             count ends at the last trace that later checkpoints left in this store, complete or not; rows read after it
-            left no trace. A split whose rows the checkpoint did not count is missing here.
+            left no trace. It is empty for Spark's own readers, which do not count rows.
         duplicates: the rows delivered again, by operator, subtask and channel.
         in_flight: the rows and control elements between tasks, put back into their channels ahead of all input.
         precision: by operator, whether its duplicates are ``EXACT`` (the path from the sources to it is row-wise),

@@ -43,10 +43,10 @@ def rows_read_again(
 ) -> dict[str, int]:
     """Return, per "source/split", the least number of rows read after ``checkpoint``, which will be read again.
 
-    Call it while the traces exist: before newer checkpoints are retired and orphans removed. A split without an entry
-    comes from a checkpoint that did not count its rows. Traces of more than ``limit`` bytes are not read.
+    Call it while the traces exist: before newer checkpoints are retired and orphans removed. Traces of more than
+    ``limit`` bytes are not read.
     """
-    restored = {key: split["rows"] for key, split in open_splits(states).items() if split.get("rows") is not None}
+    restored = {key: split["rows"] for key, split in open_splits(states).items()}
     latest = dict(restored)
     for task, state in states.items():
         if "splits" not in state.inlet:
@@ -81,7 +81,7 @@ def _rows_read(task: str, checkpoint: int, data: Buffer) -> dict[str, int]:
     """Return the rows read per split in a trace; none if it is unreadable, because a report must not stop a restore."""
     try:
         splits = _splits(task, TaskState.decode(data).inlet)
-        return {key: split["rows"] for key, split in splits.items() if isinstance(split.get("rows"), int)}
+        return {key: split["rows"] for key, split in splits.items()}
     except Exception as error:
         log.debug("cannot read from the remains of checkpoint %d how far %s had read: %s", checkpoint, task, error)
         return {}

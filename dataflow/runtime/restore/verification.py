@@ -185,4 +185,4 @@ def _split_state(entry: Any, source: Source, name: str) -> SplitState:
     except Exception as error:
         error.add_note(f"raised by check() of source {name!r} ({type(source).__name__}), split {excerpt(split.id)}")
         raise
-    return SplitState(split, entry["offset"], entry["done"], entry.get("rows"))
+    return SplitState(split, entry["offset"], entry["done"], entry["rows"])

@@ -134,17 +134,13 @@ class GateTime:
         return {"watermarks": list(self.watermarks), **ends}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``snapshot`` returned, with no channel idle. Call this before any event.
-
-        Older states have no ends. Then the channels with the last watermark have ended, and no port has.
-        """
+        """Restore what ``snapshot`` returned, with no channel idle. Call this before any event."""
         watermarks: Sequence[int | None] = state["watermarks"]
         assert len(watermarks) == len(self.ports), f"{len(watermarks)} watermarks for {len(self.ports)} channels"
         pairs = zip(self._numbers, watermarks, strict=True)
         self._merger.restore([time for number, time in pairs if number is not None])
-        last = [channel for channel, time in enumerate(watermarks) if time == MAX_WATERMARK]
-        self._ended = set(state.get("ended", last))
-        self._ended_ports = set(state.get("ended_ports", ()))
+        self._ended = set(state["ended"])
+        self._ended_ports = set(state["ended_ports"])
         self._ended_before = frozenset(self._ended_ports), frozenset(self._ended)
 
     def _change(self, moved: int | None) -> TimeChange:

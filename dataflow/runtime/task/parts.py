@@ -95,7 +95,7 @@ class TaskState:
 
     ``ended``: its input had ended and ``finish`` had run. ``inlet`` is the state of its input, under the name that
     stored parts use. ``passed`` has the last watermark that each operator passed on, and ``timed`` the operators that
-    make time and have had a row or made some; older parts have none.
+    make time and have had a row or made some.
     ``log_before`` are the older objects on which the frozen logs of ``operators`` build; none: the logs are whole.
     """
 
@@ -248,10 +248,10 @@ class _Header(msgspec.Struct):
     inlet: dict[str, Any]
     operators: dict[str, _Operator]
     duplicates: list[_Duplicates]
-    in_flight: list[_InFlight] = []
-    passed: dict[str, Time] = {}
-    timed: list[str] = []
-    logs: list[LogEntry] = []
+    in_flight: list[_InFlight]
+    passed: dict[str, Time]
+    timed: list[str]
+    logs: list[LogEntry]
 
 
 class _Split(msgspec.Struct):
@@ -261,16 +261,23 @@ class _Split(msgspec.Struct):
     info: dict[str, Any]
     offset: Any
     done: bool
-    rows: Count | None = None
+    rows: Count
+
+
+class _Gate(msgspec.Struct):
+    """The state of the input gate of a task, as ``GateTime.snapshot`` writes it."""
+
+    watermarks: list[Time | None]
+    ended: list[Count]
+    ended_ports: list[Count]
 
 
 def _check_inlet(header: _Header) -> None:
     """Check the assumptions that every reader of an input's state makes. Raises: CheckpointDamaged."""
     what = f"the input of task {excerpt(header.task)}"
     splits = parsed(list[_Split], header.inlet.get("splits", []), what)
-    parsed(list[Time | None], header.inlet.get("watermarks", []), what)
-    for ends in ("ended", "ended_ports"):
-        parsed(list[Count], header.inlet.get(ends, []), what)
+    if "watermarks" in header.inlet:
+        parsed(_Gate, header.inlet, what)
     if len({split.id for split in splits}) < len(splits):
         raise CheckpointDamaged(f"{what} lists a split twice")
     if header.ended and not all([split.done for split in splits]):
@@ -393,9 +400,9 @@ def unpacked(elements: Sequence[Any], tables: Mapping[str, pa.Table], name: str)
             case ["end"]:
                 restored.append(EndOfInput())
             case [entry, *_]:
-                raise CheckpointDamaged(f"{what} holds {excerpt(entry)}, which this release does not know")
+                raise CheckpointDamaged(f"{what} holds {excerpt(entry)}, which is unknown here")
             case _:
-                raise CheckpointDamaged(f"{what} holds {excerpt(element)}, which this release does not know")
+                raise CheckpointDamaged(f"{what} holds {excerpt(element)}, which is unknown here")
     if any([isinstance(element, EndOfInput) for element in restored[:-1]]):
         raise CheckpointDamaged(f"{what} has elements after the end of the input")
     return tuple(restored)

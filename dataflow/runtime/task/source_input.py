@@ -302,8 +302,7 @@ class SourceInput(TaskInput):
             self._emitted.add(batch)
             batch = self._conformed(index, batch)
             self.last_read += batch.num_rows
-        if state.rows is not None:
-            state.rows += self.last_read
+        state.rows += self.last_read
         return batch
 
     def _end(self, index: int) -> None:
@@ -359,21 +358,21 @@ class SourceInput(TaskInput):
         return {split: before.get(split, 0) + since.get(split, 0) for split in {**before, **since}}
 
     def restore_position(self, position: Mapping[str, Json]) -> None:
-        """Restore a position that ``position()`` returned; entries may be missing. Raises: CheckpointDamaged."""
+        """Restore a position that ``position()`` returned. Raises: CheckpointDamaged."""
         what = f"the read position of source {self._context.name!r}"
-        turn = parsed(Count, position.get("turn", 0), what)
+        turn = parsed(Count, position.get("turn"), what)
         if turn and turn >= len(self.splits):
             raise CheckpointDamaged(f"{what}: the current split is number {turn}, but there are {len(self.splits)}")
         self._current = turn
         self.restore_quiet(position)
 
     def restore_quiet(self, state: Mapping[str, Json]) -> None:
-        """Restore for how long splits were quiet, from ``snapshot()`` or ``position()``; older ones may lack it.
+        """Restore for how long splits were quiet, from ``snapshot()`` or ``position()``.
 
         Raises: CheckpointDamaged.
         """
         what = f"the idle times of source {self._context.name!r}"
-        self._quiet, self._quiet_before = {}, dict(parsed(dict[str, Count], state.get("quiet", {}), what))
+        self._quiet, self._quiet_before = {}, dict(parsed(dict[str, Count], state.get("quiet"), what))
 
     def poll_control(self, now: int) -> PollResult | None:
         return self._pass_on() if self._held else None  # else an overtaking barrier would wait for room

@@ -53,15 +53,12 @@ class PollResult:
 
 @dataclass(slots=True)
 class SplitState:
-    """A split and how far it was read. ``offset`` None: reading has not started.
-
-    ``rows`` is the number of rows read so far; None: restored from a checkpoint that did not count them.
-    """
+    """A split and how far it was read: ``rows`` rows so far. ``offset`` None: reading has not started."""
 
     split: Split
     offset: Json = None
     done: bool = False
-    rows: int | None = 0
+    rows: int = 0
 
     def to_json(self) -> dict[str, Json]:
         """Return the entry of this split in a checkpoint."""

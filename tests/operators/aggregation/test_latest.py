@@ -297,19 +297,6 @@ def run_with_checkpoints(folder: Path, *, ignore_nulls: bool) -> None:
     p.run(checkpoint=flow.Checkpointing(folder / "ckpt"))
 
 
-@pytest.mark.parametrize("nulls", ["kept", "skipped"])
-def test_a_checkpoint_from_when_nulls_were_skipped_is_refused_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nulls: str
-) -> None:
-    with monkeypatch.context() as before:
-        before.setattr(Aggregation, "fingerprint", Aggregation.former_fingerprint)
-        run_with_checkpoints(tmp_path, ignore_nulls=nulls == "skipped")
-    with pytest.raises(
-        CheckpointMismatch, match=r"always skipped nulls(.|\n)*start over in a new checkpoint directory"
-    ):
-        run_with_checkpoints(tmp_path, ignore_nulls=nulls == "skipped")
-
-
 def test_a_checkpoint_with_the_other_setting_is_refused_as_another_aggregate(tmp_path: Path) -> None:
     run_with_checkpoints(tmp_path, ignore_nulls=False)
     with pytest.raises(CheckpointMismatch, match=r"ignore_nulls=False.*now .*ignore_nulls=True") as refused:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from dataflow.contracts.source import Source, SourceContext
 from dataflow.errors import InputChanged
 from operators.sources import known_file
 
-GOLDEN = Path(__file__).parent / "golden" / "input-without-times"
 CONTEXT = SourceContext("source", 0, 1, ManualClock())
 LARGE = 200_000
 """Rows of a file above 1 MiB in every format."""
@@ -206,45 +204,6 @@ def test_without_times_size_and_hash_decide(tmp_path: Path, name: str) -> None:
     for used in (source, READERS[name](name, filesystem=store)):  # one that was made before, and one of now
         with pytest.raises(InputChanged, match="ends had hash"):
             run(used, tmp_path)
-
-
-# --- checkpoints that kept no times
-
-
-def older(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str = "", old: bytes = b"", new: bytes = b"") -> Any:
-    """The pipeline whose checkpoint an older version took in ``folder``, over files that were copied since.
-
-    In the file called ``name``, ``old`` is replaced by ``new``.
-    """
-    shutil.copytree(GOLDEN, folder / "older", copy_function=shutil.copyfile)
-    monkeypatch.chdir(folder / "older")
-    if name:
-        path = Path("in", name)
-        path.write_bytes(path.read_bytes().replace(old, new))
-    with flow.Pipeline("older") as p:
-        text, parquet = op.read_csv("in/a.csv"), op.read_parquet("in/a.parquet")
-        p.source(text, name="text").union(p.source(parquet, name="parquet")).sink(op.collect(), name="out")
-    return p
-
-
-def test_an_older_checkpoint_without_times_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = older(tmp_path, monkeypatch).run(checkpoint=flow.Checkpointing("ckpt"))
-    assert sorted(result.table("out")["x"].to_pylist()) == list(range(20))
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new", "message"),
-    [
-        ("a.csv", b"5", b"6", "content had hash"),
-        ("a.parquet", b"parquet-cpp", b"parquet-CPP", "footer had hash"),
-    ],
-)
-def test_files_that_an_older_checkpoint_knows_otherwise_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, old: bytes, new: bytes, message: str
-) -> None:
-    p = older(tmp_path, monkeypatch, name, old, new)
-    with pytest.raises(InputChanged, match=message):
-        p.run(checkpoint=flow.Checkpointing("ckpt"))
 
 
 # --- within a run

@@ -102,7 +102,7 @@ def test_a_split_is_a_row_group_or_a_file_and_says_what_it_is(tmp_path: Path) ->
     path = write(tmp_path / "a.parquet", 17)
     groups, files = (read_parquet(path, split_by=by).splits() for by in ("row_group", "file"))  # type: ignore[arg-type]
     assert [(split.info["row_group"], split.info["rows"]) for split in groups] == [(0, 7), (1, 7), (2, 3)]
-    assert [(split.info["row_group"], split.info["rows"]) for split in files] == [(None, 17)]
+    assert [(split.info["row_group"], split.info["rows"]) for split in files] == [(0, 17)]
     assert groups[0].info["bytes"] == path.stat().st_size
     assert len({split.id for split in groups}) == 3
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 import dataflow as flow
@@ -55,32 +54,6 @@ def test_a_job_keeps_the_numbers_that_it_was_started_with(spark: Any, tmp_path: 
     (job / "job.json").write_text(json.dumps({**stored, "slots": "many"}))
     with pytest.raises(CheckpointDamaged, match=r"job\.json is damaged: the numbers of keyed tasks"):
         counts(out).run(runner, parallelism=1, max_key_groups=4, checkpoint=flow.Checkpointing(job))
-
-
-def test_a_job_of_an_earlier_release_keeps_its_own(spark: Any, tmp_path: Path) -> None:
-    job, checkpoint = tmp_path / "job", flow.Checkpointing(tmp_path / "job")
-    schema = pa.schema({"k": pa.int64()})
-    folder = tmp_path / "in"
-    folder.mkdir()
-    with flow.Pipeline("old") as p:
-        rows = p.source(op.spark_table(schema), name="rows")
-        rows.key_by("k").agg(n=op.count(), emit="changes", name="totals").sink(op.collect(net=True), name="out")
-    for first in (True, False):
-        spark.range(30).selectExpr("id % 7 as k").write.mode("append").parquet(str(folder))
-        frame = spark.readStream.schema("k bigint").parquet(str(folder))
-        runner = flow.SparkRunner(spark, sources={"rows": frame})
-        if first:
-            from dataflow.runners.spark import runner as module
-
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(module, "even_slots", lambda tasks, partitions: [])
-                p.run(runner, max_key_groups=8, checkpoint=checkpoint)
-            stored = json.loads((job / "job.json").read_text())
-            assert stored.pop("slots") == []
-            (job / "job.json").write_text(json.dumps(stored))
-        else:
-            found = p.run(runner, max_key_groups=8, checkpoint=checkpoint).table("out")
-    assert found.filter(pc.field("k") == 0)["n"].to_pylist() == [10]
 
 
 def test_many_partitions_for_few_cores_are_warned_of_while_they_can_be_changed(spark: Any, tmp_path: Path) -> None:

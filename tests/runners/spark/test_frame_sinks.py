@@ -19,7 +19,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.contracts.sink import SparkBatch
-from dataflow.errors import ConfigurationError, GraphError, NewSparkAppWarning, UnsupportedOnRunner
+from dataflow.errors import CheckpointDamaged, ConfigurationError, GraphError, NewSparkAppWarning, UnsupportedOnRunner
 from dataflow.runners.spark.frame_sinks import App, app_of
 from dataflow.runtime.task.notices import Notices
 from tests.agreement.data import rows_of
@@ -133,8 +133,9 @@ def test_a_copied_directory_is_a_new_app_and_says_so(tmp_path: Path) -> None:
     assert second.id != first.id
     assert f"was moved or copied from {tmp_path / 'one'}: rows that an earlier job has written" in said[0]
     assert [found(name) for name in ("one", "two")] == [(first, []), (second, [])]
-    (tmp_path / "two" / "app.json").write_text(json.dumps({"app": "of an earlier release"}))
-    assert found("two") == (App("of an earlier release"), [])
+    (tmp_path / "two" / "app.json").write_text(json.dumps({"app": second.id}))
+    with pytest.raises(CheckpointDamaged, match="missing required field `directory`"):
+        found("two")
 
 
 def test_no_row_of_the_sink_passes_through_the_driver(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:

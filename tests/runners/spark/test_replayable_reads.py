@@ -41,7 +41,8 @@ def begun(source: flow.Source, directory: Path, rows: int = 1_000_000, **waterma
         stream = p.source(source, name="in")
         timed = stream.with_watermark("ts", name="time", **watermark) if "ts" in stream.schema.names else stream
         timed.key_by("x").agg(op.count().alias("n"), name="counts").sink(op.collect(), name="out")
-    spark_plan = plan_for_spark(p.graph, parallelism=1, key_groups=2).numbered((), 2)
+    spark_plan = plan_for_spark(p.graph, parallelism=1, key_groups=2)
+    spark_plan = spark_plan.numbered(range(len(spark_plan.keyed_tasks)), 2)
     made = Assignment(spark_plan, JobDirectory(directory), "run", rows)
     with made.directory.lock("run"):
         made.directory.create({}, initial_states(spark_plan))

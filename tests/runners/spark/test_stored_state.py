@@ -26,7 +26,7 @@ from dataflow.runners.spark.live_operators import LiveOperators, LiveTask
 from dataflow.runners.spark.placement import plan_for_spark
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.stored_state import StoredState
-from dataflow.runners.spark.task_host import MicroBatchClock, OutputRecorder, TaskHost
+from dataflow.runners.spark.task_host import MicroBatchClock
 from dataflow.runners.spark.user_errors import SerializedError
 from dataflow.runtime.task.log_chain import LogChain
 
@@ -162,21 +162,6 @@ def test_deltas_become_a_base_and_what_was_before_it_is_removed(
     assert take(assignment, store, 40, {"k": [9], "x": [1]}) == {9: 41}
 
 
-def test_the_state_of_an_earlier_release_is_read_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_tasks, "LIVE", LiveOperators())
-    assignment, store = totals(tmp_path), Store()
-    spark_plan = assignment.spark_plan
-    vertex, subtask = spark_plan.keyed_tasks[0]
-    recorder = OutputRecorder(spark_plan, subtask, 0, distributed=False)
-    with TaskHost(spark_plan, vertex, subtask, None, "run", recorder) as host:
-        host.push(0, Data(pa.record_batch({"k": [1, 2], "x": [10, 20]}), 0))
-        store.value = (host.snapshot(1).encode("sample").to_pybytes(),)  # all in one value
-    assert store.opened().token == ""
-    assert take(assignment, store, 1, {"k": [1], "x": [1]}) == {1: 11}
-    assert store.opened().token
-    assert take(assignment, store, 2, {"k": [1, 2], "x": [1, 1]}) == {1: 12, 2: 21}
-
-
 def test_a_missing_piece_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed_tasks, "LIVE", LiveOperators())
     store = Store()
@@ -184,9 +169,10 @@ def test_a_missing_piece_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     del store.content[0]
     with pytest.raises(CheckpointDamaged, match=r"Spark's state of totals\[0\] lacks piece 0"):
         store.opened().read()
-    store.value = (b'{"token": 7}',)
-    with pytest.raises(CheckpointDamaged, match="index of the state"):
-        store.opened()
+    for damaged in (b'{"token": 7}', b"\xff", b"BARRIERF"):
+        store.value = (damaged,)
+        with pytest.raises(CheckpointDamaged, match="index of the state"):
+            store.opened()
 
 
 def kept_task() -> LiveTask:

@@ -1,8 +1,7 @@
-"""Unions of streams on Spark: the rows and counts of a local run, without a shuffle, and jobs of earlier releases."""
+"""Unions of streams on Spark: the rows and counts of a local run, without a shuffle."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import operators as op
 from dataflow import col
 from dataflow.contracts.operator import Operator, Out
 from dataflow.contracts.sink import SparkBatch
-from dataflow.runners.spark import placement
 from dataflow.runners.spark.placement import Placement, plan_for_spark
 
 SCHEMA = pa.schema({"k": pa.int64(), "v": pa.int64(), "at": pa.timestamp("us")})
@@ -144,33 +142,6 @@ def test_rows_of_all_links_reach_a_function_in_one_call(spark: Any, tmp_path: Pa
     assert [number for number, _ in calls] == list(range(len(calls)))
     assert sorted(v for _, values in calls for v in values) == [*range(10), *range(100, 110)]
     assert any(values[0] < 100 <= values[-1] for _, values in calls if values)
-
-
-@pytest.mark.soak
-def test_a_job_of_an_earlier_release_goes_on_with_tasks_of_its_unions(spark: Any, tmp_path: Path) -> None:
-    job, checkpoint = tmp_path / "job", flow.Checkpointing(tmp_path / "job")
-    folders = [tmp_path / "one", tmp_path / "two"]
-    with flow.Pipeline("grown") as p:
-        one, two = (p.source(op.spark_table(SCHEMA), name=folder.name) for folder in folders)
-        united = one.union(two, name="both").key_by("k").agg(n=op.count(), emit="changes", name="n")
-        united.sink(op.collect(net=True), name="out")
-    for first in (0, 100):
-        frames = {}
-        for folder in folders:
-            spark.createDataFrame(rows(first, 10).to_pandas()).write.mode("append").parquet(str(folder))
-            frames[folder.name] = spark.readStream.schema("k bigint, v bigint, at timestamp_ntz").parquet(str(folder))
-        runner = flow.SparkRunner(spark, sources=frames)
-        with pytest.MonkeyPatch.context() as patch:
-            if not first:
-                patch.setattr(placement, "inline_unions", lambda plan, *others: plan)
-            found = p.run(runner, max_key_groups=4, checkpoint=checkpoint)
-        if not first:
-            described = json.loads((job / "job.json").read_text())
-            assert described.pop("unions") == "inline"
-            (job / "job.json").write_text(json.dumps(described))
-    (both,) = [task for task in found.metrics if task.task == "both"]
-    assert both.operators[0].rows_in == 20
-    assert {row["k"]: row["n"] for row in found.table("out").to_pylist()} == {0: 14, 1: 14, 2: 12}
 
 
 def test_a_function_after_a_union_is_named_with_the_task_of_its_input(spark: Any) -> None:

@@ -22,7 +22,6 @@ from dataflow.runtime.task.parts import TaskState
 from dataflow.store.base import CheckpointStore
 from dataflow.store.files import Buffer
 from dataflow.store.manifest import STATE, part_file
-from tests.checkpoints import copied
 
 ROWS = 60
 SOURCE = "in[0]"
@@ -161,14 +160,6 @@ class Silent(flow.MemoryStore):
         return CheckpointStore.remains(self, task, above)
 
 
-def test_splits_without_a_count_are_left_out() -> None:
-    split: dict[str, Any] = {"id": "a", "info": {}, "offset": 3, "done": False}
-    counted = {**split, "id": "b", "rows": 3}
-    ended = {**split, "id": "c", "rows": 3, "done": True}
-    state = TaskState(SOURCE, inlet={"splits": [split, counted, ended]})
-    assert rows_read_again(flow.MemoryStore(), 1, {SOURCE: state}) == {"in/b": 0}
-
-
 def test_the_furthest_trace_counts_whichever_life_left_it() -> None:
     store, split = flow.MemoryStore(), {"id": "a", "info": {}, "offset": 3, "done": False}
     for checkpoint, rows in enumerate([3, 9, 5], start=1):
@@ -178,7 +169,7 @@ def test_the_furthest_trace_counts_whichever_life_left_it() -> None:
     assert rows_read_again(store, 1, {SOURCE: restored}) == {"in/a": 6}
 
 
-def counts(store: CheckpointStore, checkpoint: int) -> dict[str, int | None]:
+def counts(store: CheckpointStore, checkpoint: int) -> dict[str, int]:
     """The rows of each split by the checkpoint's own count."""
     (part,) = [part for part in store.manifest(checkpoint).parts if part.task == SOURCE and part.part == STATE]
     splits: Any = TaskState.decode(store.read(checkpoint, part)).inlet["splits"]
@@ -191,25 +182,6 @@ def test_a_restored_job_goes_on_counting_where_its_checkpoint_was(store: flow.Di
     restored(store, restore=first)
     last = store.checkpoints()[-1]
     assert counts(store, last) == offsets(store, last) == {"in/rows-0-30": 30, "in/rows-30-60": 30}
-
-
-def uncounted(store: CheckpointStore, checkpoint: int) -> int:
-    """``checkpoint`` as a release wrote it that did not count rows, as the newest."""
-
-    def change(values: Any, tables: object) -> None:
-        for split in values["inlet"].get("splits", []):
-            del split["rows"]
-
-    return copied(store, checkpoint, change)
-
-
-def test_a_checkpoint_that_did_not_count_is_restored_and_nothing_is_made_up(store: flow.DirectoryStore) -> None:
-    with store:
-        number = uncounted(store, store.checkpoints()[0])
-    report = restored(store)
-    assert (report.checkpoint, report.replayed) == (number, {})
-    assert "not counted for 2 splits" in str(report)
-    assert set(counts(store, store.checkpoints()[-1]).values()) == {None}
 
 
 # --- against what really happened

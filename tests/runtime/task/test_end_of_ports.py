@@ -173,13 +173,6 @@ def test_after_a_restore_a_port_ends_with_the_channel_that_was_open_whatever_end
     assert polled(other) == [EndOfInput()]
 
 
-def test_state_without_ended_ports_is_restored() -> None:
-    one, channels = gate([0, 1])
-    one.restore({"watermarks": [MAX_WATERMARK, 3]})
-    channels[0].put(EndOfInput())
-    assert polled(one) == [PortEnded(0), EndOfInput()]
-
-
 def test_a_task_calls_ended_once_for_each_port_and_finishes_after_the_last_watermark() -> None:
     operator = Logged()
     bench = Bench(operator, credit=99)

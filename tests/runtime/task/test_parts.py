@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
 
 from dataflow.contracts.operator import Snapshot
+from dataflow.errors import CheckpointDamaged
 from dataflow.protocol.events import Barrier, Data, Watermark
 from dataflow.protocol.red_log import Omitted
 from dataflow.runtime.task.parts import SAMPLE_ROWS, ChannelState, Duplicates, TaskState
-from dataflow.state.codec import encode
+from dataflow.state.codec import decode, encode
 from tests.runtime.task.test_overtaking import shown
 from tests.runtime.task.test_task import batch
 
@@ -39,8 +40,22 @@ def test_a_part_of_a_task_that_goes_on_says_so() -> None:
 
 
 def test_the_header_comes_back() -> None:
-    found = again(TaskState("t[0]", ended=True, inlet={"watermarks": [3, None]}))
-    assert (found.task, found.ended, found.inlet) == ("t[0]", True, {"watermarks": [3, None]})
+    gate: Any = {"watermarks": [3, None], "ended": [], "ended_ports": []}
+    found = again(TaskState("t[0]", ended=True, inlet=gate))
+    assert (found.task, found.ended, found.inlet) == ("t[0]", True, gate)
+
+
+@pytest.mark.parametrize("missing", ["in_flight", "passed", "timed", "logs", "inlet"])
+def test_a_header_that_lacks_an_entry_is_damage(missing: str) -> None:
+    values, tables = decode(TaskState("t[0]").encode("sample"))
+    del values[missing]
+    with pytest.raises(CheckpointDamaged, match=f"missing required field `{missing}`"):
+        TaskState.decode(encode(values, tables))
+
+
+def test_an_input_that_lacks_the_ends_of_its_channels_is_damage() -> None:
+    with pytest.raises(CheckpointDamaged, match="missing required field `ended`"):
+        again(TaskState("t[0]", inlet={"watermarks": [3]}))
 
 
 @pytest.mark.parametrize(("keep", "kept"), [("sample", SAMPLE_ROWS), ("rows", 8)])
@@ -89,11 +104,6 @@ def test_rows_whose_schemas_differ_in_metadata_alone_come_back_in_order() -> Non
     rows = [batch(1, 2), batch(3).replace_schema_metadata({"written": "by another version"}), batch(4)]
     (found,) = again(TaskState("t[0]", in_flight=[ChannelState("op", "t[0]", "a", [Data(b) for b in rows])])).in_flight
     assert [element.rows for element in found.elements if isinstance(element, Data)] == rows
-
-
-def test_a_part_of_a_release_without_channel_state_has_none() -> None:
-    header = {"task": "t", "ended": False, "inlet": {}, "operators": {}, "duplicates": []}
-    assert list(TaskState.decode(encode(header, {})).in_flight) == []
 
 
 def test_a_barrier_is_no_channel_state() -> None:

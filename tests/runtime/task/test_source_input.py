@@ -78,13 +78,6 @@ def test_rows_are_counted_by_split_and_pauses_are_none() -> None:
     assert [state.rows for state in head.splits] == [3, 0]
 
 
-def test_a_split_whose_rows_were_not_counted_before_stays_without_a_count() -> None:
-    head = inlet([batch(1), batch(2)])
-    head.splits[0].rows = None
-    assert poll(head) == ([1], 0)
-    assert head.snapshot()["splits"][0]["rows"] is None
-
-
 def test_a_split_that_pauses_lets_the_next_one_go_first() -> None:
     head = inlet([Pause(2), batch(1)], [batch(2)])
     assert [poll(head), poll(head), poll(head), poll(head)] == [([2], 0), None, ([1], 0), None]
@@ -134,7 +127,6 @@ def test_a_snapshot_holds_for_how_long_splits_were_polled_in_vain() -> None:
     before.poll(35)
     after.restore_quiet(before.snapshot())
     assert (before.quiet("script-0"), after.quiet("script-0")) == (25, 25)
-    assert inlet(script).restore_quiet({"splits": []}) is None, "older ones lack it"
 
 
 class Rejecting(ScriptedSource):
