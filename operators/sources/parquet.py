@@ -40,7 +40,7 @@ from dataflow.errors import (
 )
 from dataflow.state.dictionaries import encoded_schema, is_textual
 from dataflow.untrusted import Count, excerpt, parsed
-from operators.parquet_types import is_one_type
+from operators.parquet_types import holds_all, is_one_type
 from operators.sources.known_file import KnownFiles, changed
 from operators.sources.parquet_choices import Sample, choices_of
 from operators.sources.parquet_file import DAMAGED, ParquetFooter
@@ -318,6 +318,27 @@ class ParquetSource(Source):
             return type_ if is_readable(field.type, type_) else field.type
         stored = [file for file in self._files.values() if field.name in file.types]
         return type_ if all(file.has_only_nulls(field.name) for file in stored) else field.type
+
+    def schema_of_first(self, paths: Sequence[str]) -> pa.Schema:
+        """Return the columns of the stream, each in the type of the first of ``paths`` that holds all files' values.
+
+        Such a type stays the same if files of the same Parquet type, but of another layout or zone, come later.
+
+        Args:
+            paths: the files of the source, in an order in which later ones come last.
+        """
+        read = self._columns
+        kinds = list({id(types_): types_ for types_ in (self._files[path].types for path in paths)}.values())
+
+        def first(field: pa.Field) -> pa.Field:
+            if field.name in read.declared:
+                return field
+            stored = [kind[field.name] for kind in kinds if field.name in kind]
+            return field.with_type(next((type_ for type_ in stored if holds_all(type_, field.type)), field.type))
+
+        schema = pa.schema([first(field) for field in self.schema])
+        plain = [field.name for field in schema if not types.is_dictionary(field.type)]
+        return encoded_schema(schema, [name for name in plain if name in read.dictionary])
 
     def encoded(self, columns: Sequence[str]) -> ParquetSource:
         """Return the source with dictionaries for the ``columns`` whose values repeat in the first row group."""

@@ -50,6 +50,8 @@ def stream_schema(
     found = {**declared, **common}
     for name in (name for name in dictionary if name in chosen and not types.is_dictionary(found[name])):
         if not is_textual(found[name]):
+            if all(file.has_only_nulls(name) for file in files if name in file.types):
+                continue
             raise SchemaMismatch(
                 f"read_parquet({first.path!r}): only text and binary columns can be read as dictionaries, but {name!r} "
                 f"is {found[name]}; take it out of dictionary="

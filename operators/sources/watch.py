@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -35,6 +35,8 @@ from operators.sources.watched_directory import WatchedDirectory, reading_order
 
 __all__ = ["WatchSource", "watch"]
 
+_DECLARE: Final = "declare the types of all columns with schema= and start in a new checkpoint directory, "
+
 
 def watch(
     directory: str | os.PathLike[str],
@@ -49,8 +51,10 @@ def watch(
 ) -> WatchSource:
     """Read the files in ``directory``, and those that will appear in it; the source does not end.
 
-    All files have the columns of the first one that is not empty; Parquet files as the same Parquet types, as in
-    ``read_parquet``. If there is none yet, the options must include ``schema=`` with all columns.
+    All files have the columns of the first one that is not empty. Parquet files have the same Parquet types, as in
+    ``read_parquet``: a column without values in some of the files that are there at the start has the type that the
+    others have (with a function of your own, the type that the first file has). If there is no file yet, the options
+    must include ``schema=`` with all columns.
 
     New files of one listing are read in the order of their time of modification, then of their names, each to its end
     before the next. Files in folders below are not read. Names that begin with ``_`` or ``.``, or end in ``.tmp``,
@@ -116,9 +120,13 @@ def watch(
         watched = replace(watched, warned=True)
     files = sorted(watched.wanted(listing, NameSet()), key=reading_order)
     if files:
-        first = read(_first_with_rows([where.join(path, file.name) for file in files], where), **options)
+        there = [where.join(path, file.name) for file in files]
+        first = read(_first_with_rows(there, where), **options)
         schema, sides = first.schema, first.sides
-        if "schema" in accepted and not isinstance(first, ParquetSource):  # types are not inferred anew from each file
+        if isinstance(first, ParquetSource):
+            if suffixes:  # a function of the user's reads one file
+                schema = read(there, **options).schema_of_first(there)
+        elif "schema" in accepted:  # types are not inferred anew from each file
             options = {**options, "schema": KnownTypes(schema, given_names(options.get("schema")))}
     elif options.get("schema") is not None:
         schema = _given(options)
@@ -226,10 +234,11 @@ class WatchSource(Source):
         found = {field.name: field.type for field in source.schema}
         expected = {field.name: field.type for field in self._whole}
         if found != expected:
-            declare = "declare the columns of all files with schema=, " if isinstance(source, ParquetSource) else ""
+            declare = isinstance(source, ParquetSource)
             raise SchemaMismatch(
-                f"watch: {path!r} has columns {_listed(found)}, expected {_listed(expected)} as in the first file (or "
-                f"schema=); {declare}move it elsewhere, or choose the columns they share with columns=[...]"
+                f"watch: {path!r} has columns {_listed(found)}, expected {_listed(expected)} as in the files before it "
+                f"(or schema=); {_DECLARE * declare}move it elsewhere, or choose the columns they share with "
+                "columns=[...]"
             )
         return source.select(self._columns).skipping(self._conditions)
 

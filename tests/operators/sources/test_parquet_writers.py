@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +17,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.errors import CheckpointMismatch, SchemaMismatch, SourceError, UnknownColumn
+from operators.parquet_types import is_one_type
 from operators.sources.parquet import ParquetSource
 from tests.operators.sources.watching import Watching
 
@@ -352,6 +354,41 @@ def test_a_watched_directory_may_be_empty_if_the_types_are_declared(tmp_path: Pa
         watching.later().rows()
 
 
+@pytest.mark.parametrize(
+    ("columns", "type_"), ALIKE, ids=lambda value: str(value) if isinstance(value, pa.DataType) else ""
+)
+def test_files_that_a_watched_directory_has_at_the_start_have_one_schema(
+    tmp_path: Path, columns: list[pa.Array], type_: pa.DataType
+) -> None:
+    for number, order in enumerate(orders(columns)):
+        folder = tmp_path / str(number)
+        for name, column in enumerate(order):
+            appear(folder, str(name), column)
+            os.utime(folder / f"{name}.parquet", (name, name))
+        source = op.watch(folder, op.read_parquet)
+        assert is_one_type(source.schema.field("v").type, type_)
+        expected = [value for column in order for value in column.to_pylist()]
+        first = Watching(source).rows()
+        assert [value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value for value in first] == [
+            value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value for value in expected
+        ]
+
+
+def test_later_files_of_another_layout_do_not_change_the_schema_of_a_watched_directory(tmp_path: Path) -> None:
+    schemas = []
+    for name, column in enumerate(
+        [pa.nulls(1), pa.array(["a"]).dictionary_encode(), pa.array(["b"], pa.large_string()), pa.array(["c"])]
+    ):
+        appear(tmp_path, str(name), column)
+        os.utime(tmp_path / f"{name}.parquet", (name, name))
+        schemas.append(op.watch(tmp_path, op.read_parquet).schema)
+    assert schemas[1:] == [pa.schema({"v": pa.dictionary(pa.int32(), pa.string())})] * 3
+    encoded = op.watch(tmp_path, op.read_parquet, dictionary=["v"], columns=["v"])
+    assert encoded.schema == schemas[1]
+    declared = op.watch(tmp_path, op.read_parquet, schema={"v": "string"})
+    assert Watching(declared).rows() == [None, "a", "b", "c"]
+
+
 def test_int96_times_of_a_watched_directory_lose_no_digit_unless_that_is_declared(tmp_path: Path) -> None:
     times = pa.array([TIME.replace(year=9996)], pa.timestamp("us"))
     finer = pa.array([1], pa.timestamp("ns"))
@@ -371,7 +408,8 @@ def test_advice_for_watched_files_of_other_types_works(tmp_path: Path) -> None:
     pq.write_table(pa.table({"v": pa.nulls(1)}), tmp_path / "a.parquet")
     watching = Watching(op.watch(tmp_path, op.read_parquet))
     pq.write_table(pa.table({"v": ["x"], "w": [1]}), tmp_path / "b.parquet")
-    with pytest.raises(SchemaMismatch, match=r"has columns \{'v': string, 'w': int64\}, .* declare .* with schema="):
+    advice = r"has columns \{'v': string, 'w': int64\}, .* declare .* with schema= and start in a new checkpoint dir"
+    with pytest.raises(SchemaMismatch, match=advice):
         watching.rows()
     declared = op.watch(tmp_path, op.read_parquet, schema={"v": "string", "w": "int64"})
     assert Watching(declared).rows() == [None, "x"]
