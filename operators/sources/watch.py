@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -28,14 +28,13 @@ from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE
 from operators.sources.name_set import NameSet
 from operators.sources.parquet import ParquetSource
+from operators.sources.parquet_values import readable_type
 from operators.sources.paths import resolve
 from operators.sources.text_source import KnownTypes, check_known, given_names, given_types, selected
 from operators.sources.watch_reader import WatchReader
 from operators.sources.watched_directory import WatchedDirectory, reading_order
 
 __all__ = ["WatchSource", "watch"]
-
-_DECLARE: Final = "declare the types of all columns with schema= and start in a new checkpoint directory, "
 
 
 def watch(
@@ -125,7 +124,9 @@ def watch(
         schema, sides = first.schema, first.sides
         if isinstance(first, ParquetSource):
             if suffixes:  # a function of the user's reads one file
-                schema = read(there, **options).schema_of_first(there)
+                whole = read(there, **options)
+                assert isinstance(whole, ParquetSource), f"{read} read Parquet files as {whole}"
+                schema = whole.schema_of_first(there)
         elif "schema" in accepted:  # types are not inferred anew from each file
             options = {**options, "schema": KnownTypes(schema, given_names(options.get("schema")))}
     elif options.get("schema") is not None:
@@ -166,6 +167,14 @@ def _given(options: Mapping[str, Any]) -> pa.Schema:
 
 def _listed(columns: Mapping[str, pa.DataType]) -> str:
     return "{" + ", ".join([f"{name!r}: {type_}" for name, type_ in columns.items()]) + "}"
+
+
+def _declaring(found: Mapping[str, pa.DataType], expected: Mapping[str, pa.DataType]) -> str:
+    """Return how to read Parquet files with the columns ``expected``, and one with those ``found``, as one stream."""
+    changed = [name for name in found if name in expected and found[name] != expected[name]]
+    hopeless = [name for name in changed if readable_type([found[name], expected[name]]) is None]
+    condition = f", if the files before it have no values of {', '.join(map(repr, hopeless))}" if hopeless else ""
+    return f"; or declare the types of all columns with schema= and start in a new checkpoint directory{condition}"
 
 
 class WatchSource(Source):
@@ -234,11 +243,10 @@ class WatchSource(Source):
         found = {field.name: field.type for field in source.schema}
         expected = {field.name: field.type for field in self._whole}
         if found != expected:
-            declare = isinstance(source, ParquetSource)
             raise SchemaMismatch(
                 f"watch: {path!r} has columns {_listed(found)}, expected {_listed(expected)} as in the files before it "
-                f"(or schema=); {_DECLARE * declare}move it elsewhere, or choose the columns they share with "
-                "columns=[...]"
+                f"(or schema=); move it elsewhere, or choose the columns they share with columns=[...]"
+                f"{_declaring(found, expected) if isinstance(source, ParquetSource) else ''}"
             )
         return source.select(self._columns).skipping(self._conditions)
 
