@@ -56,8 +56,8 @@ def expand(paths: Paths, suffix: str | tuple[str, ...], filesystem: Any = None) 
     whose names begin with ``_`` or ``.``, which writers use for what is not data. A warning names the other files. A
     path that exists is never read as a pattern. With ``filesystem`` all paths are paths in it, and never URIs.
 
-    Raises: SourceError for a path or pattern without files, for a URI that pyarrow does not know, and for two paths on
-    different filesystems.
+    Raises: SourceError for a path or pattern without files, for a pipe, socket or device among them, for a URI that
+    pyarrow does not know, and for two paths on different filesystems.
     """
     several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not several:
@@ -75,10 +75,13 @@ def expand(paths: Paths, suffix: str | tuple[str, ...], filesystem: Any = None) 
         if isinstance(matched, _Below):
             is_uri = filesystem is None and is_url(os.fspath(given))
             directory = os.fspath(given) if is_uri else path
-            others[directory] = [file for file in matched.files if not has_suffix(file, suffixes)]
+            unnamed = [file for file in matched.files if not has_suffix(file, suffixes)]
+            others[directory] = [file for file in unnamed if files.filesystem is not None or os.path.isfile(file)]
             matched = [file for file in matched.files if has_suffix(file, suffixes)] or _nothing(
                 path, _no_file(suffixes, directory, others[directory])
             )
+        for file in matched:
+            files.check_regular(file)
         found.update(matched)
     for directory, below in others.items():
         if files_left := [file for file in below if file not in found]:
@@ -141,9 +144,14 @@ def _local(path: str) -> list[str] | _Below:
     if os.path.exists(path):
         return [path]
     if glob.has_magic(path):
-        found = [file for file in glob.glob(path, recursive=True) if os.path.isfile(file)]
+        found = [file for file in glob.glob(path, recursive=True) if _is_no_folder(file)]
         return found or _nothing(path, "no file matches the pattern")
     return _nothing(path, "there is no such file or directory")
+
+
+def _is_no_folder(path: str) -> bool:
+    """Return whether something other than a directory is at ``path``, and it is no link to nowhere."""
+    return os.path.exists(path) and not os.path.isdir(path)
 
 
 def _below(directory: str) -> list[str]:
@@ -162,6 +170,8 @@ def _stored(store: fs.FileSystem, path: str) -> list[str] | _Below:
             case fs.FileType.Directory:
                 below = file_infos(store, fs.FileSelector(path, recursive=True))
                 return _Below([info.path for info in below if _is_data(info, path)])
+            case fs.FileType.Unknown:
+                return _nothing(path, "it is neither a regular file nor a directory")
         if glob.has_magic(path):
             return list(_matching(store, "", path.split("/"))) or _nothing(path, "no file matches the pattern")
     except (OSError, pa.ArrowException) as error:
