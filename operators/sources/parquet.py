@@ -45,13 +45,13 @@ from operators.sources.known_file import KnownFiles, changed
 from operators.sources.parquet_choices import Sample, choices_of
 from operators.sources.parquet_file import DAMAGED, ParquetFooter
 from operators.sources.parquet_reader import ParquetOpener, ParquetReader
-from operators.sources.parquet_schema import stream_schema
+from operators.sources.parquet_schema import stream_schema, warn_of_missing
 from operators.sources.parquet_values import is_readable
 from operators.sources.paths import Paths, expand
 from operators.sources.pruned_groups import pruned_groups
 from operators.sources.row_groups import MOST_ROWS, SplitBy
 from operators.sources.statistics import earliest_time
-from operators.sources.text_source import Types, given_types
+from operators.sources.text_source import KnownTypes, Types, given_types
 
 __all__ = ["ParquetSource", "read_parquet"]
 
@@ -93,7 +93,7 @@ def read_parquet(
             every value of the files: integers and decimals may be wider, integers also decimals, floats may be float64,
             and times may have finer units. Integers as float64, and times in finer units, are checked value by value: a
             SourceError has the file, row group and row of one that does not fit. A declared column is null in files
-            that do not have it.
+            that do not have it; a MissingColumnWarning names one that no file has.
         batch_rows: the rows of a batch; event time moves after each. None: row groups of a file are put together up to
             524,288 rows or 64 MiB (all columns of the file, uncompressed), and larger ones are cut by the same rule.
         dictionary: text columns to read as dictionaries, which is several times faster if values repeat.
@@ -115,10 +115,9 @@ def read_parquet(
     (['x'], [3])
     >>> [split.info["rows"] for split in read_parquet(f"{folder.name}/*.parquet", split_by="row_group").splits()]
     [2, 1]
-    >>> source = read_parquet(f"{folder.name}/*.parquet", schema={"x": "float64", "y": "string"})
+    >>> source = read_parquet(f"{folder.name}/*.parquet", schema={"x": "float64"})
     >>> print(source.schema)
     x: double
-    y: string
     >>> folder.cleanup()
     """
     if batch_rows is not None:
@@ -130,6 +129,8 @@ def read_parquet(
     files = tuple(ParquetFooter.open(path, where) for path in found)
     _warn_of_partition_keys(files)
     whole = stream_schema(files, declared, columns, dictionary)
+    if not isinstance(schema, KnownTypes):  # other files may have the columns that these lack
+        warn_of_missing(files, [name for name in declared if name in whole.names])
     known = KnownFiles("read_parquet", where, {file.path: file.known for file in files})
     by_path = {file.path: file for file in files}
     encoded = [name for name, type_ in declared.items() if types.is_dictionary(type_) and is_textual(type_.value_type)]

@@ -6,19 +6,20 @@ Parquet type; the stream has the common type of a column, which does not depend 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyarrow import types
 
-from dataflow.errors import SchemaMismatch, UnknownColumn
+from dataflow.errors import MissingColumnWarning, SchemaMismatch, UnknownColumn, did_you_mean, user_frame
 from dataflow.state.dictionaries import is_textual
 from operators.parquet_types import common_type
 from operators.sources.parquet_file import ParquetFooter
 from operators.sources.parquet_values import is_readable, readable_type
 
-__all__ = ["stream_schema"]
+__all__ = ["stream_schema", "warn_of_missing"]
 
 _DECLARE: Final = (
     "declare {} with schema=, which also makes a missing column null, choose the columns that the files share with "
@@ -67,6 +68,19 @@ def stream_schema(
             )
         found[name] = pa.dictionary(pa.int32(), found[name])
     return pa.schema([(name, type_) for name, type_ in found.items() if name in chosen])
+
+
+def warn_of_missing(files: Sequence[ParquetFooter], declared: Sequence[str]) -> None:
+    """Warn of ``declared`` columns that none of the files has."""
+    known = {name: None for types_ in {id(file.types): file.types for file in files}.values() for name in types_}
+    others = [name for name in known if name not in declared]
+    if missing := [f"{name!r}{did_you_mean(name, others)}" for name in declared if name not in known]:
+        warnings.warn(
+            f"read_parquet(schema=): no file has {' and '.join(missing)}, so such a column is null in all rows; "
+            "correct the name or take it out of schema=",
+            MissingColumnWarning,
+            stacklevel=user_frame(),
+        )
 
 
 def _check_declared(

@@ -160,7 +160,10 @@ def check_distinct(where: str, names: Sequence[str]) -> None:
 
 
 class KnownTypes(dict[str, pa.DataType]):
-    """The types of all columns, as ``schema=`` of a reader: those not in ``given`` were inferred from another file."""
+    """The types of columns of many files, as ``schema=`` of a reader of one of them.
+
+    A user gave those of the columns ``given``; others were inferred from another file.
+    """
 
     def __init__(self, types: pa.Schema, given: Collection[str]) -> None:
         super().__init__(zip(types.names, types.types, strict=True))

@@ -113,6 +113,9 @@ def watch(
         options = {**options, "split_by": "file"}
     if "filesystem" in accepted and where.filesystem is not None:
         options = {**options, "filesystem": where.filesystem}
+    if suffixes and options.get("schema") is not None:
+        types = given_types(options["schema"])
+        options = {**options, "schema": KnownTypes(pa.schema(types), tuple(types))}
     listing = watched.listing()
     if left_out := watched.left_out(listing, NameSet()):
         warnings.warn(watched.named(left_out), FilesLeftOutWarning, stacklevel=user_frame())

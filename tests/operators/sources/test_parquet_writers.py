@@ -6,6 +6,7 @@ import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.errors import CheckpointMismatch, SchemaMismatch, SourceError, UnknownColumn
+from dataflow.errors import CheckpointMismatch, MissingColumnWarning, SchemaMismatch, SourceError, UnknownColumn
 from operators.parquet_types import is_one_type
 from operators.sources.parquet import ParquetSource
 from tests.operators.sources.watching import Watching
@@ -293,10 +294,16 @@ def test_a_value_that_does_not_fit_is_an_error_with_its_place(
             assert part in str(caught.value)
 
 
-def test_a_declared_column_that_no_file_has_is_null(tmp_path: Path) -> None:
+def test_a_declared_column_that_no_file_has_is_null_with_a_warning(tmp_path: Path) -> None:
     write(tmp_path, None, None)
-    assert read(tmp_path, {"v": pa.struct({"a": pa.int64()})}) == [None, None]
-    source = op.read_parquet(tmp_path, schema={"v": "string"}, columns=["v"])
+    with pytest.warns(MissingColumnWarning, match=r"no file has 'v', so such a column is null .* correct the name"):
+        assert read(tmp_path, {"v": pa.struct({"a": pa.int64()})}) == [None, None]
+    with pytest.warns(MissingColumnWarning, match=r"'ID' \(did you mean 'id'\?\) and 'v', so") as caught:
+        op.read_parquet(tmp_path, schema={"ID": "int64", "v": "string"})
+    assert [warning.filename for warning in caught] == [__file__]
+    assert op.read_parquet(tmp_path, schema={"v": "string"}, columns=["id"]).schema.names == ["id"]
+    with pytest.warns(MissingColumnWarning):
+        source = op.read_parquet(tmp_path, schema={"v": "string"}, columns=["v"])
     assert flow.Pipeline().source(source, name="in").collect()["v"].to_pylist() == [None, None]
     with pytest.raises(UnknownColumn, match="did you mean 'v'"):
         op.read_parquet(tmp_path, schema={"v": "string"}, columns=["vv"])
@@ -317,7 +324,8 @@ def test_other_engines_do_not_read_columns_whose_values_they_read_otherwise(tmp_
         assert isinstance(source.select(["id"]).parquet_files(), flow.ParquetFiles)
         files = source.parquet_files()
         assert reason in files if isinstance(files, str) and reason else isinstance(files, flow.ParquetFiles)
-    declared = op.read_parquet(tmp_path / "mixed", schema={"w": "int64"})
+    with pytest.warns(MissingColumnWarning, match="'w'"):
+        declared = op.read_parquet(tmp_path / "mixed", schema={"w": "int64"})
     assert "'w' as no column" in str(declared.parquet_files())
 
 
@@ -363,10 +371,9 @@ def test_event_times_of_several_units_may_be_declared(tmp_path: Path) -> None:
     stream = flow.Pipeline().source(source, name="in").with_watermark("v").window(op.tumbling("1d")).agg(n=op.count())
     starts = stream.collect()["window_start"].cast(pa.timestamp("us")).to_pylist()
     assert sorted(starts) == [time.replace(hour=0) for time in times]
-    assert (
-        op.read_parquet(tmp_path, schema={"w": "timestamp[us]", "v": "timestamp[ns]"}).earliest(source.splits()[0], "w")
-        is None
-    )
+    with pytest.warns(MissingColumnWarning, match="'w'"):
+        missing = op.read_parquet(tmp_path, schema={"w": "timestamp[us]", "v": "timestamp[ns]"})
+    assert missing.earliest(source.splits()[0], "w") is None
 
 
 def test_a_restore_with_other_declared_types_is_refused(tmp_path: Path) -> None:
@@ -453,6 +460,16 @@ def test_later_files_of_another_layout_do_not_change_the_schema_of_a_watched_dir
     assert encoded.schema == schemas[1]
     declared = op.watch(tmp_path, op.read_parquet, schema={"v": "string"})
     assert Watching(declared).rows() == [None, "a", "b", "c"]
+
+
+def test_files_of_a_watched_directory_may_lack_declared_columns_without_a_warning(tmp_path: Path) -> None:
+    appear(tmp_path, "a", pa.array([1]))
+    for read in (op.read_parquet, partial(op.read_parquet, columns=["w", "v"])):
+        watching = Watching(op.watch(tmp_path, read, schema={"w": "int64"}))
+        assert watching.source.schema.names == ["w", "v"]
+        assert watching.rows() == [None]
+    appear(tmp_path, "b", pa.array([2]))
+    assert watching.later().rows() == [None]
 
 
 def test_int96_times_of_a_watched_directory_lose_no_digit_unless_that_is_declared(tmp_path: Path) -> None:
