@@ -26,14 +26,15 @@ from pyarrow import fs
 from dataflow.errors import ConfigurationError, SourceError
 from operators.sources.archives import unpacked
 
-__all__ = ["WHOLE", "Entry", "Files", "Status", "as_filesystem", "check_text", "ends_hash", "file_infos"]
+__all__ = ["CODECS", "WHOLE", "Entry", "Files", "Status", "as_filesystem", "check_text", "ends_hash", "file_infos"]
 
 WHOLE: Final = 1 << 20
 """Files of up to this many bytes are hashed whole."""
 _ENDS: Final = 1 << 16
 Entry: TypeAlias = "os.DirEntry[str] | fs.FileInfo"
 _SPECIAL: Final = {stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
-_COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+CODECS: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+"""pyarrow's names of the codecs of text files, by suffix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ def compression(path: str) -> str | None:
     >>> compression("bids.csv.gz"), compression("bids.csv")
     ('gzip', None)
     """
-    return _COMPRESSED.get(os.path.splitext(path)[1].lower())
+    return CODECS.get(os.path.splitext(path)[1].lower())
 
 
 def _status(info: fs.FileInfo) -> Status:

@@ -47,15 +47,13 @@ from operators.sources.parquet_file import DAMAGED, ParquetFooter
 from operators.sources.parquet_reader import ParquetOpener, ParquetReader
 from operators.sources.parquet_schema import stream_schema, warn_of_missing
 from operators.sources.parquet_values import is_readable
-from operators.sources.paths import Paths, expand
+from operators.sources.paths import SUFFIXES, Paths, expand
 from operators.sources.pruned_groups import pruned_groups
 from operators.sources.row_groups import MOST_ROWS, SplitBy
 from operators.sources.statistics import earliest_time
 from operators.sources.text_source import KnownTypes, Types, given_types
 
 __all__ = ["ParquetSource", "read_parquet"]
-
-_SUFFIX: Final = ".parquet"
 
 
 def read_parquet(
@@ -125,7 +123,7 @@ def read_parquet(
     if split_by not in get_args(SplitBy):
         raise ConfigurationError(f"read_parquet: split_by must be one of {get_args(SplitBy)}, got {split_by!r}")
     declared = given_types(schema)
-    where, found = expand(paths, _SUFFIX, filesystem)
+    where, found = expand(paths, SUFFIXES["read_parquet"], filesystem)
     files = tuple(ParquetFooter.open(path, where) for path in found)
     _warn_of_partition_keys(files)
     whole = stream_schema(files, declared, columns, dictionary)
@@ -139,7 +137,7 @@ def read_parquet(
     return ParquetSource(known, by_path, read, batch_rows, split_by)
 
 
-read_parquet.suffixes = (_SUFFIX,)  # type: ignore[attr-defined]  # for ``watch``
+read_parquet.suffixes = SUFFIXES["read_parquet"]  # type: ignore[attr-defined]  # for ``watch``
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,6 +281,31 @@ def test_what_is_no_regular_file_is_refused_by_name_without_opening_it(
         read(pipe.name, filesystem=part)
 
 
+def test_files_of_another_format_are_left_to_its_reader(tmp_path: Path) -> None:
+    for number, (_, suffix) in enumerate(READERS):
+        write_rows(tmp_path / f"a{suffix}", number)
+    for number, (read, suffix) in enumerate(READERS):
+        source, text = left_out(lambda read=read: read(tmp_path))
+        watched, watch_text = left_out(lambda read=read: watch(tmp_path, read))
+        assert (xs(source), watched_xs(watched)) == ([number], [number])
+        for other, name in READERS:
+            for said in (text, watch_text):
+                assert (f"read 'a{name}' with {other.__name__}" in said) == (name != suffix)
+                assert "*" not in said
+    (tmp_path / "a.jsonl").unlink()
+    with pytest.raises(SourceError, match=r"no file that ends in .*, only .*; read 'a\.csv' with read_csv; ") as caught:
+        read_json(tmp_path)
+    assert "*" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("read", "suffix"), READERS)
+def test_a_name_that_is_not_utf_8_is_refused_once(tmp_path: Path, read: Callable[..., Source], suffix: str) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9" + suffix.encode())).touch()
+    for path in (tmp_path, f"{tmp_path}/*", tmp_path / os.fsdecode(b"caf\xe9" + suffix.encode())):
+        with pytest.raises(SourceError, match=rf"caf.udce9{suffix}': its name is not UTF-8; rename it$"):
+            read(path)
+
+
 def test_a_watched_directory_names_once_what_it_leaves_out(tmp_path: Path) -> None:
     write_rows(tmp_path / "a.csv", 1)
     early = Watching(watch(tmp_path, read_csv))
