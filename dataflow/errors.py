@@ -48,6 +48,7 @@ __all__ = [
     "JobTimeout",
     "LateRowsWarning",
     "ManyPartitionsWarning",
+    "MissingColumnWarning",
     "NegativeNet",
     "NewInputWarning",
     "NewSparkAppWarning",
@@ -411,6 +412,10 @@ class PartitionKeyWarning(BarrierflowWarning):
     """Files are in folders such as ``year=2013``, whose key is not a column of the stream."""
 
 
+class MissingColumnWarning(BarrierflowWarning):
+    """A column that ``schema=`` declares is in none of the files, so it is null in all rows; it may be misspelt."""
+
+
 class UnsafeCacheWarning(BarrierflowWarning):
     """A folder or file of compiled loops is ignored, because other users may have written it.
 
@@ -477,7 +482,7 @@ def repeated_names(names: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(word: object, valid: Iterable[str]) -> str:
-    """Return a hint at the closest valid word, or an empty text if none is close.
+    """Return a hint at the closest valid word, or an empty text if none is close. Words in other case are the closest.
 
     Args:
         word: the misspelt word, of any type.
@@ -485,8 +490,10 @@ def did_you_mean(word: object, valid: Iterable[str]) -> str:
 
     >>> did_you_mean("prize", ["price", "auction"])
     " (did you mean 'price'?)"
-    >>> did_you_mean("zzz", ["price"])
-    ''
+    >>> did_you_mean("ID", ["price", "id"]), did_you_mean("zzz", ["price"])
+    (" (did you mean 'id'?)", '')
     """
-    close = get_close_matches(str(word), list(valid), n=1)
+    words = list(valid)
+    close = [other for other in words if other.casefold() == str(word).casefold()]
+    close = close or get_close_matches(str(word), words, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types
 
-__all__ = ["common_type", "is_one_type", "list_field"]
+__all__ = ["common_type", "holds_all", "is_one_type", "list_field"]
 
 
 def is_one_type(one: pa.DataType, other: pa.DataType) -> bool:
@@ -72,6 +72,22 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         if any(is_one(one) for is_one in alike) and any(is_one(other) for is_one in alike):
             return widest
     return None
+
+
+def holds_all(one: pa.DataType, common: pa.DataType) -> bool:
+    """Return whether ``one`` holds all values of ``common``, the common type of ``one`` and others.
+
+    >>> holds_all(pa.string(), pa.large_string()), holds_all(pa.list_(pa.null()), pa.list_(pa.int8()))
+    (True, False)
+    >>> holds_all(pa.list_(pa.int8(), 2), pa.list_(pa.int8()))
+    False
+    """
+    if types.is_null(one) or types.is_fixed_size_list(one):
+        return bool(one == common)
+    if one.num_fields != common.num_fields:  # a dictionary has none
+        return is_one_type(one, common)
+    inner = [(one.field(place), common.field(place)) for place in range(one.num_fields)]
+    return is_one_type(one, common) and all(holds_all(part.type, whole.type) for part, whole in inner)
 
 
 def list_field(type_: pa.DataType) -> pa.Field | None:

@@ -45,7 +45,7 @@ NAMES = types.Array(types.uint8, 2, "C", readonly=True)
 UNREAD = -(1 << 40)
 NONE = -1
 DAY_SECONDS = 86_400
-SPACE, ZERO, NINE = 32, 48, 57
+TAB, SPACE, ZERO, NINE = 9, 32, 48, 57
 NANOSECONDS = 1_000_000_000
 
 
@@ -198,6 +198,9 @@ def parse_times(
     """Parse the texts that are still ``unread`` by one format; return how many stay so.
 
     As in ``strptime``, spaces may precede a number and an offset, and white space in a format is any number of spaces.
+    White space around a text is what Arrow takes it for in ISO 8601: ignored for days, and an error for times. But a
+    number at the beginning may be padded with spaces to its full width.
+
     The loop over instructions is in this function because a call with arrays costs more than an instruction.
 
     Args:
@@ -217,6 +220,11 @@ def parse_times(
             continue
         left += 1
         at, end = int(ends[row]), int(ends[row + 1])
+        while per_second == 0 and at < end and (text[at] == SPACE or text[at] == TAB):
+            at += 1
+        while per_second == 0 and at < end and (text[end - 1] == SPACE or text[end - 1] == TAB):
+            end -= 1
+        start = at
         fields[:] = UNREAD
         step = 0
         while step < program.shape[0] and at >= 0:
@@ -252,6 +260,8 @@ def parse_times(
                 more = program[step, 4] and at < end and ZERO <= text[at] <= NINE
                 width = at - (first if program[step, 1] == YEAR else begin)  # years are not padded with spaces
                 if at == first or width < program[step, 3] or more:
+                    break
+                if begin == start and first > begin and at - begin > program[step, 2]:
                     break
                 if not program[step, 5] <= value <= program[step, 6]:
                     break

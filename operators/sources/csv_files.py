@@ -19,7 +19,7 @@ from operators.sources.csv_settings import CsvSettings, QuotedNulls, texts_of
 from operators.sources.csv_tables import is_text, parse_options, read_rows_of_full_length, read_table
 from operators.sources.files import Files
 from operators.sources.known_file import KnownFiles
-from operators.sources.paths import Paths, expand
+from operators.sources.paths import SUFFIXES, Paths, expand
 from operators.sources.text import Unparsable, Wrong, no_rows, opened_blocks, undecodable
 from operators.sources.text_source import (
     Reading,
@@ -37,7 +37,6 @@ from operators.sources.time_parsers import KERNELS, has_formats, inferred_time_t
 __all__ = ["CsvDialect", "read_csv"]
 
 _KERNELS: Final = ("operators.kernels.csv_rows",)
-_SUFFIXES: Final = (".csv", ".csv.gz", ".csv.bz2", ".csv.zst")
 _HEAD: Final = 1 << 16
 _TEXT: Final = pa.string()
 
@@ -134,7 +133,7 @@ def read_csv(
     )
     format.check()
     reading = Reading.of(format.label, batch_rows, block_bytes, on_error)
-    where, found = expand(paths, _SUFFIXES, filesystem)
+    where, found = expand(paths, SUFFIXES["read_csv"], filesystem)
     files = KnownFiles.look(format.label, found, where)
     whole = format.schema_of(found, where, given_types(schema), block_bytes, columns)
     check_known(f"{format.label}({found[0]!r})", columns or (), whole.names)
@@ -150,7 +149,7 @@ def _kernels(timestamp_parsers: Sequence[str] = (), **_: Any) -> tuple[str, ...]
 
 
 read_csv.kernels = _kernels  # type: ignore[attr-defined]  # for ``watch``, which may open no file before the job runs
-read_csv.suffixes = _SUFFIXES  # type: ignore[attr-defined]
+read_csv.suffixes = SUFFIXES["read_csv"]  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)

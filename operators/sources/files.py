@@ -23,16 +23,18 @@ import pyarrow as pa
 import xxhash
 from pyarrow import fs
 
-from dataflow.errors import ConfigurationError
+from dataflow.errors import ConfigurationError, SourceError
 from operators.sources.archives import unpacked
 
-__all__ = ["WHOLE", "Entry", "Files", "Status", "as_filesystem", "check_text", "ends_hash", "file_infos"]
+__all__ = ["CODECS", "WHOLE", "Entry", "Files", "Status", "as_filesystem", "check_text", "ends_hash", "file_infos"]
 
 WHOLE: Final = 1 << 20
 """Files of up to this many bytes are hashed whole."""
 _ENDS: Final = 1 << 16
 Entry: TypeAlias = "os.DirEntry[str] | fs.FileInfo"
-_COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+_SPECIAL: Final = {stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+CODECS: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+"""pyarrow's names of the codecs of text files, by suffix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,17 @@ class Files:
             if stat.S_ISREG(status.st_mode)
             else None
         )
+
+    def check_regular(self, path: str) -> None:
+        """Raise SourceError for a pipe, socket or device of this machine, which cannot be read twice."""
+        try:
+            mode = stat.S_IFREG if self.filesystem is not None else os.stat(path).st_mode
+        except OSError:  # whoever opens the file says why
+            return
+        if kind := _SPECIAL.get(stat.S_IFMT(mode)):
+            raise SourceError(
+                f"{path!r}: expected a regular file, found a {kind}; write its data to a file first, and read that"
+            )
 
     def directory(self, path: str) -> int | None:
         """Return a number that identifies the directory at ``path``; None: unknown. Raises: OSError."""
@@ -185,7 +198,7 @@ def compression(path: str) -> str | None:
     >>> compression("bids.csv.gz"), compression("bids.csv")
     ('gzip', None)
     """
-    return _COMPRESSED.get(os.path.splitext(path)[1].lower())
+    return CODECS.get(os.path.splitext(path)[1].lower())
 
 
 def _status(info: fs.FileInfo) -> Status:

@@ -21,12 +21,11 @@ from dataflow.untrusted import Count, parsed
 from operators.sources.arrow import conformed, plain_field
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE, KnownFiles
-from operators.sources.paths import Paths, expand
+from operators.sources.paths import SUFFIXES, Paths, expand
 from operators.sources.text_source import check_distinct, check_known, selected
 
 __all__ = ["IpcSource", "read_ipc"]
 
-_SUFFIXES: Final = (".arrow", ".arrows", ".feather", ".ipc")
 _MAGIC: Final = b"ARROW1"
 _LABEL: Final = "read_ipc"
 
@@ -64,7 +63,7 @@ def read_ipc(
     >>> folder.cleanup()
     """
     check_count(f"{_LABEL}: batch_rows", batch_rows)
-    where, found = expand(paths, _SUFFIXES, filesystem)
+    where, found = expand(paths, SUFFIXES["read_ipc"], filesystem)
     files = KnownFiles.look(_LABEL, found, where)
     schemas = [_schema(path, where, columns) for path in found]
     check_known(f"{_LABEL}({found[0]!r})", columns or (), schemas[0].names)
@@ -74,7 +73,7 @@ def read_ipc(
     return IpcSource(files, selected(schemas[0], names), batch_rows)
 
 
-read_ipc.suffixes = _SUFFIXES  # type: ignore[attr-defined]  # for ``watch``
+read_ipc.suffixes = SUFFIXES["read_ipc"]  # type: ignore[attr-defined]  # for ``watch``
 
 
 class IpcSource(Source):

@@ -22,7 +22,7 @@ from operators.sources.files import Files
 from operators.sources.json_inference import OTHER_ENCODINGS, count_lines, decode_objects, infer_schema, parse_lines
 from operators.sources.json_values import entries_type, has_map, has_text, rewritten, with_maps
 from operators.sources.known_file import KnownFiles
-from operators.sources.paths import Paths, expand
+from operators.sources.paths import SUFFIXES, Paths, expand
 from operators.sources.text import Unparsable, Wrong, no_rows, opened_blocks, searched
 from operators.sources.text_source import (
     Reading,
@@ -35,9 +35,6 @@ from operators.sources.text_source import (
 
 __all__ = ["JsonFormat", "read_json"]
 
-_SUFFIXES: Final = tuple(
-    name + packed for name in (".jsonl", ".ndjson", ".json") for packed in ("", ".gz", ".bz2", ".zst")
-)
 _ROW: Final = re.compile(r" in row (\d+)$")
 _AS_TEXT: Final = (types.is_date, types.is_time, types.is_timestamp, types.is_dictionary)
 """Types read as text, then cast: Arrow's reader reads dates and times of day as numbers, and ignores offsets."""
@@ -91,7 +88,7 @@ def read_json(
     """
     format = JsonFormat("error" if columns is None else "ignore", schema is None)
     reading = Reading.of(format.label, batch_rows, block_bytes, on_error)
-    where, found = expand(paths, _SUFFIXES, filesystem)
+    where, found = expand(paths, SUFFIXES["read_json"], filesystem)
     files = KnownFiles.look(format.label, found, where)
     whole = (
         format.inferred_from(found, where, block_bytes, reading.on_error, columns)
@@ -103,7 +100,7 @@ def read_json(
     return TextSource(format, files, whole, whole.names if columns is None else columns, reading)
 
 
-read_json.suffixes = _SUFFIXES  # type: ignore[attr-defined]  # for ``watch``
+read_json.suffixes = SUFFIXES["read_json"]  # type: ignore[attr-defined]  # for ``watch``
 
 
 @dataclass(frozen=True, slots=True)

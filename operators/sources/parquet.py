@@ -40,22 +40,20 @@ from dataflow.errors import (
 )
 from dataflow.state.dictionaries import encoded_schema, is_textual
 from dataflow.untrusted import Count, excerpt, parsed
-from operators.parquet_types import is_one_type
+from operators.parquet_types import holds_all, is_one_type
 from operators.sources.known_file import KnownFiles, changed
 from operators.sources.parquet_choices import Sample, choices_of
 from operators.sources.parquet_file import DAMAGED, ParquetFooter
 from operators.sources.parquet_reader import ParquetOpener, ParquetReader
-from operators.sources.parquet_schema import stream_schema
+from operators.sources.parquet_schema import stream_schema, warn_of_missing
 from operators.sources.parquet_values import is_readable
-from operators.sources.paths import Paths, expand
+from operators.sources.paths import SUFFIXES, Paths, expand
 from operators.sources.pruned_groups import pruned_groups
 from operators.sources.row_groups import MOST_ROWS, SplitBy
 from operators.sources.statistics import earliest_time
-from operators.sources.text_source import Types, given_types
+from operators.sources.text_source import KnownTypes, Types, given_types
 
 __all__ = ["ParquetSource", "read_parquet"]
-
-_SUFFIX: Final = ".parquet"
 
 
 def read_parquet(
@@ -93,7 +91,7 @@ def read_parquet(
             every value of the files: integers and decimals may be wider, integers also decimals, floats may be float64,
             and times may have finer units. Integers as float64, and times in finer units, are checked value by value: a
             SourceError has the file, row group and row of one that does not fit. A declared column is null in files
-            that do not have it.
+            that do not have it; a MissingColumnWarning names one that no file has.
         batch_rows: the rows of a batch; event time moves after each. None: row groups of a file are put together up to
             524,288 rows or 64 MiB (all columns of the file, uncompressed), and larger ones are cut by the same rule.
         dictionary: text columns to read as dictionaries, which is several times faster if values repeat.
@@ -115,10 +113,9 @@ def read_parquet(
     (['x'], [3])
     >>> [split.info["rows"] for split in read_parquet(f"{folder.name}/*.parquet", split_by="row_group").splits()]
     [2, 1]
-    >>> source = read_parquet(f"{folder.name}/*.parquet", schema={"x": "float64", "y": "string"})
+    >>> source = read_parquet(f"{folder.name}/*.parquet", schema={"x": "float64"})
     >>> print(source.schema)
     x: double
-    y: string
     >>> folder.cleanup()
     """
     if batch_rows is not None:
@@ -126,10 +123,12 @@ def read_parquet(
     if split_by not in get_args(SplitBy):
         raise ConfigurationError(f"read_parquet: split_by must be one of {get_args(SplitBy)}, got {split_by!r}")
     declared = given_types(schema)
-    where, found = expand(paths, _SUFFIX, filesystem)
+    where, found = expand(paths, SUFFIXES["read_parquet"], filesystem)
     files = tuple(ParquetFooter.open(path, where) for path in found)
     _warn_of_partition_keys(files)
     whole = stream_schema(files, declared, columns, dictionary)
+    if not isinstance(schema, KnownTypes):  # other files may have the columns that these lack
+        warn_of_missing(files, [name for name in declared if name in whole.names])
     known = KnownFiles("read_parquet", where, {file.path: file.known for file in files})
     by_path = {file.path: file for file in files}
     encoded = [name for name, type_ in declared.items() if types.is_dictionary(type_) and is_textual(type_.value_type)]
@@ -138,7 +137,7 @@ def read_parquet(
     return ParquetSource(known, by_path, read, batch_rows, split_by)
 
 
-read_parquet.suffixes = (_SUFFIX,)  # type: ignore[attr-defined]  # for ``watch``
+read_parquet.suffixes = SUFFIXES["read_parquet"]  # type: ignore[attr-defined]  # for ``watch``
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +313,27 @@ class ParquetSource(Source):
             return type_ if is_readable(field.type, type_) else field.type
         stored = [file for file in self._files.values() if field.name in file.types]
         return type_ if all(file.has_only_nulls(field.name) for file in stored) else field.type
+
+    def schema_of_first(self, paths: Sequence[str]) -> pa.Schema:
+        """Return the columns of the stream, each in the type of the first of ``paths`` that holds all files' values.
+
+        Such a type stays the same if files of the same Parquet type, but of another layout or zone, come later.
+
+        Args:
+            paths: the files of the source, in an order in which later ones come last.
+        """
+        read = self._columns
+        kinds = list({id(types_): types_ for types_ in (self._files[path].types for path in paths)}.values())
+
+        def first(field: pa.Field) -> pa.Field:
+            if field.name in read.declared:
+                return field
+            stored = [kind[field.name] for kind in kinds if field.name in kind]
+            return field.with_type(next((type_ for type_ in stored if holds_all(type_, field.type)), field.type))
+
+        schema = pa.schema([first(field) for field in self.schema])
+        plain = [field.name for field in schema if not types.is_dictionary(field.type)]
+        return encoded_schema(schema, [name for name in plain if name in read.dictionary])
 
     def encoded(self, columns: Sequence[str]) -> ParquetSource:
         """Return the source with dictionaries for the ``columns`` whose values repeat in the first row group."""

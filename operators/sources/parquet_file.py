@@ -75,7 +75,9 @@ class ParquetFooter:
         return self.known.path
 
     def has_only_nulls(self, column: str) -> bool:
-        """Return whether the statistics of every row group show that a column, or a file, has no value."""
+        """Return whether the type, or the statistics of every row group, show that a column has no value."""
+        if types.is_null(self.types[column]):
+            return True
         groups = [group for group, rows in enumerate(self.sizes.rows) if rows]
         places = [] if types.is_nested(self.types[column]) else leaf_places(self.metadata, column)
         return not groups or (len(places) == 1 and all(self._is_null(group, places[0]) for group in groups))

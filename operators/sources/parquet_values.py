@@ -9,7 +9,7 @@ reads them as microseconds. Read in both units, a time shows whether it lost eit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -22,11 +22,12 @@ from dataflow.arrow_values import to_array, to_numbers
 from dataflow.state.dictionaries import widened_array
 from operators.parquet_types import is_one_type, list_field
 
-__all__ = ["DoesNotFit", "check_digits", "converted", "is_readable", "per_unit"]
+__all__ = ["DoesNotFit", "check_digits", "converted", "is_readable", "per_unit", "readable_type"]
 
 _UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
 """Decimal digits of the largest integer, by bits; one more for 64 bits without a sign."""
+_MOST_DIGITS: Final = 76  # of decimal256
 
 
 class DoesNotFit(ValueError):
@@ -57,11 +58,54 @@ def is_readable(stored: pa.DataType, declared: pa.DataType) -> bool:
     return is_one_type(stored, declared) or _widens(stored, declared)
 
 
+def readable_type(stored: Sequence[pa.DataType]) -> pa.DataType | None:
+    """Return a type as which columns of all types ``stored`` can be read if it is declared; None: there is none.
+
+    >>> print(readable_type([pa.int64(), pa.uint64()]), readable_type([pa.int64(), pa.uint64(), pa.float32()]))
+    decimal128(20, 0) double
+    >>> readable_type([pa.int64(), pa.string()])
+    """
+    kinds = list(dict.fromkeys(type_ for type_ in stored if not types.is_null(type_)))
+    candidates = _candidates(kinds) if kinds else iter([pa.null()])
+    return next((type_ for type_ in candidates if all(is_readable(kind, type_) for kind in kinds)), None)
+
+
+def _candidates(kinds: Sequence[pa.DataType]) -> Iterator[pa.DataType]:
+    """Yield types that may hold the values of all ``kinds``, and one that does, if there is one."""
+    first = kinds[0]
+    if all(types.is_struct(kind) and kind.num_fields == first.num_fields for kind in kinds):
+        fields = [readable_type([kind.field(place).type for kind in kinds]) for place in range(first.num_fields)]
+        if None not in fields:
+            yield pa.struct([(field.name, type_) for field, type_ in zip(first, fields, strict=True)])
+    elif all(map(types.is_map, kinds)):
+        key, item = readable_type([kind.key_type for kind in kinds]), readable_type([kind.item_type for kind in kinds])
+        if key is not None and item is not None:
+            yield pa.map_(key, item)
+    elif all(list_field(kind) is not None for kind in kinds):
+        value = readable_type([kind.value_type for kind in kinds])
+        sizes = {kind.list_size if types.is_fixed_size_list(kind) else None for kind in kinds}
+        if value is not None:
+            yield pa.list_(value, sizes.pop() or -1) if len(sizes) == 1 else pa.list_(value)
+    yield from (*kinds, pa.int16(), pa.int32(), pa.int64())
+    whole = [kind for kind in kinds if types.is_integer(kind) or types.is_decimal(kind)]
+    scale = max([kind.scale for kind in whole if types.is_decimal(kind)], default=0)
+    digits = scale + max([_whole_digits(kind) for kind in whole], default=0)
+    if 0 < digits <= _MOST_DIGITS:
+        yield (pa.decimal128 if digits <= 38 else pa.decimal256)(digits, scale)
+    yield pa.float64()
+
+
+def _whole_digits(type_: pa.DataType) -> int:
+    """Return how many decimal digits before the point an integer or decimal type has."""
+    if types.is_decimal(type_):
+        return int(type_.precision - type_.scale)
+    return _DIGITS[type_.bit_width] + bool(types.is_uint64(type_))
+
+
 def _widens(stored: pa.DataType, declared: pa.DataType) -> bool:
     if types.is_integer(stored):
         if types.is_decimal(declared):
-            digits = _DIGITS[stored.bit_width] + (types.is_uint64(stored))
-            return bool(digits <= declared.precision - declared.scale)
+            return _whole_digits(stored) <= _whole_digits(declared)
         if types.is_integer(declared):
             more = declared.bit_width > stored.bit_width
             same = types.is_signed_integer(stored) == types.is_signed_integer(declared)
@@ -70,8 +114,7 @@ def _widens(stored: pa.DataType, declared: pa.DataType) -> bool:
     if types.is_floating(stored):
         return bool(types.is_floating(declared) and stored.bit_width <= declared.bit_width)
     if types.is_decimal(stored) and types.is_decimal(declared):
-        whole = declared.precision - declared.scale >= stored.precision - stored.scale
-        return bool(whole and declared.scale >= stored.scale)
+        return bool(_whole_digits(declared) >= _whole_digits(stored) and declared.scale >= stored.scale)
     return per_unit(stored, declared) is not None
 
 

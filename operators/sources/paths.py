@@ -19,11 +19,19 @@ from pyarrow import fs
 
 from dataflow.errors import FilesLeftOutWarning, SourceError, user_frame
 from dataflow.store.urls import is_url
-from operators.sources.files import Files, as_filesystem, check_text, compression, file_infos
+from operators.sources.files import CODECS, Files, as_filesystem, check_text, compression, file_infos
 
-__all__ = ["Paths", "advice", "expand", "has_suffix", "left_out", "resolve"]
+__all__ = ["SUFFIXES", "Paths", "advice", "expand", "has_suffix", "left_out", "resolve"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+SUFFIXES: Final = {
+    "read_csv": (".csv", ".csv.gz", ".csv.bz2", ".csv.zst"),
+    "read_json": tuple(f"{end}{codec}" for end in (".jsonl", ".ndjson", ".json") for codec in ("", *CODECS)),
+    "read_ipc": (".arrow", ".arrows", ".feather", ".ipc"),
+    "read_parquet": (".parquet",),
+}
+"""How the names of files in a directory end, in lower case, by the function that reads them."""
 
 _SHOWN: Final = 3
 """Limit for the files, and for the patterns, that a message has."""
@@ -56,8 +64,8 @@ def expand(paths: Paths, suffix: str | tuple[str, ...], filesystem: Any = None) 
     whose names begin with ``_`` or ``.``, which writers use for what is not data. A warning names the other files. A
     path that exists is never read as a pattern. With ``filesystem`` all paths are paths in it, and never URIs.
 
-    Raises: SourceError for a path or pattern without files, for a URI that pyarrow does not know, and for two paths on
-    different filesystems.
+    Raises: SourceError for a path or pattern without files, for a pipe, socket or device among them, for a name that is
+    not UTF-8, for a URI that pyarrow does not know, and for two paths on different filesystems.
     """
     several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not several:
@@ -75,10 +83,14 @@ def expand(paths: Paths, suffix: str | tuple[str, ...], filesystem: Any = None) 
         if isinstance(matched, _Below):
             is_uri = filesystem is None and is_url(os.fspath(given))
             directory = os.fspath(given) if is_uri else path
-            others[directory] = [file for file in matched.files if not has_suffix(file, suffixes)]
+            unnamed = [file for file in matched.files if not has_suffix(file, suffixes)]
+            others[directory] = [file for file in unnamed if files.filesystem is not None or os.path.isfile(file)]
             matched = [file for file in matched.files if has_suffix(file, suffixes)] or _nothing(
                 path, _no_file(suffixes, directory, others[directory])
             )
+        for file in matched:
+            _check_name(file)
+            files.check_regular(file)
         found.update(matched)
     for directory, below in others.items():
         if files_left := [file for file in below if file not in found]:
@@ -96,10 +108,7 @@ def has_suffix(name: str, suffixes: tuple[str, ...]) -> bool:
 def resolve(path: str | os.PathLike[str], filesystem: Any = None) -> tuple[Files, str]:
     """Return the filesystem of ``path`` (perhaps a pattern), and its name there. Raises: SourceError."""
     text = os.fspath(path)
-    try:
-        check_text(text)
-    except OSError as error:
-        raise SourceError(f"{text!r}: {error.strerror}") from error
+    _check_name(text)
     filesystem_given = as_filesystem(filesystem)
     if filesystem_given is not None:
         return Files(filesystem_given), text.rstrip("/")
@@ -116,6 +125,13 @@ def resolve(path: str | os.PathLike[str], filesystem: Any = None) -> tuple[Files
             f"(a pyarrow.fs.FileSystem, or one of fsspec) and paths within it"
         ) from error
     return Files(as_filesystem(found)), f"{glob.escape(base.rstrip('/'))}/{pattern}" if pattern else base
+
+
+def _check_name(path: str) -> None:
+    try:
+        check_text(path)
+    except OSError as error:
+        raise SourceError(f"{path!r}: {error.strerror}") from error
 
 
 def _parted(uri: str) -> tuple[str, str]:
@@ -141,9 +157,14 @@ def _local(path: str) -> list[str] | _Below:
     if os.path.exists(path):
         return [path]
     if glob.has_magic(path):
-        found = [file for file in glob.glob(path, recursive=True) if os.path.isfile(file)]
+        found = [file for file in glob.glob(path, recursive=True) if _is_no_folder(file)]
         return found or _nothing(path, "no file matches the pattern")
     return _nothing(path, "there is no such file or directory")
+
+
+def _is_no_folder(path: str) -> bool:
+    """Return whether something other than a directory is at ``path``, and it is no link to nowhere."""
+    return os.path.exists(path) and not os.path.isdir(path)
 
 
 def _below(directory: str) -> list[str]:
@@ -162,6 +183,8 @@ def _stored(store: fs.FileSystem, path: str) -> list[str] | _Below:
             case fs.FileType.Directory:
                 below = file_infos(store, fs.FileSelector(path, recursive=True))
                 return _Below([info.path for info in below if _is_data(info, path)])
+            case fs.FileType.Unknown:
+                return _nothing(path, "it is neither a regular file nor a directory")
         if glob.has_magic(path):
             return list(_matching(store, "", path.split("/"))) or _nothing(path, "no file matches the pattern")
     except (OSError, pa.ArrowException) as error:
@@ -216,17 +239,21 @@ def _endings(suffixes: tuple[str, ...]) -> str:
 
 
 def advice(files: Sequence[str], pattern: Callable[[str], str], to_read: str) -> str:
-    """Return what to do to read ``files``, also those that must be unpacked first.
+    """Return what to do to read ``files``, also those of other formats, and those that must be unpacked first.
 
     Args:
         pattern: returns the pattern of the names with a certain ending.
         to_read: what to do, with a place for the patterns.
     """
     packed = [file for file in files if has_suffix(file, _UNREADABLE)]
-    endings = sorted({_ending(os.path.basename(file)) for file in files if file not in packed})
+    known = {reader: [file for file in files if has_suffix(file, ends)] for reader, ends in SUFFIXES.items()}
+    others = {reader: of_format for reader, of_format in known.items() if of_format}
+    apart = frozenset([*packed, *(file for of_format in others.values() for file in of_format)])
+    endings = sorted({_ending(os.path.basename(file)) for file in files if file not in apart})
     patterns = [repr(pattern(f"{'*' if end.startswith('.') else ''}{glob.escape(end)}")) for end in endings]
     more = f" and {len(patterns) - _SHOWN:,} more" if len(patterns) > _SHOWN else ""
     parts = [to_read.format(", ".join(patterns[:_SHOWN]) + more)] if patterns else []
+    parts += [f"read {_shown(of_format)} with {reader}" for reader, of_format in others.items()]
     return "; ".join(parts + ([f"unpack {_shown(packed)}, which no reader reads"] if packed else []))
 
 

@@ -160,7 +160,10 @@ def check_distinct(where: str, names: Sequence[str]) -> None:
 
 
 class KnownTypes(dict[str, pa.DataType]):
-    """The types of all columns, as ``schema=`` of a reader: those not in ``given`` were inferred from another file."""
+    """The types of columns of many files, as ``schema=`` of a reader of one of them.
+
+    A user gave those of the columns ``given``; others were inferred from another file.
+    """
 
     def __init__(self, types: pa.Schema, given: Collection[str]) -> None:
         super().__init__(zip(types.names, types.types, strict=True))
@@ -253,9 +256,13 @@ def whole_number_type(
     if least >= 0 and most < 2**64:
         return pa.uint64()
     decimal = "decimal128(38, 0), " * (max(-least, most) < 10**38)
+    alone = next((number for number in (least, most) if not -(2**63) <= number < 2**64), None)
+    shown = f"{alone}: neither int64 nor uint64 holds it, and float64 would round it"
+    if alone is None:
+        shown = f"{least} and {most}: neither int64 nor uint64 holds both, and float64 would round them"
     raise SourceError(
-        f"{where}: column {column!r} has {least} and {most}: neither int64 nor uint64 holds both, and float64 would "
-        f"round them; name its type with schema= (of all columns for read_json), such as {decimal}string, or float64"
+        f"{where}: column {column!r} has {shown}; name its type with schema= (of all columns for "
+        f"read_json), such as {decimal}string, or float64"
     )
 
 

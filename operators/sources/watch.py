@@ -28,6 +28,7 @@ from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE
 from operators.sources.name_set import NameSet
 from operators.sources.parquet import ParquetSource
+from operators.sources.parquet_values import readable_type
 from operators.sources.paths import resolve
 from operators.sources.text_source import KnownTypes, check_known, given_names, given_types, selected
 from operators.sources.watch_reader import WatchReader
@@ -49,8 +50,10 @@ def watch(
 ) -> WatchSource:
     """Read the files in ``directory``, and those that will appear in it; the source does not end.
 
-    All files have the columns of the first one that is not empty; Parquet files as the same Parquet types, as in
-    ``read_parquet``. If there is none yet, the options must include ``schema=`` with all columns.
+    All files have the columns of the first one that is not empty. Parquet files have the same Parquet types, as in
+    ``read_parquet``: a column without values in some of the files that are there at the start has the type that the
+    others have (with a function of your own, the type that the first file has). If there is no file yet, the options
+    must include ``schema=`` with all columns.
 
     New files of one listing are read in the order of their time of modification, then of their names, each to its end
     before the next. Files in folders below are not read. Names that begin with ``_`` or ``.``, or end in ``.tmp``,
@@ -109,15 +112,24 @@ def watch(
         options = {**options, "split_by": "file"}
     if "filesystem" in accepted and where.filesystem is not None:
         options = {**options, "filesystem": where.filesystem}
+    if suffixes and options.get("schema") is not None:
+        types = given_types(options["schema"])
+        options = {**options, "schema": KnownTypes(pa.schema(types), tuple(types))}
     listing = watched.listing()
     if left_out := watched.left_out(listing, NameSet()):
         warnings.warn(watched.named(left_out), FilesLeftOutWarning, stacklevel=user_frame())
         watched = replace(watched, warned=True)
     files = sorted(watched.wanted(listing, NameSet()), key=reading_order)
     if files:
-        first = read(_first_with_rows([where.join(path, file.name) for file in files], where), **options)
+        there = [where.join(path, file.name) for file in files]
+        first = read(_first_with_rows(there, where), **options)
         schema, sides = first.schema, first.sides
-        if "schema" in accepted and not isinstance(first, ParquetSource):  # types are not inferred anew from each file
+        if isinstance(first, ParquetSource):
+            if suffixes:  # a function of the user's reads one file
+                whole = read(there, **options)
+                assert isinstance(whole, ParquetSource), f"{read} read Parquet files as {whole}"
+                schema = whole.schema_of_first(there)
+        elif "schema" in accepted:  # types are not inferred anew from each file
             options = {**options, "schema": KnownTypes(schema, given_names(options.get("schema")))}
     elif options.get("schema") is not None:
         schema = _given(options)
@@ -157,6 +169,14 @@ def _given(options: Mapping[str, Any]) -> pa.Schema:
 
 def _listed(columns: Mapping[str, pa.DataType]) -> str:
     return "{" + ", ".join([f"{name!r}: {type_}" for name, type_ in columns.items()]) + "}"
+
+
+def _declaring(found: Mapping[str, pa.DataType], expected: Mapping[str, pa.DataType]) -> str:
+    """Return how to read Parquet files with the columns ``expected``, and one with those ``found``, as one stream."""
+    changed = [name for name in found if name in expected and found[name] != expected[name]]
+    hopeless = [name for name in changed if readable_type([found[name], expected[name]]) is None]
+    condition = f", if the files before it have no values of {', '.join(map(repr, hopeless))}" if hopeless else ""
+    return f"; or declare the types of all columns with schema= and start in a new checkpoint directory{condition}"
 
 
 class WatchSource(Source):
@@ -225,10 +245,10 @@ class WatchSource(Source):
         found = {field.name: field.type for field in source.schema}
         expected = {field.name: field.type for field in self._whole}
         if found != expected:
-            declare = "declare the columns of all files with schema=, " if isinstance(source, ParquetSource) else ""
             raise SchemaMismatch(
-                f"watch: {path!r} has columns {_listed(found)}, expected {_listed(expected)} as in the first file (or "
-                f"schema=); {declare}move it elsewhere, or choose the columns they share with columns=[...]"
+                f"watch: {path!r} has columns {_listed(found)}, expected {_listed(expected)} as in the files before it "
+                f"(or schema=); move it elsewhere, or choose the columns they share with columns=[...]"
+                f"{_declaring(found, expected) if isinstance(source, ParquetSource) else ''}"
             )
         return source.select(self._columns).skipping(self._conditions)
 

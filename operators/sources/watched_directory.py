@@ -69,9 +69,15 @@ class WatchedDirectory:
         return Listing(before if before == after else None, entries, hashes_of(entries))
 
     def wanted(self, listing: Listing, read: NameSet) -> list[Status]:
-        """Return the listed files of this part that are to be read and not in ``read``. Raises: SourceError."""
-        found = [self.status(listing.entries[name]) for name in self._new(listing, read) if self._is_wanted(name)]
-        return [file for file in found if file is not None]
+        """Return the listed files of this part that are to be read and not in ``read``.
+
+        Raises: SourceError, also for a pipe, a socket or a device.
+        """
+        names = [name for name in self._new(listing, read) if self._is_wanted(name)]
+        found = {name: self.status(listing.entries[name]) for name in names}
+        for name in (name for name, file in found.items() if file is None):
+            self.where.check_regular(self.path_of(name))
+        return [file for file in found.values() if file is not None]
 
     def left_out(self, listing: Listing, read: NameSet) -> list[str]:
         """Return the finished files of this part, except those in ``read``, whose names have other suffixes.

@@ -34,6 +34,27 @@ def fits(format: str, text: str, type_: pa.DataType = NAIVE) -> str | None:
     return None if time is None else time.removesuffix(".000000").removesuffix(" 00:00:00")
 
 
+@pytest.mark.parametrize("format", ["%d.%m.%Y", "%Y-%m-%d", "%b %d %Y", None])
+def test_white_space_around_a_value_is_ignored_in_dates_and_refused_in_timestamps_in_every_format(
+    tmp_path: Path, format: str | None
+) -> None:
+    plain = dt.date(2024, 2, 1).strftime(format or "%Y-%m-%d")
+    texts = [plain, f" {plain}", f"{plain} ", f"\t{plain}", f"{plain}\t", f"   {plain}  "]
+    path = tmp_path / "a.csv"
+    path.write_text("t,n\n" + "".join(f"{text},1\n" for text in texts))
+    parsers = ["%d/%m/%Y" if format is None else format]
+    for type_, count in (("date32", len(texts)), ("date64", len(texts)), ("timestamp[us]", 1)):
+        for formats in (parsers, ()) if format in (None, "%Y-%m-%d") else (parsers,):
+            source = read_csv(path, schema={"t": type_}, timestamp_parsers=formats, on_error="side")
+            assert (len(rows_of(source)), len(rejected_of(source))) == (count, len(texts) - count)
+            assert {str(row["t"])[:10] for row in rows_of(source)} == {"2024-02-01"}
+
+
+def test_a_format_may_have_white_space_around_a_time() -> None:
+    assert read(" %d.%m.%Y%n", ["01.02.2024", "  01.02.2024 "]) == ["2024-02-01 00:00:00.000000"] * 2
+    assert read("%d.%m.%Y", [" 1.02.2024", "  1.02.2024", " 01.02.2024"]) == ["2024-02-01 00:00:00.000000", None, None]
+
+
 @pytest.mark.parametrize(
     ("format", "text", "time"),
     [

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.errors import CheckpointMismatch, SchemaMismatch, SourceError, UnknownColumn
+from dataflow.errors import CheckpointMismatch, MissingColumnWarning, SchemaMismatch, SourceError, UnknownColumn
+from operators.parquet_types import is_one_type
 from operators.sources.parquet import ParquetSource
 from tests.operators.sources.watching import Watching
 
@@ -112,8 +115,74 @@ def test_files_of_other_parquet_types_are_refused_by_name(
         folder = write(tmp_path / str(number), *order)
         with pytest.raises(SchemaMismatch) as caught:
             op.read_parquet(folder)
-        for part in ("'v'", "schema=", *(shown if number == 0 else ())):
+        for part in ("'v'", *(shown if number == 0 else ())):
             assert part in str(caught.value)
+
+
+UTC = pa.array([TIME], pa.timestamp("ms", "UTC"))
+DIFFERING: list[tuple[list[pa.Array | None], pa.DataType | str | None]] = [
+    ([pa.array([1], pa.int32()), pa.array([2**40]), None], "int64"),
+    ([pa.array([1], pa.uint8()), pa.array([-1], pa.int8())], "int16"),
+    ([pa.array([2**64 - 1], pa.uint64()), pa.array([-1])], "decimal128(20, 0)"),
+    ([pa.array([1.5], pa.float32()), pa.array([1], pa.uint64()), pa.array([-1])], "float64"),
+    ([pa.array([1.5], pa.float16()), pa.array([1.5], pa.float32())], "float32"),
+    ([pa.array([Decimal("1.5")], pa.decimal128(38, 1)), pa.array([1])], "decimal128(38, 1)"),
+    ([pa.array([Decimal("1.5")], pa.decimal128(5, 3)), pa.array([1])], "decimal128(22, 3)"),
+    ([pa.array([10**37], pa.decimal128(38, 0)), pa.array([Decimal("0.1")], pa.decimal128(5, 5))],
+     "decimal256(43, 5)"),
+    ([UTC, pa.array([TIME], pa.timestamp("us", "Europe/Berlin")), pa.nulls(1)], "timestamp[us, tz=Europe/Berlin]"),
+    ([pa.array([dt.time(1)], pa.time32("ms")), pa.array([dt.time(1)], pa.time64("us"))], "time64[us]"),
+    ([pa.array([1]), None], "int64"),
+    ([pa.array([None], pa.bool_()), pa.array([1]), pa.array([1], pa.int8())], "int64"),
+    ([pa.array([[1]], pa.list_(pa.int8())), pa.array([[1]], pa.list_(pa.int64(), 1))], pa.list_(pa.int64())),
+    ([pa.array([{"a": 1, "b": [TIME]}], pa.struct({"a": pa.int8(), "b": pa.list_(pa.timestamp("us"))})),
+      pa.array([{"a": 1, "b": [TIME]}], pa.struct({"a": pa.float64(), "b": pa.list_(pa.timestamp("ms"))}))],
+     pa.struct({"a": pa.float64(), "b": pa.list_(pa.timestamp("us"))})),
+    ([pa.array([[("a", 1)]], pa.map_(pa.string(), pa.uint8())),
+      pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int8()))],
+     pa.map_(pa.string(), pa.int16())),
+    ([pa.array([TIME], pa.timestamp("us")), UTC], None),
+    ([pa.array(["a"]), pa.array([b"a"])], None),
+    ([pa.array(["a"]), pa.array([1]), pa.nulls(1)], None),
+    ([pa.array([1], pa.int32()), pa.array([1]), pa.array(["a"])], None),
+    ([pa.array([True]), pa.array([1])], None),
+    ([pa.array([TIME.date()]), pa.array([TIME])], None),
+    ([pa.array([1.5]), pa.array([Decimal("1.5")])], None),
+    ([pa.array([{"a": 1}]), pa.array([{"b": 1}])], None),
+    ([pa.array([{"a": 1}]), pa.array([{"a": 1, "b": 1}])], None),
+    ([pa.array([[1]]), pa.array([["a"]])], None),
+    ([pa.array([[1]]), pa.array([1])], None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("columns", "type_"), DIFFERING, ids=str)
+def test_advice_for_files_of_differing_types_works(
+    tmp_path: Path, columns: list[pa.Array | None], type_: pa.DataType | str | None
+) -> None:
+    for number, order in enumerate((columns, columns[::-1])):
+        folder = write(tmp_path / str(number), *order)
+        errors = []
+        for wrong in (None, {"v": pa.struct({"other": pa.int64()})}):
+            with pytest.raises(SchemaMismatch) as caught:
+                op.read_parquet(folder, schema=wrong)
+            errors.append(str(caught.value))
+        if type_ is None:
+            for text in errors:
+                assert "no type holds all values of 'v': read the files as two sources" in text
+                assert "declare 'v'" not in text
+        else:
+            names = [str(type_), str(type_).replace("Europe/Berlin", "UTC")]
+            for text in errors:
+                assert any(f"declare 'v' as {name} with schema=" in text.replace("element", "item") for name in names)
+            assert len(read(folder, {"v": type_})) == len(columns)
+
+
+def test_advice_for_int96_times_and_times_in_utc_works(tmp_path: Path) -> None:
+    write(tmp_path, pa.array([TIME], pa.timestamp("us")), use_deprecated_int96_timestamps=True)
+    pq.write_table(pa.table({"id": [1], "v": UTC}), tmp_path / "1.parquet")
+    with pytest.raises(SchemaMismatch, match=r"declare 'v' as timestamp\[us, tz=UTC\] with schema="):
+        op.read_parquet(tmp_path)
+    assert read(tmp_path, {"v": "timestamp[us, tz=UTC]"}) == [TIME.replace(tzinfo=dt.UTC)] * 2
 
 
 WIDER: list[tuple[pa.Array, pa.DataType]] = [
@@ -225,10 +294,16 @@ def test_a_value_that_does_not_fit_is_an_error_with_its_place(
             assert part in str(caught.value)
 
 
-def test_a_declared_column_that_no_file_has_is_null(tmp_path: Path) -> None:
+def test_a_declared_column_that_no_file_has_is_null_with_a_warning(tmp_path: Path) -> None:
     write(tmp_path, None, None)
-    assert read(tmp_path, {"v": pa.struct({"a": pa.int64()})}) == [None, None]
-    source = op.read_parquet(tmp_path, schema={"v": "string"}, columns=["v"])
+    with pytest.warns(MissingColumnWarning, match=r"no file has 'v', so such a column is null .* correct the name"):
+        assert read(tmp_path, {"v": pa.struct({"a": pa.int64()})}) == [None, None]
+    with pytest.warns(MissingColumnWarning, match=r"'ID' \(did you mean 'id'\?\) and 'v', so") as caught:
+        op.read_parquet(tmp_path, schema={"ID": "int64", "v": "string"})
+    assert [warning.filename for warning in caught] == [__file__]
+    assert op.read_parquet(tmp_path, schema={"v": "string"}, columns=["id"]).schema.names == ["id"]
+    with pytest.warns(MissingColumnWarning):
+        source = op.read_parquet(tmp_path, schema={"v": "string"}, columns=["v"])
     assert flow.Pipeline().source(source, name="in").collect()["v"].to_pylist() == [None, None]
     with pytest.raises(UnknownColumn, match="did you mean 'v'"):
         op.read_parquet(tmp_path, schema={"v": "string"}, columns=["vv"])
@@ -249,7 +324,8 @@ def test_other_engines_do_not_read_columns_whose_values_they_read_otherwise(tmp_
         assert isinstance(source.select(["id"]).parquet_files(), flow.ParquetFiles)
         files = source.parquet_files()
         assert reason in files if isinstance(files, str) and reason else isinstance(files, flow.ParquetFiles)
-    declared = op.read_parquet(tmp_path / "mixed", schema={"w": "int64"})
+    with pytest.warns(MissingColumnWarning, match="'w'"):
+        declared = op.read_parquet(tmp_path / "mixed", schema={"w": "int64"})
     assert "'w' as no column" in str(declared.parquet_files())
 
 
@@ -295,10 +371,9 @@ def test_event_times_of_several_units_may_be_declared(tmp_path: Path) -> None:
     stream = flow.Pipeline().source(source, name="in").with_watermark("v").window(op.tumbling("1d")).agg(n=op.count())
     starts = stream.collect()["window_start"].cast(pa.timestamp("us")).to_pylist()
     assert sorted(starts) == [time.replace(hour=0) for time in times]
-    assert (
-        op.read_parquet(tmp_path, schema={"w": "timestamp[us]", "v": "timestamp[ns]"}).earliest(source.splits()[0], "w")
-        is None
-    )
+    with pytest.warns(MissingColumnWarning, match="'w'"):
+        missing = op.read_parquet(tmp_path, schema={"w": "timestamp[us]", "v": "timestamp[ns]"})
+    assert missing.earliest(source.splits()[0], "w") is None
 
 
 def test_a_restore_with_other_declared_types_is_refused(tmp_path: Path) -> None:
@@ -334,7 +409,7 @@ def test_a_watched_directory_takes_files_of_several_writers(tmp_path: Path) -> N
         watching = watching.restored().later()
         assert watching.rows() == column.to_pylist()
     appear(tmp_path, "f", pa.array([1]))
-    with pytest.raises(SchemaMismatch, match=r"f\.parquet.*expected"):
+    with pytest.raises(SchemaMismatch, match=r"f\.parquet.*expected.*if the files before it have no values of 'v'"):
         watching.later().rows()
 
 
@@ -350,6 +425,51 @@ def test_a_watched_directory_may_be_empty_if_the_types_are_declared(tmp_path: Pa
     appear(tmp_path, "c", pa.array([1.5]))
     with pytest.raises(SchemaMismatch, match=r"c\.parquet' has columns that cannot be read as declared: 'v' is double"):
         watching.later().rows()
+
+
+@pytest.mark.parametrize(
+    ("columns", "type_"), ALIKE, ids=lambda value: str(value) if isinstance(value, pa.DataType) else ""
+)
+def test_files_that_a_watched_directory_has_at_the_start_have_one_schema(
+    tmp_path: Path, columns: list[pa.Array], type_: pa.DataType
+) -> None:
+    for number, order in enumerate(orders(columns)):
+        folder = tmp_path / str(number)
+        for name, column in enumerate(order):
+            appear(folder, str(name), column)
+            os.utime(folder / f"{name}.parquet", (name, name))
+        source = op.watch(folder, op.read_parquet)
+        assert is_one_type(source.schema.field("v").type, type_)
+        expected = [value for column in order for value in column.to_pylist()]
+        first = Watching(source).rows()
+        assert [value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value for value in first] == [
+            value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value for value in expected
+        ]
+
+
+def test_later_files_of_another_layout_do_not_change_the_schema_of_a_watched_directory(tmp_path: Path) -> None:
+    schemas = []
+    for name, column in enumerate(
+        [pa.nulls(1), pa.array(["a"]).dictionary_encode(), pa.array(["b"], pa.large_string()), pa.array(["c"])]
+    ):
+        appear(tmp_path, str(name), column)
+        os.utime(tmp_path / f"{name}.parquet", (name, name))
+        schemas.append(op.watch(tmp_path, op.read_parquet).schema)
+    assert schemas[1:] == [pa.schema({"v": pa.dictionary(pa.int32(), pa.string())})] * 3
+    encoded = op.watch(tmp_path, op.read_parquet, dictionary=["v"], columns=["v"])
+    assert encoded.schema == schemas[1]
+    declared = op.watch(tmp_path, op.read_parquet, schema={"v": "string"})
+    assert Watching(declared).rows() == [None, "a", "b", "c"]
+
+
+def test_files_of_a_watched_directory_may_lack_declared_columns_without_a_warning(tmp_path: Path) -> None:
+    appear(tmp_path, "a", pa.array([1]))
+    for read in (op.read_parquet, partial(op.read_parquet, columns=["w", "v"])):
+        watching = Watching(op.watch(tmp_path, read, schema={"w": "int64"}))
+        assert watching.source.schema.names == ["w", "v"]
+        assert watching.rows() == [None]
+    appear(tmp_path, "b", pa.array([2]))
+    assert watching.later().rows() == [None]
 
 
 def test_int96_times_of_a_watched_directory_lose_no_digit_unless_that_is_declared(tmp_path: Path) -> None:
@@ -371,7 +491,8 @@ def test_advice_for_watched_files_of_other_types_works(tmp_path: Path) -> None:
     pq.write_table(pa.table({"v": pa.nulls(1)}), tmp_path / "a.parquet")
     watching = Watching(op.watch(tmp_path, op.read_parquet))
     pq.write_table(pa.table({"v": ["x"], "w": [1]}), tmp_path / "b.parquet")
-    with pytest.raises(SchemaMismatch, match=r"has columns \{'v': string, 'w': int64\}, .* declare .* with schema="):
+    advice = r"has columns \{'v': string, 'w': int64\}, .* declare .* with schema= and start in a new checkpoint dir"
+    with pytest.raises(SchemaMismatch, match=advice):
         watching.rows()
     declared = op.watch(tmp_path, op.read_parquet, schema={"v": "string", "w": "int64"})
     assert Watching(declared).rows() == [None, "x"]

@@ -255,6 +255,57 @@ def test_a_directory_without_files_of_the_format_names_the_others(tmp_path: Path
     assert xs(read_csv(re.findall("give '(.*)' in", str(caught.value)))) == [1]
 
 
+@pytest.mark.parametrize(("read", "suffix"), READERS)
+def test_what_is_no_regular_file_is_refused_by_name_without_opening_it(
+    tmp_path: Path, read: Callable[..., Source], suffix: str
+) -> None:
+    write_rows(tmp_path / f"b{suffix}", 1)
+    os.mkfifo(tmp_path / "lock")
+    assert xs(read(tmp_path)) == [1]
+    assert watched_xs(watch(tmp_path, read)) == [1]
+    watching = Watching(watch(tmp_path, read))
+    pipe = tmp_path / f"a{suffix}"
+    os.mkfifo(pipe)
+    said = rf"{pipe}': expected a regular file, found a pipe; write its data to a file first"
+    for path in (pipe, tmp_path, f"{tmp_path}/*{suffix}", [tmp_path / f"b{suffix}", pipe], pipe.as_uri()):
+        with pytest.raises(SourceError, match=said):
+            read(path)
+    with pytest.raises(SourceError, match=said):
+        watch(tmp_path, read)
+    with pytest.raises(SourceError, match=said):
+        watching.rows()
+    with pytest.raises(SourceError, match="'/dev/null': expected a regular file, found a device"):
+        read("/dev/null")
+    part = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    with pytest.raises(SourceError, match=rf"'a{suffix}': it is neither a regular file nor a directory"):
+        read(pipe.name, filesystem=part)
+
+
+def test_files_of_another_format_are_left_to_its_reader(tmp_path: Path) -> None:
+    for number, (_, suffix) in enumerate(READERS):
+        write_rows(tmp_path / f"a{suffix}", number)
+    for number, (read, suffix) in enumerate(READERS):
+        source, text = left_out(lambda read=read: read(tmp_path))
+        watched, watch_text = left_out(lambda read=read: watch(tmp_path, read))
+        assert (xs(source), watched_xs(watched)) == ([number], [number])
+        for other, name in READERS:
+            for said in (text, watch_text):
+                assert (f"read 'a{name}' with {other.__name__}" in said) == (name != suffix)
+                assert "*" not in said
+    (tmp_path / "a.jsonl").unlink()
+    with pytest.raises(SourceError, match=r"no file that ends in .*, only .*; read 'a\.csv' with read_csv; ") as caught:
+        read_json(tmp_path)
+    assert "*" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("read", "suffix"), READERS)
+def test_a_name_that_is_not_utf_8_is_refused_once(tmp_path: Path, read: Callable[..., Source], suffix: str) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9" + suffix.encode())).touch()
+    for path in (tmp_path, f"{tmp_path}/*", tmp_path / os.fsdecode(b"caf\xe9" + suffix.encode())):
+        with pytest.raises(SourceError, match=rf"caf.udce9{suffix}': its name is not UTF-8; rename it$"):
+            read(path)
+
+
 def test_a_watched_directory_names_once_what_it_leaves_out(tmp_path: Path) -> None:
     write_rows(tmp_path / "a.csv", 1)
     early = Watching(watch(tmp_path, read_csv))
