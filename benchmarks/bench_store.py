@@ -32,6 +32,7 @@ def save(store: DirectoryStore | MemoryStore, checkpoint: int) -> None:
             finished=False,
             created=0.0,
             run_id="bench",
+            job="0" * 32,
             parts=(handle,),
         )
     )

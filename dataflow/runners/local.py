@@ -33,6 +33,7 @@ from dataflow.runners.worker_pool import WorkerPool
 from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.job.job import JOB_QUEUES
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
+from dataflow.runtime.restore.job_ids import random_id
 from dataflow.runtime.task.channel import DEFAULT_CREDIT
 from dataflow.runtime.task.joined_rows import JoinSmall
 from dataflow.runtime.task.pace import LearnedPace, budgets, step_choice
@@ -213,6 +214,7 @@ class LocalRunner:
         settings = Settings(
             pipeline=pipeline.name,
             run_id=uuid.uuid4().hex[:12],
+            make_id=random_id,
             checkpointing=checkpoint,
             restore=restore,
             clock=clock,

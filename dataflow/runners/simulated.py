@@ -56,6 +56,7 @@ from dataflow.runtime.job.job import Job
 from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
+from dataflow.runtime.restore.job_ids import seeded_ids
 from dataflow.runtime.task.byte_credit import TASK_BYTES
 from dataflow.runtime.task.channel import SIMULATED_CREDIT
 from dataflow.runtime.task.crash_points import Point
@@ -342,6 +343,7 @@ class SimulatedJob(JobHandle):
         settings = Settings(
             pipeline=self._pipeline,
             run_id=f"seed-{self._seed}",
+            make_id=seeded_ids(self._seed),
             checkpointing=checkpointing,
             store=self._store,
             restore=restore,

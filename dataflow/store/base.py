@@ -109,7 +109,8 @@ class CheckpointStore(ABC):
         >>> with flow.MemoryStore() as store:
         ...     parts = (store.write(7, "counts[0]", b"state"),)
         ...     store.commit(Manifest(format=FORMAT, checkpoint=7, kind="checkpoint", pipeline="bids", mode="aligned",
-        ...                           guarantee="exactly once", finished=False, created=0.0, run_id="a", parts=parts))
+        ...                           guarantee="exactly once", finished=False, created=0.0, run_id="a", job="0" * 32,
+        ...                           parts=parts))
         ...     store.checkpoints()
         [7]
         """

@@ -9,7 +9,8 @@
 >>> with tempfile.TemporaryDirectory() as path, DirectoryStore(path) as store:
 ...     parts = (store.write(1, "counts-0", b"state"),)
 ...     store.commit(Manifest(format=FORMAT, checkpoint=1, kind="checkpoint", pipeline="bids", mode="aligned",
-...                           guarantee="exactly once", finished=False, created=0.0, run_id="a", parts=parts))
+...                           guarantee="exactly once", finished=False, created=0.0, run_id="a", job="0" * 32,
+...                           parts=parts))
 ...     store.checkpoints(), store.read(1, parts[0])
 ([1], b'state')
 """
@@ -178,7 +179,8 @@ class DirectoryStore(CheckpointStore):
         >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
         ...     parts = (store.write(7, "counts-0", b"state"),)
         ...     store.commit(Manifest(format=FORMAT, checkpoint=7, kind="checkpoint", pipeline="bids", mode="aligned",
-        ...                           guarantee="exactly once", finished=False, created=0.0, run_id="a", parts=parts))
+        ...                           guarantee="exactly once", finished=False, created=0.0, run_id="a", job="0" * 32,
+        ...                           parts=parts))
         ...     sorted(file.name for file in store.folder(7).path.iterdir())
         ['counts-0.1.0.part', 'manifest.json']
         """

@@ -23,7 +23,9 @@ __all__ = [
     "LOG",
     "STATE",
     "Checked",
+    "JobId",
     "Manifest",
+    "Parent",
     "PartHandle",
     "check_part",
     "decode",
@@ -40,6 +42,8 @@ LOG: Final = 1
 """The part of a task with the rows of its incremental state: a base, or a delta."""
 
 _Id = Annotated[int, msgspec.Meta(ge=1, lt=2**62)]
+JobId = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+"""The id of a job: a UUID, as 32 hex digits."""
 _Moment = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]
 
 
@@ -58,6 +62,13 @@ class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     checkpoint: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] = 0
 
 
+class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The job and the checkpoint that another job began from."""
+
+    job: JobId
+    checkpoint: _Id
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The description of a checkpoint, without the state itself.
 
@@ -68,10 +79,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     object that a restore reads, older ones included: of each task its state, then its log, base first. ``execution`` is
     that of the job: of a "batch" there is one checkpoint, with what its sinks must commit and no state. ``repeated``:
     rows may have come twice to the operators, because a restore before this checkpoint reported rows that were
-    delivered again.
+    delivered again. ``job`` is the same in all checkpoints of a directory or store. ``parent`` is where this job began,
+    if it restored a checkpoint of another directory; None: at the beginning of its input.
 
     >>> manifest = Manifest(format=FORMAT, checkpoint=7, kind="checkpoint", pipeline="bids", mode="aligned",
-    ...                     guarantee="exactly once", finished=False, created=0.0, run_id="a")
+    ...                     guarantee="exactly once", finished=False, created=0.0, run_id="a", job="0" * 32)
     >>> decode(encode(manifest), "here") == manifest
     True
     """
@@ -85,6 +97,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     finished: bool
     created: float
     run_id: str
+    job: JobId
+    parent: Parent | None = None
     nodes: tuple[dict[str, Any], ...] = ()
     parts: tuple[PartHandle, ...] = ()
     transactions: dict[str, list[dict[str, Any]]] = {}

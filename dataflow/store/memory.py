@@ -112,7 +112,7 @@ class MemoryStore(CheckpointStore):
         >>> from dataflow.store.manifest import FORMAT, Manifest
         >>> store = flow.MemoryStore()
         >>> store.commit(Manifest(format=FORMAT, checkpoint=1, kind="checkpoint", pipeline="bids", mode="aligned",
-        ...                       guarantee="exactly once", finished=False, created=0.0, run_id="a"))
+        ...                       guarantee="exactly once", finished=False, created=0.0, run_id="a", job="0" * 32))
         >>> store.checkpoints()
         [1]
         """

@@ -29,7 +29,8 @@ def objects_of(manifest: Manifest) -> Objects:
     >>> from dataflow.store.manifest import PartHandle
     >>> parts = (PartHandle("t", "a.part", 1, ""), PartHandle("t", "b.part", 1, "", part=1, checkpoint=3))
     >>> manifest = Manifest(format=1, checkpoint=7, kind="checkpoint", pipeline="bids", mode="aligned",
-    ...                     guarantee="exactly once", finished=False, created=0.0, run_id="a", parts=parts)
+    ...                     guarantee="exactly once", finished=False, created=0.0, run_id="a", job="0" * 32,
+    ...                     parts=parts)
     >>> sorted(objects_of(manifest))
     [(3, 'b.part'), (7, 'a.part')]
     """

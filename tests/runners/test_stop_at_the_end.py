@@ -11,6 +11,7 @@ from dataflow.planning.physical_plan import make_plan
 from dataflow.runners.binding import LIBRARY
 from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.job.job import Job
+from dataflow.runtime.restore.job_ids import random_id
 from dataflow.runtime.task.progress import JobState
 
 
@@ -19,7 +20,9 @@ def released() -> Job:
     with flow.Pipeline("short") as p:
         p.source(op.from_arrow(pa.table({"n": range(5)})), name="numbers").sink(op.collect(), name="out")
     store = flow.Checkpointing(flow.MemoryStore())
-    settings = Settings("short", "r", store, "auto", ManualClock(), lambda lane, job: job(), library=LIBRARY)
+    settings = Settings(
+        "short", "r", store, "auto", ManualClock(), lambda lane, job: job(), make_id=random_id, library=LIBRARY
+    )
     job = build(make_plan(p.graph), settings)
     while not job.history.checkpoints:
         for task in job.tasks.values():

@@ -24,6 +24,7 @@ from dataflow.runners.job_progress import JobProgress, ProgressLine, ProgressMet
 from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.job.committer import WaitingCommit
 from dataflow.runtime.job.job import Job
+from dataflow.runtime.restore.job_ids import random_id
 from dataflow.runtime.task.progress import JobState
 
 NOON = 1_767_268_800_000_000  # 2026-01-01T12:00:00
@@ -56,7 +57,14 @@ def job(source: flow.Source | None = None, clock: ManualClock | None = None) -> 
         mapped = numbers.map(halves, on_error="skip", name="halves")
         mapped.apply(Noon, name="noon").rebalance().sink(op.collect(), name="out")
     settings = Settings(
-        "watched", "run", None, "never", clock or ManualClock(), submit=lambda lane, work: None, library=LIBRARY
+        "watched",
+        "run",
+        None,
+        "never",
+        clock or ManualClock(),
+        submit=lambda lane, work: None,
+        make_id=random_id,
+        library=LIBRARY,
     )
     made = build(make_plan(p.graph, parallelism=1, max_key_groups=128), settings)
     try:

@@ -37,6 +37,7 @@ def save() -> Save:
             finished=False,
             created=12.5,
             run_id="r1",
+            job="0" * 32,
             parts=parts,
             transactions={"out": [{"file": f"part-{checkpoint}"}]},
             summary={"duplicates": 0},

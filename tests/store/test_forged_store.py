@@ -18,7 +18,7 @@ from dataflow.store.manifest import FORMAT, Manifest, decode, encode
 
 GOOD = Manifest(
     format=FORMAT, checkpoint=1, kind="checkpoint", pipeline="p", mode="aligned", guarantee="exactly once",
-    finished=False, created=0.0, run_id="r",
+    finished=False, created=0.0, run_id="r", job="0" * 32,
 )  # fmt: skip
 
 
@@ -69,6 +69,12 @@ LOGGED = {**PART, "file": "b.part", "part": 1}
         lambda m: m.update(finished="no"),
         lambda m: m.update(summary=nested(300)),
         lambda m: m.pop("run_id"),
+        lambda m: m.update(job="0" * 31),
+        lambda m: m.update(job="0" * 32 + "\n"),
+        lambda m: m.update(job="../" + "0" * 29),
+        lambda m: m.update(parent={"job": "0" * 32}),
+        lambda m: m.update(parent={"job": "g" * 32, "checkpoint": 1}),
+        lambda m: m.update(parent={"job": "0" * 32, "checkpoint": 0}),
     ],
 )
 def test_a_forged_manifest_is_damage(change: Callable[[dict[str, Any]], object]) -> None:

@@ -9,7 +9,7 @@ import pytest
 import xxhash
 
 from dataflow.errors import CheckpointDamaged
-from dataflow.store.manifest import FORMAT, LOG, Manifest, PartHandle, decode, encode
+from dataflow.store.manifest import FORMAT, LOG, Manifest, Parent, PartHandle, decode, encode
 
 GOLDEN = Path(__file__).parent / "golden" / f"manifest-{FORMAT}.json"
 
@@ -23,6 +23,8 @@ EXPECTED = Manifest(
     finished=True,
     created=1700000000.25,
     run_id="r-1",
+    job="8c5e0f0c6b7b4d6f9f0f3a1e2d4c5b6a",
+    parent=Parent("0123456789abcdef0123456789abcdef", 3),
     nodes=(
         {
             "name": "counts",

@@ -114,7 +114,7 @@ class History:
 def manifest(number: int, kind: str, parts: tuple[PartHandle, ...]) -> Manifest:
     return Manifest(
         format=FORMAT, checkpoint=number, kind=kind, pipeline="p", mode="aligned", guarantee="exactly once",
-        finished=False, created=0.0, run_id="r", parts=parts,
+        finished=False, created=0.0, run_id="r", job="0" * 32, parts=parts,
     )  # fmt: skip
 
 

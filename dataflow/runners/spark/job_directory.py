@@ -35,6 +35,7 @@ from dataflow.runtime.task.parts import TaskState
 from dataflow.store.directory import STREAM_ON_SPARK
 from dataflow.store.files import DISK, NotAFile, storing
 from dataflow.store.lock import FENCE, DirectoryLock
+from dataflow.store.manifest import JobId
 from dataflow.untrusted import Time, check_depth, parsed
 
 __all__ = ["UNSEEN", "JobDirectory"]
@@ -116,6 +117,11 @@ class JobDirectory:
     def key_groups(self) -> int | None:
         """The key groups that the job was started with; None: no job was started here."""
         return self.read_job()["key_groups"] if self.has_job else None
+
+    def check_job_id(self) -> None:
+        """Raise CheckpointDamaged if the description of the job has no id."""
+        with _reading(self.path / STREAM_ON_SPARK):
+            parsed(JobId, self.read_job().get("job"), "the id of the job")
 
     @property
     def slots(self) -> list[int]:

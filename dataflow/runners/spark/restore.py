@@ -33,6 +33,7 @@ from dataflow.runners.spark.worker_notes import clear_notes, wait_until_idle
 from dataflow.runtime.job.build_job import note_taken_back
 from dataflow.runtime.restore.changed_tables import note_reloaded
 from dataflow.runtime.restore.find_checkpoint import refuse_another
+from dataflow.runtime.restore.job_ids import random_id
 from dataflow.runtime.restore.new_input import new_input
 from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.restore.verification import begin_sinks
@@ -67,6 +68,7 @@ def start_or_restore(
         raise NoCheckpoint(f'restore="latest": {directory.path} has no job; use restore="auto" to start one')
     done = directory.done if directory.has_job else 0
     if directory.has_job:
+        directory.check_job_id()
         saved = directory.read_job()
         refuse_another(saved["nodes"], saved["tasks"], f"the job in {directory.path}", saved["pipeline"], plan)
         if saved["readers"] != readers:
@@ -104,7 +106,7 @@ def _restore_sinks(driver: Driver, source_tasks: int, pipeline: str, readers: li
         tasks = [task for _, _, task in plan.tasks()]
         fixed = {"source_tasks": source_tasks, "key_groups": plan.max_key_groups, "readers": readers}
         fixed |= {"slots": list(assignment.spark_plan.slots)}
-        job = {"pipeline": pipeline, **fixed, "nodes": plan.describe(), "tasks": tasks}
+        job = {"job": random_id(None), "pipeline": pipeline, **fixed, "nodes": plan.describe(), "tasks": tasks}
         directory.create(job, initial_states(assignment.spark_plan))
     try:
         resources.enter_context(driver)

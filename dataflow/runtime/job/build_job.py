@@ -49,6 +49,7 @@ from dataflow.runtime.job.job import Job
 from dataflow.runtime.restore.changed_tables import note_reloaded
 from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint, find
 from dataflow.runtime.restore.in_flight import put_back
+from dataflow.runtime.restore.job_ids import MakeJobId, job_of
 from dataflow.runtime.restore.new_input import with_new_input
 from dataflow.runtime.restore.verification import Verification, begin_sinks, two_phase_sinks
 from dataflow.runtime.task.byte_credit import TASK_BYTES
@@ -100,7 +101,7 @@ class Settings:
     over; ``polls`` makes the rule by which a source task is polled; ``keep`` makes the rule by which an operator keeps
     rows back. ``task_bytes`` are the bytes that may wait in all channels into a task. ``spill`` says where rows of a
     batch are sorted; None: as by default. ``emitted`` makes what takes note of the rows that a
-    user's operators and sources emit.
+    user's operators and sources emit. ``make_id`` makes the id of a new job.
     """
 
     pipeline: str
@@ -122,6 +123,7 @@ class Settings:
     load: Callable[[KernelLoader], None] = KernelLoader.run
     spill: Spill | None = None
     emitted: Callable[[str], Unwatched] = unwatched
+    make_id: MakeJobId = field(kw_only=True)
     library: Library = field(kw_only=True)
 
 
@@ -274,16 +276,26 @@ class _Builder:
             coordinator,
             committer,
             self.services,
-            self._identity(),
+            self._identity(restored),
             loading=KernelLoader(kernels_of(plan, [node.operator for t in tasks.values() for node in t.chain.nodes])),
             restore_report=replace(restored.report, duration=settings.clock.now() - started) if restored else None,
         )
 
-    def _identity(self) -> Identity:
+    def _identity(self, restored: RestoredCheckpoint | None) -> Identity:
         settings, checkpointed = self.settings, self.settings.checkpointing is not None
         mode, execution = self.checkpointing.mode, self.plan.execution
-        repeated = self.verification.repeated
-        return Identity(settings.pipeline, settings.run_id, mode, self._guarantee(), checkpointed, execution, repeated)
+        job, parent = job_of(restored, self.store, settings.make_id)
+        return Identity(
+            settings.pipeline,
+            settings.run_id,
+            mode,
+            self._guarantee(),
+            checkpointed,
+            job,
+            parent,
+            execution,
+            self.verification.repeated,
+        )
 
     def _completed(self) -> list[int]:
         """Return the checkpoints that count for ``keep``: not savepoints, nor checkpoints that cannot be read."""

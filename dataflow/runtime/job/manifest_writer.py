@@ -54,6 +54,8 @@ def manifest_of(
         finished=action.kind is BarrierKind.FINAL,
         created=clock.wall(),
         run_id=identity.run_id,
+        job=identity.job,
+        parent=identity.parent,
         parts=tuple(part for _, _, task in plan.tasks() for part in cast(tuple[PartHandle, ...], action.parts[task])),
         transactions={sink: [dict(h) for h in handles] for sink, handles in attempt.transactions.items()},
         summary=attempt.summary(clock.now()),

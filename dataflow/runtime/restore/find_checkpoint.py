@@ -60,7 +60,7 @@ class RestoredCheckpoint:
     """A checkpoint, read and verified: its manifest, the state of each task, and the report on it.
 
     ``abandoned`` are newer checkpoints, which the restore deletes. ``damaged`` are newer checkpoints that could not be
-    read.
+    read. ``is_elsewhere``: it is in another directory than the one that the job writes to.
     """
 
     manifest: Manifest
@@ -68,6 +68,7 @@ class RestoredCheckpoint:
     report: RestoreReport
     abandoned: Sequence[int] = ()
     damaged: Sequence[Skipped] = ()
+    is_elsewhere: bool = False
 
 
 def find(
@@ -165,7 +166,8 @@ def _by_path(
     if _fits(manifest, plan):
         _check_states(states, plan)
         verify(manifest, states)
-    return _restored(manifest, states, str(path.parent), store, plan, (), (), limit)
+    restored = _restored(manifest, states, str(path.parent), store, plan, (), (), limit)
+    return replace(restored, is_elsewhere=True)
 
 
 def _bytes(manifest: Manifest) -> int:

@@ -17,6 +17,7 @@ from dataflow.runtime.task.notices import Notices
 
 if TYPE_CHECKING:
     from dataflow.store.base import CheckpointStore
+    from dataflow.store.manifest import JobId, Parent
 
 __all__ = ["Identity", "Services"]
 
@@ -48,6 +49,7 @@ class Services:
 class Identity:
     """The names of a job, and the guarantee of its checkpoints. ``checkpointed``: the user asked for checkpoints.
 
+    ``job`` is the same in all runs that continue each other; ``parent`` is the checkpoint elsewhere that it began from.
     ``execution``: whether it processes a stream or a batch. ``repeated``: rows may have come twice to the operators,
     because this restore, or an earlier one, reported rows that are delivered again.
     """
@@ -57,6 +59,8 @@ class Identity:
     mode: Mode
     guarantee: Guarantee
     checkpointed: bool
+    job: JobId
+    parent: Parent | None = None
     execution: Execution = Execution.STREAMING
     repeated: bool = False
 

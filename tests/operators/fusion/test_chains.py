@@ -21,6 +21,7 @@ from dataflow.runners.binding import LIBRARY
 from dataflow.runners.run_result import result_of
 from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.job.job import Job
+from dataflow.runtime.restore.job_ids import random_id
 from operators.fusion import cache
 from operators.fusion.chains import fuse
 from operators.fusion.operator import Fused, Patience
@@ -65,6 +66,7 @@ def job(
         library=replace(LIBRARY, fuse=partial(fuse, patience=patience)),
         pipeline="bids",
         run_id="r",
+        make_id=random_id,
         checkpointing=flow.Checkpointing(store or flow.MemoryStore(), mode=mode, keep=50),
         restore="auto",
         clock=ManualClock(),

@@ -51,9 +51,11 @@ def test_a_job_keeps_the_numbers_that_it_was_started_with(spark: Any, tmp_path: 
     assert op.read_committed(out).to_pylist() == [{"n": 5, "keys": 40}]
     again = counts(out).run(runner, parallelism=1, max_key_groups=4, checkpoint=flow.Checkpointing(job))
     assert again.rows_in == {"rows": 0}
-    (job / "job.json").write_text(json.dumps({**stored, "slots": "many"}))
-    with pytest.raises(CheckpointDamaged, match=r"job\.json is damaged: the numbers of keyed tasks"):
-        counts(out).run(runner, parallelism=1, max_key_groups=4, checkpoint=flow.Checkpointing(job))
+    assert json.loads((job / "job.json").read_text())["job"] == stored["job"]
+    for forged, what in (({"slots": "many"}, "the numbers of keyed tasks"), ({"job": "../" * 11}, "the id of the job")):
+        (job / "job.json").write_text(json.dumps({**stored, **forged}))
+        with pytest.raises(CheckpointDamaged, match=rf"job\.json is damaged: {what}"):
+            counts(out).run(runner, parallelism=1, max_key_groups=4, checkpoint=flow.Checkpointing(job))
 
 
 def test_many_partitions_for_few_cores_are_warned_of_while_they_can_be_changed(spark: Any, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -154,3 +156,12 @@ def test_the_newest_file_of_sparks_log_is_missed_if_its_checksum_is_there(direct
         directory.check_complete(["in[0]"])
     (directory.path / "spark" / "offsets" / ".2.crc").unlink()  # Spark deletes both, or has written none
     directory.check_complete(["in[0]"])
+
+
+@pytest.mark.parametrize("job", [{}, {"job": 7}, {"job": "0" * 31}, {"job": "0" * 32 + "\n"}, {"job": "../" * 11}])
+def test_a_job_without_an_id_is_damage(job: dict[str, Any], tmp_path: Path) -> None:
+    JobDirectory(tmp_path).create({"job": "0" * 32}, [])
+    JobDirectory(tmp_path).check_job_id()
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    with pytest.raises(CheckpointDamaged, match=r"job\.json is damaged: the id of the job"):
+        JobDirectory(tmp_path).check_job_id()

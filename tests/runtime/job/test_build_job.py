@@ -22,6 +22,7 @@ from dataflow.runners.binding import LIBRARY
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.restore.find_checkpoint import _check_states
+from dataflow.runtime.restore.job_ids import random_id
 from dataflow.runtime.task import wiring
 from dataflow.runtime.task.channel_input import ChannelInput
 from dataflow.runtime.task.contract_checks import build_operator
@@ -67,7 +68,14 @@ def test_a_restored_gate_starts_with_the_watermarks_of_its_part() -> None:
     (task,) = [task for vertex, _, task in plan.tasks() if plan.inputs(vertex.name)]
     number = rewritten(store, checkpoint, task, [30, 20])
     settings = Settings(
-        "totals", "run", flow.Checkpointing(store), number, ManualClock(), lambda lane, job: job(), library=LIBRARY
+        "totals",
+        "run",
+        flow.Checkpointing(store),
+        number,
+        ManualClock(),
+        lambda lane, job: job(),
+        make_id=random_id,
+        library=LIBRARY,
     )
     inlet = build(plan, settings).tasks[task].task_input
     assert isinstance(inlet, ChannelInput)
@@ -81,7 +89,14 @@ def test_a_restored_job_begins_at_the_greater_of_stored_time_and_wall_clock(ahea
     assert stored > 0
     clock = ManualClock(wall=stored + ahead)
     settings = Settings(
-        "totals", "run", flow.Checkpointing(store), checkpoint, clock, lambda lane, job: job(), library=LIBRARY
+        "totals",
+        "run",
+        flow.Checkpointing(store),
+        checkpoint,
+        clock,
+        lambda lane, job: job(),
+        make_id=random_id,
+        library=LIBRARY,
     )
     assert build(plan, settings).clock.time() == max(stored, stored + ahead)
 
@@ -93,7 +108,14 @@ def test_a_split_that_was_read_to_its_end_is_not_opened_again() -> None:
         states = task_states(store, number).values()
         stored.append([split["done"] for state in states for split in state.inlet.get("splits", ())])  # type: ignore[union-attr,index,call-overload]
         settings = Settings(
-            "totals", "run", flow.Checkpointing(store), number, ManualClock(), lambda lane, job: job(), library=LIBRARY
+            "totals",
+            "run",
+            flow.Checkpointing(store),
+            number,
+            ManualClock(),
+            lambda lane, job: job(),
+            make_id=random_id,
+            library=LIBRARY,
         )
         job = build(plan, settings)
         inputs = [task.task_input for task in job.tasks.values() if isinstance(task.task_input, SourceInput)]
@@ -118,7 +140,14 @@ def test_the_state_of_a_channel_that_is_there_twice_is_damage() -> None:
 def test_the_checkpoints_of_earlier_runs_count_among_those_to_keep() -> None:
     plan, store, _ = checkpointed()
     settings = Settings(
-        "totals", "run", flow.Checkpointing(store), "auto", ManualClock(), lambda lane, job: job(), library=LIBRARY
+        "totals",
+        "run",
+        flow.Checkpointing(store),
+        "auto",
+        ManualClock(),
+        lambda lane, job: job(),
+        make_id=random_id,
+        library=LIBRARY,
     )
     assert build(plan, settings).coordinator.completed == tuple(store.checkpoints())
     assert len(store.checkpoints()) > 1
@@ -130,7 +159,14 @@ def test_a_restore_checks_each_split_once(monkeypatch: pytest.MonkeyPatch) -> No
     checked: list[str] = []
     monkeypatch.setattr(type(source), "check", lambda source, split: checked.append(split.id))
     settings = Settings(
-        "totals", "run", flow.Checkpointing(store), checkpoint, ManualClock(), lambda lane, job: job(), library=LIBRARY
+        "totals",
+        "run",
+        flow.Checkpointing(store),
+        checkpoint,
+        ManualClock(),
+        lambda lane, job: job(),
+        make_id=random_id,
+        library=LIBRARY,
     )
     build(plan, settings)
     assert sorted(checked) == sorted(split.id for split in source.splits())
@@ -148,7 +184,14 @@ def test_a_restore_makes_each_operator_from_its_state_once(monkeypatch: pytest.M
 
     monkeypatch.setattr(wiring, "build_operator", spying)
     settings = Settings(
-        "totals", "run", flow.Checkpointing(store), checkpoint, ManualClock(), lambda lane, job: job(), library=LIBRARY
+        "totals",
+        "run",
+        flow.Checkpointing(store),
+        checkpoint,
+        ManualClock(),
+        lambda lane, job: job(),
+        make_id=random_id,
+        library=LIBRARY,
     )
     nodes = build(plan, settings).tasks["sums[0]"].chain.nodes
     assert [node.operator for node in nodes if node.name in ("sums", "out")] == restored
@@ -165,7 +208,14 @@ class Ticking(ManualClock):
 def test_a_report_says_how_long_it_took_to_build_the_job() -> None:
     plan, store, checkpoint = checkpointed()
     settings = Settings(
-        "totals", "run", flow.Checkpointing(store), checkpoint, Ticking(), lambda lane, job: job(), library=LIBRARY
+        "totals",
+        "run",
+        flow.Checkpointing(store),
+        checkpoint,
+        Ticking(),
+        lambda lane, job: job(),
+        make_id=random_id,
+        library=LIBRARY,
     )
     report = build(plan, settings).restore_report
     assert report is not None
@@ -177,6 +227,7 @@ def test_a_restore_removes_the_parts_that_no_manifest_names() -> None:
     plan, store, checkpoint = checkpointed()
     store.write(store.highest_id() + 1, "sums[0]", b"never committed")
     settings = Settings(
+        make_id=random_id,
         library=LIBRARY,
         pipeline="totals",
         run_id="again",

@@ -20,6 +20,7 @@ from dataflow.protocol.events import Barrier, BarrierKind
 from dataflow.runners.binding import LIBRARY
 from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.job.job import Job
+from dataflow.runtime.restore.job_ids import random_id
 from dataflow.runtime.task.kernel_loading import KernelLoader
 from dataflow.runtime.task.messages import (
     Acknowledged,
@@ -78,6 +79,7 @@ class Rig:
                 "never",
                 self.clock,
                 lambda lane, job: self.lanes.append((lane, job)),
+                make_id=random_id,
                 library=LIBRARY,
             ),
         )

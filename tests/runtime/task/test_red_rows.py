@@ -20,6 +20,7 @@ from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.job.job import Job
+from dataflow.runtime.restore.job_ids import random_id
 from dataflow.runtime.task.messages import Declined
 from tests.seeds import in_soak
 
@@ -64,6 +65,7 @@ def stepping(mode: str) -> Job:
         both = left.union(right, name="both").map_batches(lambda batch: batch, name="same")
         both.sink(op.collect(), name="out")
     settings = Settings(
+        make_id=random_id,
         library=LIBRARY,
         pipeline="red",
         run_id="r",

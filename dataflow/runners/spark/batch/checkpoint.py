@@ -21,6 +21,7 @@ from dataflow.planning.specs import Read, Write
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint, find
+from dataflow.runtime.restore.job_ids import job_of, random_id
 from dataflow.runtime.restore.verification import two_phase_sinks
 from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.task_input import SplitState
@@ -82,6 +83,7 @@ class BatchCheckpoint:
 
         Raises: StoreError.
         """
+        job, parent = job_of(None, self.store, random_id)
         states = [
             TaskState(task_id(name, 0), ended=True, inlet={"splits": [SplitState(s, done=True).to_json() for s in own]})
             for name, own in splits.items()
@@ -99,6 +101,8 @@ class BatchCheckpoint:
             finished=True,
             created=clock.wall(),
             run_id=self.run_id,
+            job=job,
+            parent=parent,
             parts=tuple(parts),
             transactions={sink: [dict(handle) for handle in handles] for sink, handles in transactions.items()},
             execution=Execution.BATCH.value,
