@@ -70,7 +70,8 @@ def test_files_of_different_schemas_are_named_with_what_differs(few_orders: Path
     second = few_orders / "orders-1.parquet"
     table = pq.read_table(second)
     pq.write_table(table.set_column(2, "amount", table["amount"].cast(pa.float64())), second)
-    with pytest.raises(SchemaMismatch, match=r"'amount' is int64 in the first and double in the second; declare the"):
+    said = r"'amount' is int64 in the first and double in the second; declare 'amount' as float64 with schema="
+    with pytest.raises(SchemaMismatch, match=said):
         op.read_parquet(few_orders)
 
 
