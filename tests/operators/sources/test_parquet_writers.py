@@ -155,7 +155,7 @@ DIFFERING: list[tuple[list[pa.Array | None], pa.DataType | str | None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("columns", "type_"), DIFFERING, ids=str)
+@pytest.mark.parametrize(("columns", "type_"), DIFFERING, ids=range(len(DIFFERING)))
 def test_advice_for_files_of_differing_types_works(
     tmp_path: Path, columns: list[pa.Array | None], type_: pa.DataType | str | None
 ) -> None:
