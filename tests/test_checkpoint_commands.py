@@ -252,7 +252,7 @@ def test_names_in_a_manifest_cannot_control_the_terminal(directory: Path) -> Non
 def test_verify_prints_each_object_and_succeeds(chain: Path) -> None:
     done = _run("verify", chain)
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[0] == "checkpoint 15: 8 objects, 29,915 bytes, whole"
+    assert done.stdout.splitlines()[0] == "checkpoint 15: 8 objects, 29,958 bytes, whole"
     assert done.stdout.splitlines()[-1] == "2 verified"
     assert len(re.findall(r"^\| (in|out)\[0\] .* whole +\|$", done.stdout, re.MULTILINE)) == 8 + 9
 

@@ -71,7 +71,7 @@ class KeyedProcessInOrder(ProcessInOrder, KeyedProcessOperator):
                 if current >= 0:
                     yield from self._end_key(own[current], timers, out, opens=opens[current])
                 current, timers = at, self._open.pop(own[at]) if own[at] in self._open else KeyTimers()
-                self._call.at, self._watermark = at, timers.watermark
+                self._call.at, self._time.watermark = at, timers.watermark
             if moment is not None:
                 if timers:
                     yield from self._move(timers, moment, out)
@@ -99,7 +99,7 @@ class KeyedProcessInOrder(ProcessInOrder, KeyedProcessOperator):
         )
 
     def _set_time(self, time: int) -> None:
-        self._watermark = time
+        self._time.watermark = time
         if self._goes_by_time:
             self._call.now = time
 
@@ -126,7 +126,7 @@ class KeyedProcessInOrder(ProcessInOrder, KeyedProcessOperator):
 
         A timer that is set for the past fires at the next chance; one that a timer sets for the past, when time moves.
         """
-        reached = self._watermark
+        reached = self._time.watermark
         while reached is None or reached < time:
             due = timers.next_due
             moment = time if due is None else min(time, due)
@@ -146,12 +146,12 @@ class KeyedProcessInOrder(ProcessInOrder, KeyedProcessOperator):
     def _end_key(self, slot: int, timers: KeyTimers, out: Out, *, opens: bool) -> Iterator[None]:
         """End a key, or leave it open. At its end all timers fire; those that are set meanwhile do not."""
         if opens:
-            timers.watermark = self._watermark
+            timers.watermark = self._time.watermark
             self._open[slot] = timers
             return
         timers.release()
         while (due := timers.next_due) is not None:
-            self._set_time(due if self._watermark is None else max(due, self._watermark))
+            self._set_time(due if self._time.watermark is None else max(due, self._time.watermark))
             yield from self._fire_one(timers, out)
             calls = self._changes.take()
             timers.change([call for call in calls if not call[0]])
@@ -166,7 +166,7 @@ class KeyedProcessInOrder(ProcessInOrder, KeyedProcessOperator):
         self._begin(numbers, self._states.main.keys(numbers))
         for at, slot in enumerate(slots):
             timers = self._open.pop(slot)
-            self._call.at, self._watermark = at, timers.watermark
+            self._call.at, self._time.watermark = at, timers.watermark
             yield from self._end_key(slot, timers, out, opens=False)
         self._store_open(slots, slots)
 

@@ -117,7 +117,7 @@ def test_operators_without_tables_have_their_values(golden: Callable[[str], Path
     (row,) = checkpoint.state("tally").to_pylist()
     assert (row["subtask"], row["name"]) == (0, "counts")
     assert sum(json.loads(row["value"]).values()) == sum(checkpoint.state("arrow")["rows"].to_pylist())
-    assert {row["name"] for row in checkpoint.state("totals", "values").to_pylist()} == {"aggregations"}
+    assert {row["name"] for row in checkpoint.state("totals", "values").to_pylist()} == {"emitted"}
     handle = json.loads(checkpoint.state("rows")["transaction"][0].as_py())
     assert handle["file"].startswith(f"part-{checkpoint.id:08d}-")
 
