@@ -36,7 +36,7 @@ ON_SPARK = [
     if any(word in path.read_text(encoding="utf-8") for word in ("SparkSession.builder", 'run("spark"'))
 ]
 ALONE = [path for path in DOCUMENTS if path not in ON_SPARK]
-LONG = ("nexmark.md", "pipeline-that-grows.md")
+LONG = ("checkpoint-predicates.md", "nexmark.md", "pipeline-that-grows.md")
 """Guides that take some seconds, of pipelines that have tests of their own."""
 LANGUAGES = {"python", "text", "console", "layout", "report", "dockerfile"}
 DIRECTIVES = {"{toctree}", "{include}", "{literalinclude}"}

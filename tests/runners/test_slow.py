@@ -56,7 +56,8 @@ def test_an_unknown_operator_cannot_be_slowed_down() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cost", "message"), [("0us", "at least 1us per row"), ("100", "'100'"), ("0.1us", "a whole number of microseconds")]
+    ("cost", "message"),
+    [("0us", "at least 1us per row"), ("100", "'100'"), ("0.1us", "a whole number of microseconds")],
 )
 def test_a_slow_down_is_a_duration_above_zero(cost: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"LocalRunner\(slow=\) of 'all'.*{message}"):
