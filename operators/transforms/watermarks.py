@@ -39,7 +39,7 @@ _BEAT = 200_000
 
 
 @dataclass(slots=True)
-class _Stored:
+class _StoredSplits:
     """What a checkpoint has of the splits that have had rows and not ended, and the watermark that they make."""
 
     merged: int | None
@@ -154,7 +154,7 @@ class WatermarkOperator(Stateful):
             if split in kept
         }
         latest_times = {split: time for split, time in self._latest.items() if split in kept}
-        self._stored = stored = _Stored(self._merger.merged, times, begun, latest_times)
+        self._stored = stored = _StoredSplits(self._merger.merged, times, begun, latest_times)
         return {
             "merged": Value(stored, "merged", Time | None, "least"),
             "watermarks": Value(stored, "watermarks", dict[str, Time], "split", waiting="merged"),
