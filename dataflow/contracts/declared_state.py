@@ -108,11 +108,17 @@ class Log:
         from dataflow.state.parts import check_parts, counting, owned
 
         parts: Any = stored.logs.get(name, ())
+        stored_columns = list(self.state.stored.values())
         check_parts(parts, self.state.stored)
         if self.keys:
             mine = context.key_groups, context.max_key_groups
             parts = [{n: owned(table, self.keys, *mine) for n, table in part.items()} for part in parts]
         if rule.low is not None:
+            types = [schema.field(rule.low[0]).type for schema in stored_columns if rule.low[0] in schema.names]
+            if not types or any(str(type_) != "int64" for type_ in types):
+                raise CheckpointDamaged(
+                    f"its bound is for a column {excerpt(rule.low[0])}, and no such column has numbers"
+                )
             parts = [{n: counting(table, *rule.low) for n, table in part.items()} for part in parts]
         self.state.restore(parts)
 
@@ -299,11 +305,18 @@ def restore_state(operator: Operator, context: OperatorContext) -> None:
 
 
 def _check_rules(stored: Snapshot, own: Mapping[str, Rule], where: str) -> None:
-    """Raise CheckpointDamaged unless the checkpoint has the pieces ``own``, and nothing else."""
+    """Check that the checkpoint has the pieces ``own``, and nothing else.
+
+    Raises: CheckpointMismatch if its rules are others; CheckpointDamaged if it lacks a piece that has a rule.
+    """
     found = {name: msgspec.structs.replace(rule, low=None) for name, rule in stored.rules.items()}
     expected = {name: msgspec.structs.replace(rule, low=None) for name, rule in own.items()}
-    if found != expected:
-        raise CheckpointDamaged(f"{where}: the checkpoint has the state {excerpt(found)}, expected {expected}")
+    if differing := [name for name in {**found, **expected} if found.get(name) != expected.get(name)]:
+        name = differing[0]
+        was, now = (rules.get(name, "no such state") for rules in (found, expected))
+        raise CheckpointMismatch(
+            f"{where}: the checkpoint has {was} for {excerpt(name)}, the operator declares {now}; {OTHER_PIPELINE}"
+        )
     places = {"log": stored.logs, "table": stored.tables}
     kept = {name for name, rule in own.items() if name in places.get(rule.kind, stored.values) or rule.kind == "log"}
     lacking = own.keys() - kept
