@@ -20,7 +20,7 @@ A piece is one of these:
     `Fixed`    what the pipeline says and the state depends on; another pipeline is refused
 
 Beside each piece a checkpoint stores its `Rule`: whose rows they are, from which number on rows count, how the values
-of several subtasks become one. So whoever reads a checkpoint needs no operator.
+of several subtasks become one. So a reader of checkpoints needs no operator.
 """
 
 from __future__ import annotations
@@ -108,17 +108,16 @@ class Log:
         from dataflow.state.parts import check_parts, counting, owned
 
         parts: Any = stored.logs.get(name, ())
-        stored_columns = list(self.state.stored.values())
-        check_parts(parts, self.state.stored)
+        columns = self.state.stored
+        check_parts(parts, columns)
         if self.keys:
             mine = context.key_groups, context.max_key_groups
             parts = [{n: owned(table, self.keys, *mine) for n, table in part.items()} for part in parts]
         if rule.low is not None:
-            types = [schema.field(rule.low[0]).type for schema in stored_columns if rule.low[0] in schema.names]
+            bound = rule.low[0]
+            types = [schema.field(bound).type for schema in columns.values() if bound in schema.names]
             if not types or any(str(type_) != "int64" for type_ in types):
-                raise CheckpointDamaged(
-                    f"its bound is for a column {excerpt(rule.low[0])}, and no such column has numbers"
-                )
+                raise CheckpointDamaged(f"its bound is for column {excerpt(bound)}, which has no int64 numbers")
             parts = [{n: counting(table, *rule.low) for n, table in part.items()} for part in parts]
         self.state.restore(parts)
 
@@ -161,7 +160,7 @@ class Value:
         owner: the object, usually the operator itself.
         name: the name of its attribute.
         type: what the stored value is parsed as: any type that msgspec knows.
-        rule_of: how the values of several subtasks become one: they are equal; the greatest counts, or the least, which
+        how: how the values of several subtasks become one: they are equal; the greatest counts, or the least, which
             is none if one has none; true if all are; or the value maps splits of a source, and each keeps its entry.
         waiting: with rule "split", the name of the value that a split without an entry takes.
 
@@ -174,12 +173,12 @@ class Value:
     owner: object
     name: str
     type: Any
-    rule_of: Literal["equal", "greatest", "least", "all", "split"]
+    how: Literal["equal", "greatest", "least", "all", "split"]
     waiting: str = ""
 
     @property
     def rule(self) -> Rule:
-        return Rule("value", how=self.rule_of, waiting=self.waiting)
+        return Rule("value", how=self.how, waiting=self.waiting)
 
     def _restore(self, stored: Snapshot, name: str, context: OperatorContext, rule: Rule) -> None:
         setattr(self.owner, self.name, parsed(self.type, stored.values[name], "its value"))
@@ -203,6 +202,11 @@ class Passed:
         """Take note of a watermark; return the one before."""
         before, self.watermark = self.watermark, watermark
         return before
+
+    @property
+    def reached(self) -> int:
+        """The watermark; before the first one, the least number of 64 bits."""
+        return _LEAST if self.watermark is None else self.watermark
 
     @property
     def rule(self) -> Rule:
@@ -229,6 +233,7 @@ class Fixed:
             )
 
 
+_LEAST: Final = -(2**63)
 _PASSED: Final = Rule("passed")
 _FIXED: Final = Rule("fixed")
 

@@ -33,6 +33,9 @@ room downstream between them; no barrier is taken while one is pending.
 No two calls run at a time. One exception: a reader among the tables of a ``Snapshot`` is read on the thread that
 writes the checkpoint (see there). An operator whose snapshots hold only tables need not consider threads.
 
+An operator that extends ``Stateful`` (``dataflow.contracts.declared_state``) names its state instead of writing
+``snapshot`` and reading ``context.restored``: the engine restores it after the constructor, before ``open``.
+
 Emitted batches must match the schema declared in ``apply`` or ``then``: columns are found by name, and a batch with
 other columns or types is refused with the operator's name. So is a tag that ``sides=`` does not declare.
 
@@ -72,7 +75,7 @@ __all__ = ["Operator", "OperatorContext", "OperatorFactory", "Out", "Rule", "Sna
 
 
 class Rule(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
-    """What a checkpoint says of a piece of state, so that whoever reads it needs no operator.
+    """What a checkpoint says of a piece of state, so that a reader needs no operator.
 
     Attributes:
         kind: what the piece is; see `dataflow.contracts.declared_state`.

@@ -64,12 +64,11 @@ class AggregateOperator(Stateful):
     input has signed changes, ``weight`` is their column: keys are emitted while they have rows, and are dropped when
     nothing is left of them.
 
-    State: one slot a key; see ``operators.aggregation.records``. With ``every``, also the shown rows of the keys
-    touched since the last emission. To rescale, the tables of several subtasks are put together: rows outside the
-    context's key groups are dropped.
+    State: one slot a key; see ``operators.aggregation.records``. With ``Emit.CHANGES`` also the shown rows of the keys
+    touched since the last emission, of which there are some only with ``every``.
 
-    Raises: ``UnknownColumn`` and ``SchemaMismatch`` when built, ``CheckpointMismatch`` if the restored state is of
-    other aggregates, and ``OverflowError`` when a sum of integers exceeds 64 bits, naming the key and the column.
+    Raises: UnknownColumn and SchemaMismatch when built; OverflowError when a sum of integers exceeds 64 bits, naming
+    the key and the column.
     """
 
     def __init__(

@@ -34,10 +34,7 @@ _WEIGHT, _ARRIVAL = 1, 2
 
 
 class SignedTopOperator(Stateful):
-    """Ranks the rows that are left; see the module's text.
-
-    Raises: CheckpointMismatch for the state of another top.
-    """
+    """Ranks the rows that are left; see the module's text."""
 
     def __init__(self, context: OperatorContext, spec: SignedTop) -> None:
         (schema,) = context.input_schemas

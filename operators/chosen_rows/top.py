@@ -42,7 +42,7 @@ _GREATEST = 2**63 - 1
 class TopOperator(Stateful):
     """Ranks rows per key; see the module's text. The time of a row in the state is its number by arrival.
 
-    Raises: ValueError for a null event time, if keys expire by it; CheckpointMismatch for the state of another top.
+    Raises: ValueError for a null event time, if keys expire by it.
     """
 
     def __init__(self, context: OperatorContext, spec: Top) -> None:

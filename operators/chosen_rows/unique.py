@@ -25,7 +25,7 @@ SWEPT, SWEPT_A_ROW, SWEPT_AT_ONCE = 1024, 2, 8192
 class UniqueOperator(Stateful):
     """Emits the rows whose key is new, at once and unchanged.
 
-    Raises: ValueError for a null event time, if keys expire by it; CheckpointMismatch for the state of other keys.
+    Raises: ValueError for a null event time, if keys expire by it.
     """
 
     def __init__(self, context: OperatorContext, spec: Unique) -> None:

@@ -40,8 +40,7 @@ _LARGE = 65_536
 class WindowTopOperator(Stateful):
     """Ranks rows per key and window; see the module's text.
 
-    Raises: ValueError for a null event time; OverflowError for one out of range; CheckpointMismatch for the state of
-    another top.
+    Raises: ValueError for a null event time; OverflowError for one out of range.
     """
 
     def __init__(self, context: OperatorContext, spec: WindowTop) -> None:

@@ -43,7 +43,7 @@ _SWEPT = 4_096
 class AsofJoinOperator(Stateful):
     """Joins left rows with the latest right row before them; see the module's text.
 
-    Raises: ValueError for a null event time; CheckpointMismatch for the state of another join.
+    Raises: ValueError for a null event time.
     """
 
     def __init__(self, context: OperatorContext, spec: AsofJoin) -> None:
@@ -65,8 +65,7 @@ class AsofJoinOperator(Stateful):
         if not batch.num_rows:
             return
         times = self._times[port].of(batch)
-        closed = _LEAST if self._time.watermark is None else self._time.watermark
-        batch, times = self._times[port].without_late(batch, times, closed, out)
+        batch, times = self._times[port].without_late(batch, times, self._time.reached, out)
         keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
         if (port == 1 or self._spec.how == "inner") and (null := has_null(keys)) is not None:  # null equals nothing
             (keys, rows), times = taken(keys, rows, np.flatnonzero(~null)), times[~null]

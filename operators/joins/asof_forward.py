@@ -34,7 +34,7 @@ _LEAST, _GREATEST = -(2**63), 2**63 - 1
 class ForwardAsofJoinOperator(Stateful):
     """Joins left rows with the earliest right row after them; see the module's text.
 
-    Raises: ValueError for a null event time; CheckpointMismatch for the state of another join.
+    Raises: ValueError for a null event time.
     """
 
     def __init__(self, context: OperatorContext, spec: AsofJoin) -> None:
@@ -56,8 +56,7 @@ class ForwardAsofJoinOperator(Stateful):
         if not batch.num_rows:
             return
         times = self._times[port].of(batch)
-        closed = _LEAST if self._time.watermark is None else self._time.watermark
-        batch, times = self._times[port].without_late(batch, times, closed, out)
+        batch, times = self._times[port].without_late(batch, times, self._time.reached, out)
         keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
         if port == 1 and (null := has_null(keys)) is not None:  # null equals nothing
             (keys, rows), times = taken(keys, rows, np.flatnonzero(~null)), times[~null]

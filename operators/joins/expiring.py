@@ -34,7 +34,7 @@ _LEAST = -(2**63)
 class ExpiringJoinOperator(Stateful):
     """Joins without windows and with a time to live; see the module's text.
 
-    Raises: ValueError for a null event time; CheckpointMismatch for the state of another join.
+    Raises: ValueError for a null event time.
     """
 
     def __init__(self, context: OperatorContext, spec: ExpiringJoin) -> None:
@@ -93,9 +93,7 @@ class ExpiringJoinOperator(Stateful):
     @property
     def _closed(self) -> int:
         """The time up to which rows have come."""
-        if not self._times:
-            return self._now
-        return _LEAST if self._time.watermark is None else self._time.watermark
+        return self._time.reached if self._times else self._now
 
     def _times_of(self, port: int, batch: pa.RecordBatch, out: Out) -> Numbers:
         """Return the time of each row; emit and count those that are late, which still meet the rows that are kept."""

@@ -36,7 +36,7 @@ _LEAST = -(2**63)
 class IntervalJoinOperator(Stateful):
     """Joins rows by time; see the module's text.
 
-    Raises: ValueError for a null event time; CheckpointMismatch for the state of another join.
+    Raises: ValueError for a null event time.
     """
 
     def __init__(self, context: OperatorContext, spec: IntervalJoin) -> None:

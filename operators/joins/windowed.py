@@ -33,8 +33,7 @@ __all__ = ["WindowJoinOperator"]
 class WindowJoinOperator(Stateful):
     """Joins rows by window; see the module's text.
 
-    Raises: ValueError for a null event time; OverflowError for one out of range; CheckpointMismatch for the state of
-    another join.
+    Raises: ValueError for a null event time; OverflowError for one out of range.
     """
 
     def __init__(self, context: OperatorContext, spec: WindowJoin) -> None:

@@ -41,8 +41,6 @@ _SWEPT, _SWEPT_A_ROW, _SWEPT_AT_ONCE = 1024, 2, 8192
 class ProcessOperator(Stateful):
     """Calls a process function; see the module's text.
 
-    Raises: CheckpointMismatch if the checkpoint's states are not those that the function declares.
-
     Attributes:
         most_timers: how many timers are taken at a time.
     """

@@ -191,7 +191,7 @@ class SessionAggregateOperator(Stateful):
 
     def _change(self, rows: pa.RecordBatch, times: Numbers, slots: Slots, out: Out) -> None:
         """Fold rows into their cells; take back the sessions that change, and emit those that are complete."""
-        cells, now = self._cells, self._now
+        cells, now = self._cells, self._passed.reached
         old = cells.sessions(np.unique(cells.ends(self._met(slots, times))))
         cells.expect_changes(old)
         taken = self._columns(old) if len(old) else None
@@ -212,11 +212,6 @@ class SessionAggregateOperator(Stateful):
         self._emit_rows([*columns, to_array(weights)], out)
 
     # --- sessions
-
-    @property
-    def _now(self) -> int:
-        """The watermark; before the first one, the earliest time."""
-        return _LEAST if self._passed.watermark is None else self._passed.watermark
 
     def _is_complete(self, lasts: Numbers, watermark: int) -> Mask:
         """Return whether sessions with these last times come out at a watermark."""

@@ -117,7 +117,7 @@ class TriggeredSessionOperator(SessionAggregateOperator):
 
     def _phases(self, sessions: Sessions) -> dict[str, Mask]:
         """Return whether each session is before its end, or complete, by the pane that would show it."""
-        complete = self._is_complete(self._cells.lasts(sessions.ends), self._now)
+        complete = self._is_complete(self._cells.lasts(sessions.ends), self._passed.reached)
         return {EARLY: ~complete, LATE: complete}
 
     def _wait_for_clock(self, sessions: Sessions) -> None:

@@ -70,9 +70,12 @@ ALIKE: list[tuple[list[pa.Array], pa.DataType]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+EACH_ALIKE = pytest.mark.parametrize(
     ("columns", "type_"), ALIKE, ids=lambda value: str(value) if isinstance(value, pa.DataType) else ""
 )
+
+
+@EACH_ALIKE
 def test_files_of_several_writers_are_read_in_any_order(
     tmp_path: Path, columns: list[pa.Array], type_: pa.DataType
 ) -> None:
@@ -427,9 +430,7 @@ def test_a_watched_directory_may_be_empty_if_the_types_are_declared(tmp_path: Pa
         watching.later().rows()
 
 
-@pytest.mark.parametrize(
-    ("columns", "type_"), ALIKE, ids=lambda value: str(value) if isinstance(value, pa.DataType) else ""
-)
+@EACH_ALIKE
 def test_files_that_a_watched_directory_has_at_the_start_have_one_schema(
     tmp_path: Path, columns: list[pa.Array], type_: pa.DataType
 ) -> None:

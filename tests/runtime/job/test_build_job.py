@@ -53,6 +53,22 @@ def checkpointed(seed: int = 3) -> tuple[Plan, flow.MemoryStore, int]:
     return make_plan(pipeline.graph, parallelism=PARALLELISM, max_key_groups=128), store, first
 
 
+def settings_of(
+    store: flow.MemoryStore, restore: int | str, clock: ManualClock | None = None, run_id: str = "run"
+) -> Settings:
+    """The settings of a job of ``totals`` that restores a checkpoint of ``store``."""
+    return Settings(
+        "totals",
+        run_id,
+        flow.Checkpointing(store),
+        restore,
+        clock or ManualClock(),
+        lambda lane, job: job(),
+        make_id=random_id,
+        library=LIBRARY,
+    )
+
+
 def rewritten(store: flow.MemoryStore, checkpoint: int, task: str, watermarks: Sequence[int | None]) -> int:
     """A copy of ``checkpoint`` as the newest, in which the gate of ``task`` had other ``watermarks``."""
 
@@ -67,16 +83,7 @@ def test_a_restored_gate_starts_with_the_watermarks_of_its_part() -> None:
     plan, store, checkpoint = checkpointed()
     (task,) = [task for vertex, _, task in plan.tasks() if plan.inputs(vertex.name)]
     number = rewritten(store, checkpoint, task, [30, 20])
-    settings = Settings(
-        "totals",
-        "run",
-        flow.Checkpointing(store),
-        number,
-        ManualClock(),
-        lambda lane, job: job(),
-        make_id=random_id,
-        library=LIBRARY,
-    )
+    settings = settings_of(store, number)
     inlet = build(plan, settings).tasks[task].task_input
     assert isinstance(inlet, ChannelInput)
     assert (inlet.gate.watermarks, inlet.gate.watermark) == ((30, 20), 20)
@@ -88,16 +95,7 @@ def test_a_restored_job_begins_at_the_greater_of_stored_time_and_wall_clock(ahea
     stored = store.manifest(checkpoint).time
     assert stored > 0
     clock = ManualClock(wall=stored + ahead)
-    settings = Settings(
-        "totals",
-        "run",
-        flow.Checkpointing(store),
-        checkpoint,
-        clock,
-        lambda lane, job: job(),
-        make_id=random_id,
-        library=LIBRARY,
-    )
+    settings = settings_of(store, checkpoint, clock)
     assert build(plan, settings).clock.time() == max(stored, stored + ahead)
 
 
@@ -107,16 +105,7 @@ def test_a_split_that_was_read_to_its_end_is_not_opened_again() -> None:
     for number in reversed(store.checkpoints()):  # a restore deletes those that are newer
         states = task_states(store, number).values()
         stored.append([split["done"] for state in states for split in state.inlet.get("splits", ())])  # type: ignore[union-attr,index,call-overload]
-        settings = Settings(
-            "totals",
-            "run",
-            flow.Checkpointing(store),
-            number,
-            ManualClock(),
-            lambda lane, job: job(),
-            make_id=random_id,
-            library=LIBRARY,
-        )
+        settings = settings_of(store, number)
         job = build(plan, settings)
         inputs = [task.task_input for task in job.tasks.values() if isinstance(task.task_input, SourceInput)]
         built.append([split.done for task_input in inputs for split in task_input.splits])
@@ -139,16 +128,7 @@ def test_the_state_of_a_channel_that_is_there_twice_is_damage() -> None:
 
 def test_the_checkpoints_of_earlier_runs_count_among_those_to_keep() -> None:
     plan, store, _ = checkpointed()
-    settings = Settings(
-        "totals",
-        "run",
-        flow.Checkpointing(store),
-        "auto",
-        ManualClock(),
-        lambda lane, job: job(),
-        make_id=random_id,
-        library=LIBRARY,
-    )
+    settings = settings_of(store, "auto")
     assert build(plan, settings).coordinator.completed == tuple(store.checkpoints())
     assert len(store.checkpoints()) > 1
 
@@ -158,16 +138,7 @@ def test_a_restore_checks_each_split_once(monkeypatch: pytest.MonkeyPatch) -> No
     (source,) = (node.spec.source for node in plan.graph if isinstance(node.spec, Read))
     checked: list[str] = []
     monkeypatch.setattr(type(source), "check", lambda source, split: checked.append(split.id))
-    settings = Settings(
-        "totals",
-        "run",
-        flow.Checkpointing(store),
-        checkpoint,
-        ManualClock(),
-        lambda lane, job: job(),
-        make_id=random_id,
-        library=LIBRARY,
-    )
+    settings = settings_of(store, checkpoint)
     build(plan, settings)
     assert sorted(checked) == sorted(split.id for split in source.splits())
 
@@ -183,16 +154,7 @@ def test_a_restore_makes_each_operator_from_its_state_once(monkeypatch: pytest.M
         return operator
 
     monkeypatch.setattr(wiring, "build_operator", spying)
-    settings = Settings(
-        "totals",
-        "run",
-        flow.Checkpointing(store),
-        checkpoint,
-        ManualClock(),
-        lambda lane, job: job(),
-        make_id=random_id,
-        library=LIBRARY,
-    )
+    settings = settings_of(store, checkpoint)
     nodes = build(plan, settings).tasks["sums[0]"].chain.nodes
     assert [node.operator for node in nodes if node.name in ("sums", "out")] == restored
 
@@ -207,16 +169,7 @@ class Ticking(ManualClock):
 
 def test_a_report_says_how_long_it_took_to_build_the_job() -> None:
     plan, store, checkpoint = checkpointed()
-    settings = Settings(
-        "totals",
-        "run",
-        flow.Checkpointing(store),
-        checkpoint,
-        Ticking(),
-        lambda lane, job: job(),
-        make_id=random_id,
-        library=LIBRARY,
-    )
+    settings = settings_of(store, checkpoint, Ticking())
     report = build(plan, settings).restore_report
     assert report is not None
     assert report.duration is not None
@@ -226,15 +179,6 @@ def test_a_report_says_how_long_it_took_to_build_the_job() -> None:
 def test_a_restore_removes_the_parts_that_no_manifest_names() -> None:
     plan, store, checkpoint = checkpointed()
     store.write(store.highest_id() + 1, "sums[0]", b"never committed")
-    settings = Settings(
-        make_id=random_id,
-        library=LIBRARY,
-        pipeline="totals",
-        run_id="again",
-        checkpointing=flow.Checkpointing(store),
-        restore=checkpoint,
-        clock=ManualClock(),
-        submit=lambda lane, job: job(),
-    )
+    settings = settings_of(store, checkpoint, run_id="again")
     build(plan, settings).close()
     assert store.remove_orphans() == []
