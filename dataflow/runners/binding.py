@@ -8,8 +8,9 @@ from dataflow.contracts.spec import Spec
 from dataflow.planning.aggregate_specs import Grouped
 from dataflow.planning.graph import Node
 from dataflow.runtime.task.library import Library
-from operators.aggregation.partials import check_partial, is_partial, partial_schema, takes_records
+from operators.aggregation.partials import check_partial, partial_schema, takes_records
 from operators.fusion.chains import fuse
+from operators.stateful.columns import is_partial
 
 if TYPE_CHECKING:
     import pyarrow as pa

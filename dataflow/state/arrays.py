@@ -16,7 +16,11 @@ import pyarrow.compute as pc
 from dataflow.arrow_values import storage, storage_dtype
 
 __all__ = [
+    "GREATEST",
+    "LEAST",
     "Bits",
+    "Mask",
+    "Numbers",
     "byte_ranges",
     "canonical_words",
     "fills_word",
@@ -31,6 +35,15 @@ __all__ += ["plain", "validity", "words"]
 
 Bits = tuple[npt.NDArray[np.uint8], int]
 """A validity bitmap and the bit of its first row; an empty bitmap means that no row is null."""
+
+Mask = npt.NDArray[np.bool_]
+"""Which rows, slots or entries are meant: one truth value for each."""
+
+Numbers = npt.NDArray[np.int64]
+"""Numbers of windows, slices or rows, or times in the unit that the context names."""
+
+LEAST, GREATEST = -(2**63), 2**63 - 1
+"""The ends of int64."""
 
 _Number = TypeVar("_Number", bound=np.generic)
 

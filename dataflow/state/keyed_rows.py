@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged, SchemaMismatch
+from dataflow.state.arrays import LEAST, Numbers
 from dataflow.state.changes import Changes
 from dataflow.state.columns import WordColumns
 from dataflow.state.copy_on_write import Readers, Reading, RecordRows, Rows
@@ -35,14 +35,11 @@ from dataflow.state.runs import Runs
 
 __all__ = ["KeyedRows"]
 
-Numbers = npt.NDArray[np.int64]
 
 TIME = 3
 """The word of a row's record that holds its time."""
 WORDS = 3
 """Words of a record before those of the columns."""
-
-_LEAST = -(2**63)
 
 
 class KeyedRows:
@@ -143,9 +140,7 @@ class KeyedRows:
     def take_before(self, time: int, slots: Slots | None) -> tuple[Slots, Slots]:
         """Remove the rows before ``time``, of ``slots`` or of all; return their numbers and the slots that had some."""
         if slots is None:
-            taken = (
-                self._ranges.take(time - 1, self.live, self.records.rows) if time > _LEAST else np.empty((0, 3), int)
-            )
+            taken = self._ranges.take(time - 1, self.live, self.records.rows) if time > LEAST else np.empty((0, 3), int)
             slots = np.unique(self.records.rows[taken[:, 2], SLOT]).astype(np.int32)
             numbers = self._runs.take_before(slots, time)
             assert len(numbers) == len(taken), f"{len(taken)} rows are before {time}, their slots have {len(numbers)}"
@@ -219,7 +214,7 @@ class KeyedRows:
         records = np.empty((len(slots), len(self.columns.template)), np.int64)
         records[:] = self.columns.template
         self.columns.restore(records, slots, [columns[0], to_array(slots.astype(np.int64)), *columns[1:]])
-        records[:, 0] |= _LEAST
+        records[:, 0] |= LEAST
         self.records.rows[numbers] = records
         self._sequence = max(self._sequence, int(sequences.max()) + 1)
 
@@ -254,7 +249,7 @@ class KeyedRows:
         self.changes.note_new(numbers, len(self.records.rows))
         self._change(numbers)
         records = self.records.rows
-        records[numbers, 0] = _LEAST
+        records[numbers, 0] = LEAST
         records[numbers, SEQUENCE], records[numbers, SLOT], records[numbers, TIME] = sequences, slots, times
         self._runs.add(slots, times, numbers)
         self._ranges.enter(np.stack([times, sequences, numbers.astype(np.int64)], axis=1), records)

@@ -33,6 +33,7 @@ from dataflow.state.arguments import (
     row_times,
     with_key,
 )
+from dataflow.state.arrays import LEAST
 from dataflow.state.columns import RecordColumns, WordColumns, check_distinct
 from dataflow.state.copy_on_write import Readers
 from dataflow.state.index import Slots
@@ -44,8 +45,6 @@ from dataflow.state.timers import TimeDomain, Timers
 from dataflow.state.ttl import Ttl
 
 __all__ = ["KeyedState", "Times", "Ttl"]
-
-_LEAST = -(2**63)
 
 
 class KeyedState:
@@ -840,7 +839,7 @@ class KeyedState:
             raise CheckpointMismatch("the checkpoint's state has rows of keys, this state has none: give rows=")
         if is_base(table):
             self._rows = KeyedRows(self._index.schema, self._rows.schema, self._readers)
-        self._rows.restore(table, lambda keys: self.find(keys, _LEAST))
+        self._rows.restore(table, lambda keys: self.find(keys, LEAST))
 
     def _restore_timers(self, table: pa.Table) -> None:
         if is_base(table) or self._timers is None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged
 from dataflow.state.arguments import Times, row_times
-from dataflow.state.arrays import words
+from dataflow.state.arrays import LEAST, words
 from dataflow.state.changes import Changes, Delta
 from dataflow.state.columns import RecordColumns
 from dataflow.state.copy_on_write import Readers, Reading, RecordRows
@@ -31,7 +31,6 @@ from dataflow.state.ttl import Ttl
 
 __all__ = ["KeyedValues"]
 
-LEAST = -(2**63)
 _HELD = 1
 
 

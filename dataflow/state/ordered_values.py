@@ -36,7 +36,7 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged
-from dataflow.state.arrays import words
+from dataflow.state.arrays import Numbers, words
 from dataflow.state.columns import PIECE_BYTES, Store
 from dataflow.state.copy_on_write import Readers, Reading, Rows
 from dataflow.state.free_numbers import MANY, FreeNumbers
@@ -46,7 +46,6 @@ from dataflow.state.order_words import NO_TEXT, OrderColumn, order_columns
 
 __all__ = ["Nodes", "OrderedValues", "OrderedView"]
 
-Numbers = npt.NDArray[np.int64]
 
 Nodes = npt.NDArray[np.int32]
 """Numbers of nodes, each of one value; 0 is no node. Valid until the next change, those of a frozen view for ever."""

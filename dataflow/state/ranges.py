@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 from sortedcontainers import SortedDict
 
+from dataflow.state.arrays import Numbers
+
 __all__ = ["SEQUENCE", "SLOT", "TimeRanges"]
 
-Numbers = npt.NDArray[np.int64]
 
 _MOST = 4096
 """Entries of a range before it is split."""

@@ -13,14 +13,13 @@ batch costs follows the rows after the earliest of them, also if one slot has al
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from dataflow.state.arrays import Numbers
 from dataflow.state.copy_on_write import Rows
 from dataflow.state.index import Slots
 
 __all__ = ["Runs"]
 
-Numbers = npt.NDArray[np.int64]
 
 _FEW = 512
 _SIZES = 40

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
+from dataflow.state.arrays import LEAST, Numbers
 from dataflow.state.changes import Changes
 from dataflow.state.copy_on_write import Readers, Reading, RecordRows, Rows
 from dataflow.state.index import Slots, WideSlotIndex
@@ -23,9 +24,7 @@ from dataflow.state.ranges import SEQUENCE, SLOT, TimeRanges
 
 __all__ = ["TimeDomain", "Timers"]
 
-Numbers = npt.NDArray[np.int64]
 
-_LEAST = -(2**63)
 _FEW = 512
 
 DUE, DOMAIN = 3, 4
@@ -94,7 +93,7 @@ class Timers:
         records = self.records.rows
         records[new, SEQUENCE], records[new, SLOT] = sequences, slots[rows]
         records[new, DUE], records[new, DOMAIN] = dues[rows], _NUMBERS[domain]
-        records[new, 0] = _LEAST
+        records[new, 0] = LEAST
         link_timers(new, slots[rows], self._heads, self._links)
         self.live += len(new)
         self._ranges[domain].enter(np.stack([dues[rows], sequences, new.astype(np.int64)], axis=1), records)

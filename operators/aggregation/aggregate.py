@@ -29,26 +29,25 @@ from dataflow.errors import (
 from dataflow.expressions import Aggregation, col
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.arrays import LEAST
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
 from dataflow.untrusted import Time
-from operators.aggregation.lives import Lives
-from operators.aggregation.partials import RECORD, is_partial, key_columns, state_keys
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.shown import ShownRows
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.time_units import TimeUnit
+from operators.stateful.chunks import CHUNK
+from operators.stateful.columns import RECORD, is_partial, key_columns, state_keys
+from operators.stateful.lives import Lives
+from operators.stateful.time_units import TimeUnit
 
 __all__ = ["AggregateOperator"]
 
 SHOWN = "shown"
 """The table of a snapshot with the shown rows of the keys touched since the last emission."""
-CHUNK = 65_536
-"""The largest batch, in rows, of an emission that is split into several batches."""
 
-_LEAST = -(2**63)
 _ONE_ROW = pa.RecordBatch.from_arrays([pa.nulls(1)], [""])
 _SWEPT, _SWEPT_A_ROW, _SWEPT_AT_ONCE = 1024, 2, 8192
 """Slots that are searched for expired values: after a batch, for each of its rows, and at a watermark."""
@@ -95,7 +94,7 @@ class AggregateOperator(Stateful):
         self._weight = None if weight is None else col(weight)
         self._time = time if ttl is not None else None
         self._passed = Passed()
-        self._came = _LEAST  # without event time: time by the clock when the last batch came
+        self._came = LEAST  # without event time: time by the clock when the last batch came
         self._timer_set = False
         self._aggregations = list(aggregations)
         self._keys = list(keys)
@@ -187,7 +186,7 @@ class AggregateOperator(Stateful):
         """The watermark, or without event time time by the clock when the last batch came."""
         if self._time is None:
             return self._came
-        return _LEAST if self._passed.watermark is None else self._unit.first(self._passed.watermark)
+        return LEAST if self._passed.watermark is None else self._unit.first(self._passed.watermark)
 
     def _times(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Return the time at which each row writes its key: its event time, or else the clock's, for all of them."""

@@ -22,21 +22,15 @@ from dataflow.contracts.kept_rows import RowKeeper
 from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.tuning import Choice
 from dataflow.planning.aggregate_specs import Emit, Grouped, WindowAggregate
+from dataflow.state.arrays import Numbers
 from dataflow.state.dictionaries import key_schema, wide_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
-from operators.aggregation.partials import (
-    RECORD,
-    folded_columns,
-    key_columns,
-    numbering_of,
-    partial_schema,
-    state_keys,
-)
+from operators.aggregation.partials import folded_columns, numbering_of, partial_schema
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.window_numbers import Numbered
-from operators.aggregation.window_times import Numbers
+from operators.stateful.columns import RECORD, key_columns, state_keys
+from operators.stateful.window_numbers import Numbered
 
 __all__ = ["CombineOperator"]
 

@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 from dataflow.errors import ConfigurationError
 from dataflow.expressions import AggregateKind, Aggregation, Expr, col, compile_expression
 from dataflow.expressions.coercion import value_type
-from dataflow.state.arrays import fresh_words, from_words, is_word, plain
+from dataflow.state.arrays import GREATEST, LEAST, fresh_words, from_words, is_word, plain
 from dataflow.state.index import Slots
 from operators.aggregation.passes import Field, Program, program
 from operators.kernels.instructions import COUNT, EXTREME, KEEP, SUM, SUM_FLOAT, SUM_UNSIGNED
+from operators.stateful.columns import ARRIVAL
 from operators.steps.choice import Choice, ChosenColumn, ValuePlace
 from operators.steps.custom import CustomStep
 from operators.steps.decimals import DecimalSum
@@ -34,14 +35,11 @@ from operators.steps.signed_steps import signed_step
 from operators.steps.signed_values import SignedChoice, SignedChosenColumn, SignedQuantiles
 from operators.steps.step import Fold, Rows, Step, StepPlace, Store, read_word, seen, stored_words
 
-__all__ = ["ARRIVAL", "SHOWN", "RecordLayout"]
+__all__ = ["SHOWN", "RecordLayout"]
 
-ARRIVAL = "barrierflow:arrival"
-"""The last column of rows with the number of each row by arrival, if ``RecordLayout.goes_by_arrival``."""
 SHOWN = 1 << 62
 """The flag of a record whose row was emitted as a signed change, and not taken back since."""
 
-_LEAST, _GREATEST = -(2**63), 2**63 - 1
 _INFINITY = 0x7FF0000000000000
 _RECORD_KERNELS = ("operators.kernels.aggregate", "dataflow.state.kernels.keyed")
 _MAX_FLAGS = 61
@@ -77,7 +75,7 @@ class WordColumn:
     @property
     def initial(self) -> tuple[int, ...]:
         """The words of a record without rows."""
-        return tuple(_LEAST if field.operation == EXTREME else 0 for field in self.fields)
+        return tuple(LEAST if field.operation == EXTREME else 0 for field in self.fields)
 
     def read(self, records: Rows, always: int) -> pa.Array:
         """Return the column of gathered records; ``always`` holds the flags that all of them have."""
@@ -432,7 +430,7 @@ def _fields(aggregation: Aggregation, place: StepPlace) -> tuple[Field, ...]:
             return (Field(name, operation, word, argument),)
         case AggregateKind.MIN | AggregateKind.MAX:
             floating = pa.types.is_floating(place.dtype)
-            flip = _LEAST if place.dtype == pa.uint64() else 0
+            flip = LEAST if place.dtype == pa.uint64() else 0
             return (
                 Field(
                     name,
@@ -440,8 +438,8 @@ def _fields(aggregation: Aggregation, place: StepPlace) -> tuple[Field, ...]:
                     word,
                     argument,
                     flip=~flip if aggregation.kind is AggregateKind.MIN else flip,
-                    mask=_GREATEST if floating else 0,
-                    largest=_INFINITY if floating else _GREATEST,
+                    mask=GREATEST if floating else 0,
+                    largest=_INFINITY if floating else GREATEST,
                 ),
             )
     raise AssertionError(f"no fields for {aggregation.kind}")

@@ -10,7 +10,6 @@ Aggregates over all rows have no key columns. Their state has the key ``ALL`` in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,41 +19,19 @@ from dataflow.contracts.declared_state import naming_state
 from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Grouped, WindowAggregate
-from operators.aggregation.layout import ARRIVAL
 from operators.aggregation.records import Records, is_mergeable, partial_type
-from operators.aggregation.window_numbers import START, BySlice, Numbering, numbering
+from operators.stateful.columns import ARRIVAL, RECORD, ROWS, START, WINDOW
+from operators.stateful.window_numbers import BySlice, Numbering, numbering
 
 __all__ = [
-    "ALL",
-    "RECORD",
-    "ROWS",
-    "WINDOW",
     "check_partial",
     "folded_columns",
-    "is_partial",
-    "key_columns",
     "merge_column",
     "numbering_of",
     "partial_schema",
-    "state_keys",
     "takes_records",
     "with_arrivals",
 ]
-
-ALL: Final = "barrierflow:all"
-"""The key column of the state of an aggregate over all rows."""
-
-RECORD: Final = "barrierflow:record"
-"""The column of records, in the memory layout of ``Records``."""
-WINDOW: Final = "barrierflow:window"
-"""The column of window numbers (``window_numbers``)."""
-ROWS: Final = "barrierflow:rows"
-"""The column with the number of rows that a record holds."""
-
-
-def is_partial(schema: pa.Schema) -> bool:
-    """Return whether batches of ``schema`` hold records."""
-    return RECORD in schema.names
 
 
 def partial_schema(spec: Grouped, schema: pa.Schema) -> pa.Schema:
@@ -111,16 +88,6 @@ def check_partial(batch: pa.RecordBatch, spec: object, what: str) -> None:
         # records that are here can be merged
         with naming_state(what):
             numbering(spec.window, spec.time, mergeable=True).check(batch.column(WINDOW))
-
-
-def state_keys(keys: pa.Schema) -> pa.Schema:
-    """Return the key columns of the state of an aggregate that is keyed by ``keys``."""
-    return keys if len(keys) else pa.schema([pa.field(ALL, pa.int8())])
-
-
-def key_columns(batch: pa.RecordBatch, keys: Sequence[str]) -> list[pa.Array]:
-    """Return the key columns of the rows of ``batch`` for the state."""
-    return [batch.column(key) for key in keys] or [to_array(np.zeros(batch.num_rows, np.int8))]
 
 
 def folded_columns(schema: pa.Schema, keys: Sequence[str], aggregations: Sequence[Aggregation]) -> pa.Schema:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from dataflow.state.arrays import GREATEST
 from operators.kernels.instructions import ARGUMENTS, COUNT, EXTREME, PASS_WORDS
 
 __all__ = ["Field", "Program", "program"]
 
-_GREATEST = 2**63 - 1
 _TOUCH = 1
 """The flag of a touched record."""
 
@@ -34,7 +34,7 @@ class Field:
     argument: int
     flip: int = 0
     mask: int = 0
-    largest: int = _GREATEST
+    largest: int = GREATEST
 
 
 @dataclass(slots=True)

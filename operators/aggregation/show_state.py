@@ -21,19 +21,19 @@ from dataflow.contracts.updates import CHANGE
 from dataflow.expressions import col
 from dataflow.planning.aggregate_specs import Aggregate, Emit, Grouped, WindowAggregate
 from dataflow.planning.triggered_specs import has_pane_columns
+from dataflow.state.arrays import LEAST
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.parts import counting
 from dataflow.untrusted import Time, parsed
-from operators.aggregation.partials import RECORD, WINDOW, folded_columns, merge_column, numbering_of
+from operators.aggregation.partials import folded_columns, merge_column, numbering_of
 from operators.aggregation.records import Records
-from operators.aggregation.time_units import TimeUnit
-from operators.aggregation.window_numbers import START
+from operators.stateful.columns import RECORD, START, WINDOW
+from operators.stateful.time_units import TimeUnit
 
 __all__ = ["rows_of_partials", "shown_state", "shown_values"]
 
 _ROWS = "rows"
-_LEAST = -(2**63)
 
 
 class _Rows(Mapping[str, pa.Table]):
@@ -100,7 +100,7 @@ def _now(state: Snapshot, unit: TimeUnit) -> int:
     if "now" in state.values:
         return parsed(Time, state.values["now"], "the time of the state")
     watermark = parsed(Time | None, state.values["time"], "the watermark")
-    return _LEAST if watermark is None else unit.first(watermark)
+    return LEAST if watermark is None else unit.first(watermark)
 
 
 def rows_of_partials(spec: Grouped, taken: pa.Schema, made: pa.Schema, batch: pa.RecordBatch) -> pa.Table:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.state.arrays import fills_word, fresh, from_words, is_word, words
+from dataflow.state.arrays import Mask, Numbers, fills_word, fresh, from_words, is_word, words
 from dataflow.state.index import Slots
 from operators.aggregation.records import Records
 
@@ -23,9 +23,6 @@ __all__ = ["ShownRows", "differ", "signed_rows"]
 
 _AT_ONCE = 32_768
 """Keys whose changes are emitted in one batch."""
-
-Mask = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.int64]
 
 
 class ShownRows:

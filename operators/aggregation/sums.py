@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from dataflow.contracts.render_rows import render_rows
-from operators.aggregation.partials import ALL
 from operators.aggregation.records import SumOverflow
+from operators.stateful.columns import ALL
 
 __all__ = ["overflow_of"]
 

@@ -15,15 +15,15 @@ import pyarrow as pa
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.process_specs import ProcessBatchesInOrder
 from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.arrays import Numbers
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex
 from dataflow.state.timers import TimeDomain
-from operators.aggregation.window_times import row_times, time_column
 from operators.batch.in_order import ProcessInOrder
-from operators.batch.sorted_rows import Numbers
 from operators.process.batched import BatchProcessOperator
 from operators.process.timing import due_times
+from operators.stateful.times import row_times, time_column
 
 __all__ = ["BatchProcessInOrder"]
 

@@ -11,8 +11,9 @@ from dataflow.contracts.execution import RowOrder
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.process_specs import ProcessBatchesInOrder, ProcessKeysInOrder
 from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.arrays import Numbers
 from operators.batch.sorted import place_numbers, time_numbers
-from operators.batch.sorted_rows import Numbers, SortedRows
+from operators.batch.sorted_rows import SortedRows
 from operators.process.base import BROADCAST, ProcessOperator
 
 __all__ = ["ProcessInOrder"]

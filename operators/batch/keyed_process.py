@@ -17,15 +17,14 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.process_specs import ProcessKeysInOrder
-from dataflow.state.arrays import words
+from dataflow.state.arrays import Numbers, words
 from dataflow.state.hashing import hash_rows
 from dataflow.state.index import Slots
-from operators.aggregation.window_times import row_times, time_column
 from operators.batch.in_order import ProcessInOrder
 from operators.batch.key_timers import KeyTimers, TimerCalls
-from operators.batch.sorted_rows import Numbers
 from operators.process.emissions import MOST
 from operators.process.keyed import KeyedProcessOperator, grouped
+from operators.stateful.times import row_times, time_column
 
 __all__ = ["KeyedProcessInOrder"]
 

@@ -13,9 +13,9 @@ from dataflow.contracts.operator import Operator, OperatorContext, Out
 from dataflow.planning.batch_specs import Sorted
 from dataflow.planning.operator_table import make_operator
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.state.arrays import words
-from operators.aggregation.window_times import time_column
-from operators.batch.sorted_rows import Numbers, SortedRows
+from dataflow.state.arrays import Numbers, words
+from operators.batch.sorted_rows import SortedRows
+from operators.stateful.times import time_column
 
 __all__ = ["SortedOperator", "place_numbers", "time_numbers"]
 

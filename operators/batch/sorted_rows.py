@@ -12,15 +12,14 @@ from mmap import ACCESS_READ, mmap
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import StoreError
+from dataflow.state.arrays import Numbers
 
 __all__ = ["SortedRows"]
 
-Numbers = npt.NDArray[np.int64]
 
 _BATCH: Final = 16_384
 """Rows of a batch in a file, and at most of one that is returned."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from dataflow.state.arrays import Numbers
 from dataflow.state.free_numbers import MANY
 from dataflow.state.index import Slots
-from operators.aggregation.window_times import Numbers
 
 __all__ = ["Distinct", "LastRows"]
 

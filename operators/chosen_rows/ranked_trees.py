@@ -11,13 +11,12 @@ import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_array, to_numbers, to_scalar
 from dataflow.planning.chosen_row_specs import Ties
+from dataflow.state.arrays import Mask, Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.order_words import order_columns
 from dataflow.state.ordered_values import Nodes, OrderedValues, OrderedView
 from operators.aggregation.shown import differ
-from operators.aggregation.window_times import Numbers
-from operators.chosen_rows.rows import Mask
 
 __all__ = ["RankedTrees", "Tops", "tree_columns"]
 

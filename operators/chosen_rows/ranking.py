@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_numbers
 from dataflow.planning.chosen_row_specs import Ties
+from dataflow.state.arrays import Numbers
 from dataflow.state.dictionaries import decoded
 from dataflow.state.index import Slots
 from dataflow.state.order_words import order_columns
 from dataflow.state.partition import order_by_target
-from operators.aggregation.window_times import Numbers
 
 __all__ = ["KERNELS", "Ranked", "order_words", "rank_rows"]
 

@@ -5,25 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.clock import OperatorClock
 from dataflow.contracts.declared_state import Fixed, Passed, Piece
 from dataflow.contracts.windows import EventTime
-from dataflow.state.dictionaries import decoded
-from operators.aggregation.partials import ALL
-from operators.aggregation.time_units import TimeUnit
-from operators.aggregation.window_times import Numbers
+from dataflow.state.arrays import LEAST, Numbers
+from operators.stateful.columns import ALL, typed
+from operators.stateful.time_units import TimeUnit
 
-__all__ = ["CHUNK", "KeyColumns", "Mask", "RowColumns", "RowTimes"]
-
-CHUNK = 65_536
-"""The most rows of an emitted batch."""
-LEAST = -(2**63)
-
-Mask = npt.NDArray[np.bool_]
+__all__ = ["KeyColumns", "RowColumns", "RowTimes"]
 
 
 class KeyColumns:
@@ -45,7 +37,7 @@ class KeyColumns:
         """Return the key columns of a batch."""
         if not self.names:
             return [to_array(np.zeros(batch.num_rows, np.int8))]
-        return [_typed(batch.column(field.name), field.type) for field in self.schema]
+        return [typed(batch.column(field.name), field.type) for field in self.schema]
 
 
 class RowColumns:
@@ -72,7 +64,7 @@ class RowColumns:
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns ``schema`` of a batch."""
-        columns = [_typed(batch.column(field.name), field.type) for field in self.schema]
+        columns = [typed(batch.column(field.name), field.type) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def output(self, keys: Sequence[pa.Array], rows: pa.RecordBatch, **made: pa.Array) -> pa.RecordBatch:
@@ -124,9 +116,3 @@ class RowTimes:
     def state(self) -> Mapping[str, Piece]:
         """The pieces that a checkpoint stores: none if keys expire by the clock, which says the time of each batch."""
         return {} if self._time is None else {"time units": Fixed([self.unit.value]), "time": self._passed}
-
-
-def _typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return a column with ``type_``: of a dictionary the values, of a view its text."""
-    column = decoded(column)
-    return column if column.type == type_ else column.cast(type_)

@@ -20,12 +20,12 @@ from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.updates import CHANGE
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.chosen_row_specs import SignedTop
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
-from operators.aggregation.window_times import Numbers
 from operators.chosen_rows.ranked_trees import RankedTrees, Tops
-from operators.chosen_rows.rows import CHUNK, KeyColumns, RowColumns
-from operators.joins.result import emitted, pieces
+from operators.chosen_rows.rows import KeyColumns, RowColumns
+from operators.stateful.chunks import CHUNK, emitted, pieces
 
 __all__ = ["SignedTopOperator"]
 

@@ -21,22 +21,20 @@ from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.chosen_row_specs import Top
 from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.arrays import GREATEST, LEAST, Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState
-from operators.aggregation.lives import Lives
-from operators.aggregation.time_units import TimeUnit
-from operators.aggregation.window_times import Numbers
 from operators.chosen_rows.last_rows import Distinct, LastRows
 from operators.chosen_rows.ranking import KERNELS, order_words, rank_rows
-from operators.chosen_rows.rows import CHUNK, LEAST, KeyColumns, RowColumns, RowTimes
+from operators.chosen_rows.rows import KeyColumns, RowColumns, RowTimes
 from operators.chosen_rows.unique import SWEPT, SWEPT_A_ROW, SWEPT_AT_ONCE
-from operators.joins.result import emitted, pieces
-from operators.nested_columns import NestedColumns
+from operators.stateful.chunks import CHUNK, emitted, pieces
+from operators.stateful.lives import Lives
+from operators.stateful.nested_columns import NestedColumns
+from operators.stateful.time_units import TimeUnit
 
 __all__ = ["TopOperator"]
-
-_GREATEST = 2**63 - 1
 
 
 class TopOperator(Stateful):
@@ -162,7 +160,7 @@ class TopOperator(Stateful):
 
     def _kept(self, slots: Slots) -> tuple[Numbers, Slots]:
         """Return the rows kept of slots in order of arrival: the place of the slot of each row, and its number."""
-        offsets, numbers = self._state.rows_between(slots, LEAST, _GREATEST)
+        offsets, numbers = self._state.rows_between(slots, LEAST, GREATEST)
         return np.repeat(np.arange(len(slots)), np.diff(offsets)), numbers
 
     def _words(self, numbers: Slots, rows: pa.RecordBatch | None = None) -> list[Numbers]:

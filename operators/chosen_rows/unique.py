@@ -13,8 +13,8 @@ from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.chosen_row_specs import Unique
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.keyed_state import KeyedState
-from operators.aggregation.time_units import TimeUnit
 from operators.chosen_rows.rows import KeyColumns, RowTimes
+from operators.stateful.time_units import TimeUnit
 
 __all__ = ["SWEPT", "SWEPT_A_ROW", "SWEPT_AT_ONCE", "UniqueOperator"]
 

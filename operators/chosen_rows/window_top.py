@@ -18,19 +18,20 @@ from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.windows import Sliced
 from dataflow.planning.chosen_row_specs import EDGES, WindowTop
 from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.arrays import Numbers
 from dataflow.state.keyed import KeyIndex, index_kernels
-from operators.aggregation.window_numbers import START, BySlice, ByWindow, Numbering
-from operators.aggregation.window_times import Numbers
 from operators.chosen_rows.ranking import KERNELS, Ranked, order_words, rank_rows
-from operators.chosen_rows.rows import CHUNK, KeyColumns, RowColumns
+from operators.chosen_rows.rows import KeyColumns, RowColumns
 from operators.joins.row_log import NUMBER, RowLog, by_number
-from operators.windows.entries import number_rows
-from operators.windows.late_rows import without_late
-from operators.windows.sparse_results import CompleteWindows
+from operators.stateful.chunks import CHUNK
+from operators.stateful.columns import ARRIVAL, START
+from operators.stateful.complete_windows import CompleteWindows
+from operators.stateful.entries import number_rows
+from operators.stateful.late_rows import without_late
+from operators.stateful.window_numbers import BySlice, ByWindow, Numbering
 
 __all__ = ["WindowTopOperator"]
 
-ARRIVAL = "barrierflow:arrival"
 KEY = "barrierflow:key"
 """The prefix of the key columns in the state; the others keep their names."""
 _LARGE = 65_536

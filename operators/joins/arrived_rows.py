@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.state.appended_rows import AppendedRows
-from dataflow.state.arrays import fresh
+from dataflow.state.arrays import Numbers, fresh
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
-from operators.aggregation.window_times import Numbers
 from operators.joins.kept_rows import KeptRows
 from operators.joins.matching import linked_pairs
-from operators.joins.result import CHUNK, without_null
+from operators.joins.result import without_null
+from operators.stateful.chunks import CHUNK
 
 __all__ = ["ArrivedRows", "JoinKeys"]
 

@@ -6,7 +6,7 @@ the one before it.
 
 Of right rows of one time, the last one to arrive counts. Rows before the watermark are late, on both sides. A right row
 that is more than ``reach`` before a left row is not joined with it. Each side has its own unit of time
-(``operators.aggregation.time_units``).
+(``operators.stateful.time_units``).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import AsofJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.arrays import GREATEST, LEAST, Mask, Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
-from operators.aggregation.time_units import TimeUnit
-from operators.aggregation.window_times import Numbers
 from operators.joins.late import SIDES, InputTimes, units_of
-from operators.joins.result import CHUNK, Mask, ResultRows, emitted, has_null, taken, without_null
+from operators.joins.result import ResultRows, has_null, taken, without_null
 from operators.joins.time_order import KERNELS, by_time
 from operators.joins.waiting_rows import TIME, WaitingRows
-from operators.nested_columns import NestedColumns
+from operators.stateful.chunks import CHUNK, emitted
+from operators.stateful.nested_columns import NestedColumns
+from operators.stateful.time_units import TimeUnit
 
 __all__ = ["AsofJoinOperator"]
 
-_LEAST, _GREATEST = -(2**63), 2**63 - 1
 _PASSED = "passed"
 _TIME = "barrierflow:time"
 _SWEPT = 4_096
@@ -76,7 +76,7 @@ class AsofJoinOperator(Stateful):
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the left rows before the watermark, and let the right rows before it replace older ones."""
         self._time.watermark = watermark
-        below = _GREATEST if watermark == MAX_WATERMARK else watermark
+        below = GREATEST if watermark == MAX_WATERMARK else watermark
         sides = zip(self._waiting, self._units, strict=True)
         left, right = (waiting.take(unit.first(below)) for waiting, unit in sides)
         if not left and not right:
@@ -170,7 +170,7 @@ class PassedRows:
     def begin(self, keys: Sequence[pa.Array], rows: pa.RecordBatch, times: Numbers) -> None:
         """Add right rows, in ascending order of their times, which are at or after those of all rows before."""
         until = TimeUnit.MICROSECOND.first_at(times, self._right)  # rounded up, because a row may not go too early
-        slots, fresh = self.state.insert(keys, _LEAST, until)
+        slots, fresh = self.state.insert(keys, LEAST, until)
         self._keys, first, places = np.unique(slots, return_index=True, return_inverse=True)
         self._is_new = fresh[first]
         order = np.argsort(places, kind="stable")
@@ -186,7 +186,7 @@ class PassedRows:
         """Yield which of some left rows meet a right row, with these right rows."""
         from operators.kernels.time_order import last_before
 
-        slots = without_null(self.state.find(keys, _LEAST), keys)
+        slots = without_null(self.state.find(keys, LEAST), keys)
         places = np.full(len(slots), -1, np.int32)
         known = (slots >= 0) & (slots < len(self._places))
         places[known] = self._places[slots[known]]

@@ -4,7 +4,7 @@ A left row comes out when the watermark is above that right row's time, or above
 passed on is held back by the left rows that wait.
 
 Of right rows of one time, the last one to arrive counts. Rows before the watermark are late, on both sides. Each side
-has its own unit of time (``operators.aggregation.time_units``).
+has its own unit of time (``operators.stateful.time_units``).
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import AsofJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.arrays import GREATEST, LEAST, Numbers
 from dataflow.state.index import Slots
-from operators.aggregation.time_units import TimeUnit
-from operators.aggregation.window_times import Numbers
 from operators.joins.late import InputTimes, units_of
-from operators.joins.result import CHUNK, ResultRows, has_null, taken
+from operators.joins.result import ResultRows, has_null, taken
 from operators.joins.timed_rows import TimedRows
+from operators.stateful.chunks import CHUNK
+from operators.stateful.time_units import TimeUnit
 
 __all__ = ["ForwardAsofJoinOperator"]
-
-_LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
 class ForwardAsofJoinOperator(Stateful):
@@ -68,8 +67,8 @@ class ForwardAsofJoinOperator(Stateful):
         before = self._time.advance(watermark)
         if not self._left.state.live and not self._right.state.live:
             return None
-        below = _GREATEST if watermark == MAX_WATERMARK else watermark
-        before = _LEAST if before is None else before
+        below = GREATEST if watermark == MAX_WATERMARK else watermark
+        before = LEAST if before is None else before
         return self._forward(before, below, out)
 
     def held(self, watermark: int) -> int:
@@ -83,15 +82,15 @@ class ForwardAsofJoinOperator(Stateful):
         left, right = self._left.state, self._right.state
         left_unit, right_unit = self._units
         expired = left_unit.first_one_at(below, TimeUnit.MICROSECOND, -self._reach)
-        yield from self._emit_forward(left.rows_of_times(_LEAST, expired), out)
+        yield from self._emit_forward(left.rows_of_times(LEAST, expired), out)
         left.drop_before(expired)
         closed = right_unit.first(below)
         passed = right.slots_of_rows(right.rows_of_times(right_unit.first(before), closed))
         last = right.last_rows(passed, np.full(len(passed), closed))
         there = self._left.find(right.keys(passed))
         upto = left_unit.first_at(self._right.times(last), right_unit, 1)
-        yield from self._emit_forward(left.rows_between(there, _LEAST, upto)[1], out)
-        left.drop_first(there, left.count_between(there, _LEAST, upto))
+        yield from self._emit_forward(left.rows_between(there, LEAST, upto)[1], out)
+        left.drop_first(there, left.count_between(there, LEAST, upto))
         first = left.first_time()
         right.drop_before(closed if first is None else min(closed, right_unit.first_one_at(first, left_unit)))
 

@@ -20,15 +20,14 @@ from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import ExpiringJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from operators.aggregation.time_units import TimeUnit
-from operators.aggregation.window_times import Numbers
+from dataflow.state.arrays import LEAST, Numbers
 from operators.joins.late import SIDES, InputTimes, units_of
-from operators.joins.result import ResultRows, emitted, expanded, has_null, pieces, taken
+from operators.joins.result import ResultRows, expanded, has_null, taken
 from operators.joins.timed_rows import TimedRows
+from operators.stateful.chunks import emitted, pieces
+from operators.stateful.time_units import TimeUnit
 
 __all__ = ["ExpiringJoinOperator"]
-
-_LEAST = -(2**63)
 
 
 class ExpiringJoinOperator(Stateful):
@@ -47,7 +46,7 @@ class ExpiringJoinOperator(Stateful):
         self._met = tuple(TimedRows(self._result.keys, rows) for rows in self._result.rows)
         self._alone = tuple(TimedRows(self._result.keys, rows) for rows in self._result.rows)
         self._time = Passed()
-        self._now = _LEAST  # without event time: time by the clock when the last rows came
+        self._now = LEAST  # without event time: time by the clock when the last rows came
 
     @property
     def kernels(self) -> Sequence[str]:

@@ -3,7 +3,7 @@
 A pair comes out when the later one of its rows comes. ``closed`` is the watermark less the lateness: rows before it are
 late. A left row l is *complete*, because no right row that meets it can come any more, if l + high < closed; a right
 row r if r - low < closed. Rows of outer sides without a counterpart come out when they are complete. Each side has its
-own unit of time (``operators.aggregation.time_units``).
+own unit of time (``operators.stateful.time_units``).
 
 Whether a row has a counterpart is not stored: it is looked up when the row is complete. Therefore an outer side makes
 the other one keep its rows for longer, until all rows that they may meet were looked up.
@@ -21,16 +21,15 @@ from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import IntervalJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.arrays import LEAST, Mask, Numbers
 from dataflow.state.index import Slots
-from operators.aggregation.time_units import TimeUnit
-from operators.aggregation.window_times import Numbers
 from operators.joins.late import SIDES, InputTimes, units_of
-from operators.joins.result import CHUNK, Mask, ResultRows, emitted, expanded, has_null, pieces, taken
+from operators.joins.result import ResultRows, expanded, has_null, taken
 from operators.joins.timed_rows import TimedRows
+from operators.stateful.chunks import CHUNK, emitted, pieces
+from operators.stateful.time_units import TimeUnit
 
 __all__ = ["IntervalJoinOperator"]
-
-_LEAST = -(2**63)
 
 
 class IntervalJoinOperator(Stateful):
@@ -58,7 +57,7 @@ class IntervalJoinOperator(Stateful):
     def _closed(self) -> int:
         """The time before which rows are late."""
         if self._time.watermark is None:
-            return _LEAST
+            return LEAST
         return MAX_WATERMARK if self._time.watermark == MAX_WATERMARK else self._time.watermark - self._spec.lateness
 
     def _complete(self, port: int) -> int:
@@ -143,7 +142,7 @@ class IntervalJoinOperator(Stateful):
                 yield from self._emit_complete(port, before[port], self._complete(port), out)
         for port, side in enumerate(self._sides):
             kept = self._kept(port)
-            if kept > _LEAST:
+            if kept > LEAST:
                 side.state.drop_before(kept)
 
     def _emit_complete(self, port: int, low: int, high: int, out: Out) -> Iterator[None]:

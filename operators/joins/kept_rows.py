@@ -14,11 +14,12 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.contracts.declared_state import Restorable
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
-from operators.aggregation.window_times import Numbers
 from operators.joins.members import Members
-from operators.joins.result import expanded, pieces, without_null
+from operators.joins.result import expanded, without_null
+from operators.stateful.chunks import pieces
 
 __all__ = ["KeptRows", "SignedRows"]
 

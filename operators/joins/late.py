@@ -11,9 +11,8 @@ from dataflow.contracts.declared_state import Fixed
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.row_errors import LATE, LATE_RIGHT
 from dataflow.contracts.windows import EventTime
-from operators.aggregation.time_units import TimeUnit
-from operators.aggregation.window_times import Numbers
-from operators.joins.result import Mask
+from dataflow.state.arrays import Mask, Numbers
+from operators.stateful.time_units import TimeUnit
 
 __all__ = ["SIDES", "TAGS", "InputTimes", "units_of"]
 

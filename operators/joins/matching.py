@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
-from operators.aggregation.window_times import Numbers
-from operators.joins.result import CHUNK, without_null
+from operators.joins.result import without_null
+from operators.stateful.chunks import CHUNK
 
 __all__ = ["Matching", "linked_pairs"]
 

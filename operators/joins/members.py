@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
-from operators.aggregation.window_times import Numbers
 
 __all__ = ["Members"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,19 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.contracts.operator import Out
 from dataflow.planning.join_columns import JoinColumns
-from dataflow.state.dictionaries import decoded, decoded_schema
+from dataflow.state.arrays import Mask, Numbers
+from dataflow.state.dictionaries import decoded_schema
 from dataflow.state.index import Slots
-from operators.aggregation.window_times import Numbers
+from operators.stateful.chunks import CHUNK
+from operators.stateful.columns import typed
 
-__all__ = ["CHUNK", "Mask", "ResultRows", "emitted", "expanded", "has_null", "pieces", "taken"]
-__all__ += ["adjacent_pairs", "typed", "without_null"]
-
-CHUNK = 65_536
-"""The most rows of a batch of the result."""
-
-Mask = npt.NDArray[np.bool_]
+__all__ = ["ResultRows", "adjacent_pairs", "expanded", "has_null", "taken", "without_null"]
 
 
 class ResultRows:
@@ -153,13 +148,6 @@ class ResultRows:
         return self.pairs(keys, (rows, None) if port == 0 else (None, rows), edges=edges, weights=weights)
 
 
-def emitted(batches: Iterable[pa.RecordBatch], out: Out) -> Iterator[None]:
-    """Emit each of ``batches``, and yield after it."""
-    for batch in batches:
-        out.emit(batch)
-        yield
-
-
 def has_null(keys: Sequence[pa.Array]) -> Mask | None:
     """Return which rows have a null key; None: none."""
     found: Mask | None = None
@@ -186,20 +174,6 @@ def taken(
         return list(keys), rows
     index = to_array(at)
     return [column.take(index) for column in keys], rows.take(index)
-
-
-def pieces(counts: Numbers) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows with at most ``CHUNK`` counterparts together, or of one row; ``counts`` has those of each.
-
-    >>> list(pieces(np.array([1, CHUNK, 5, 7])))
-    [(0, 1), (1, 2), (2, 4)]
-    """
-    before = np.cumsum(counts)
-    start, done = 0, 0
-    while start < len(counts):
-        stop = max(start + 1, int(np.searchsorted(before, done + CHUNK, side="right")))
-        yield start, stop
-        start, done = stop, int(before[stop - 1])
 
 
 def expanded(offsets: Numbers) -> Numbers:
@@ -230,12 +204,6 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
     schema = decoded_schema(schema, [field.name for field in schema if pa.types.is_dictionary(field.type)])
     return pa.schema([field.with_type(value_type(field.type)).with_nullable(nullable=True) for field in schema])
-
-
-def typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return a column with ``type_``: of a dictionary the values, of a view its text."""
-    column = decoded(column)
-    return column if column.type == type_ else column.cast(type_)
 
 
 def _one_zero(column: pa.Array) -> pa.Array:

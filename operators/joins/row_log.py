@@ -17,10 +17,10 @@ import pyarrow as pa
 from sortedcontainers import SortedDict
 
 from dataflow.arrow_values import to_array, to_numbers
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.partition import order_by_target
 from dataflow.state.parts import LIVE_FIELD, marked, number_field, rows_since_base
-from operators.aggregation.window_times import Numbers
 
 __all__ = ["NUMBER", "RowLog"]
 

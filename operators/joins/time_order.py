@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dataflow.state.arrays import fresh
+from dataflow.state.arrays import Numbers, fresh
 from dataflow.state.index import Slots
-from operators.aggregation.window_times import Numbers
 
 __all__ = ["KERNELS", "by_time"]
 

@@ -7,17 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from dataflow.state.arrays import GREATEST, LEAST, Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.ranges import SLOT
-from operators.aggregation.window_times import Numbers
-from operators.joins.result import CHUNK, without_null
-from operators.nested_columns import NestedColumns
+from operators.joins.result import without_null
+from operators.stateful.chunks import CHUNK
+from operators.stateful.nested_columns import NestedColumns
 
 __all__ = ["TimedRows"]
-
-_LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
 class TimedRows:
@@ -47,7 +46,7 @@ class TimedRows:
 
     def rows(self, slots: Slots) -> tuple[Numbers, Slots]:
         """Return the numbers of the rows of each slot, and their offsets."""
-        return self.state.rows_between(slots, _LEAST, _GREATEST)
+        return self.state.rows_between(slots, LEAST, GREATEST)
 
     def times(self, numbers: Slots) -> Numbers:
         """Return the times of rows by their numbers."""

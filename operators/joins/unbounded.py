@@ -24,12 +24,13 @@ from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.updates import CHANGE
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.join_specs import UnboundedJoin
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
-from operators.aggregation.window_times import Numbers
 from operators.joins.arrived_rows import ArrivedRows, JoinKeys
 from operators.joins.kept_rows import KeptRows, SignedRows
 from operators.joins.late import SIDES
-from operators.joins.result import CHUNK, ResultRows, emitted, has_null, pieces, taken
+from operators.joins.result import ResultRows, has_null, taken
+from operators.stateful.chunks import CHUNK, emitted, pieces
 
 __all__ = ["UnboundedJoinOperator"]
 

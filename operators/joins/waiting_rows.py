@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
+from dataflow.state.arrays import Numbers
 from dataflow.state.parts import LIVE_FIELD, marked, number_field, rows_since_base, small_batches
-from operators.aggregation.window_times import Numbers
 from operators.joins.time_order import by_time
 
 __all__ = ["TIME", "WaitingRows"]

@@ -17,15 +17,16 @@ from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import WindowJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from operators.aggregation.window_numbers import BySlice
-from operators.aggregation.window_times import edges
 from operators.joins.late import SIDES, TAGS
 from operators.joins.matching import Matching
-from operators.joins.result import CHUNK, ResultRows, emitted, has_null, taken
+from operators.joins.result import ResultRows, has_null, taken
 from operators.joins.row_log import NUMBER, RowLog, by_number
-from operators.windows.entries import number_rows
-from operators.windows.late_rows import without_late
-from operators.windows.sparse_results import CompleteWindows
+from operators.stateful.chunks import CHUNK, emitted
+from operators.stateful.complete_windows import CompleteWindows
+from operators.stateful.entries import number_rows
+from operators.stateful.late_rows import without_late
+from operators.stateful.times import edges
+from operators.stateful.window_numbers import BySlice
 
 __all__ = ["WindowJoinOperator"]
 

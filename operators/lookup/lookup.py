@@ -15,10 +15,12 @@ from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, OperatorContext, Out
 from dataflow.planning.lookup_specs import Lookup
 from dataflow.planning.lookup_tables import LoadedTable
+from dataflow.state.arrays import Mask, Numbers
 from dataflow.state.index import Slots
-from operators.aggregation.window_times import Numbers
-from operators.joins.result import CHUNK, Mask, adjacent_pairs, pieces, typed
+from operators.joins.result import adjacent_pairs
 from operators.lookup.table_index import TableIndex, found_rows
+from operators.stateful.chunks import CHUNK, pieces
+from operators.stateful.columns import typed
 
 __all__ = ["LookupOperator"]
 

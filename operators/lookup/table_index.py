@@ -9,11 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.state.arrays import fresh, validity, words
+from dataflow.state.arrays import Numbers, fresh, validity, words
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
 from dataflow.state.partition import order_by_target
-from operators.aggregation.window_times import Numbers
 from operators.joins.result import has_null
 
 __all__ = ["TableIndex", "found_rows"]

@@ -27,7 +27,7 @@ from operators.process.states import States
 from operators.process.stores import LEAST, Store
 from operators.process.timers import TimerChanges
 from operators.process.timing import Moments
-from operators.windows.clock_timer import ClockTimer
+from operators.stateful.clock_timer import ClockTimer
 
 __all__ = ["ProcessOperator"]
 

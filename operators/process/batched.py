@@ -18,15 +18,16 @@ from dataflow.contracts.render_rows import render_rows
 from dataflow.contracts.row_errors import OnError
 from dataflow.errors import ContractViolation
 from dataflow.planning.process_specs import Process
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.timers import TimeDomain
-from operators.aggregation.window_times import Numbers, row_times, time_column
 from operators.process.base import NoTimers, ProcessOperator
 from operators.process.list_store import Lists, lists_of
 from operators.process.map_store import Maps
 from operators.process.stores import LEAST, Store, Values
 from operators.process.timing import due_times
 from operators.process.values import Converter
+from operators.stateful.times import row_times, time_column
 
 __all__ = ["BatchProcessOperator"]
 

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState, Ttl
-from operators.aggregation.window_times import Numbers
 from operators.process.stores import EVER, LEAST, Codec, Store, free_name
 
 __all__ = ["Lists", "lists_of"]

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
 from dataflow.state.parts import number_field
-from operators.aggregation.window_times import Numbers
 from operators.joins.members import Members
 from operators.process.stores import LEAST, Codec, Store, free_name
 

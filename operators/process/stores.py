@@ -13,11 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.state.arrays import is_key
+from dataflow.state.arrays import Numbers, is_key
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
-from operators.aggregation.window_times import Numbers
-from operators.nested_columns import NestedColumns
+from operators.stateful.nested_columns import NestedColumns
 
 __all__ = ["EVER", "LEAST", "Codec", "ExpiringValues", "MainValues", "Store", "Values", "free_name", "last_of_each"]
 

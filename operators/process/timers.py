@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.timers import TimeDomain
-from operators.aggregation.window_times import Numbers
 
 __all__ = ["TimerChanges"]
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 from dataflow.arrow_values import to_numbers
 from dataflow.contracts.windows import EventTime
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.state.arrays import words
-from operators.aggregation.window_times import Numbers, row_times
+from dataflow.state.arrays import Numbers, words
 from operators.process.values import shown
+from operators.stateful.times import row_times
 
 __all__ = ["Moments", "due_time", "due_times"]
 

@@ -25,9 +25,9 @@ from dataflow.state.dictionaries import decoded, decoded_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState
-from operators.nested_columns import NestedColumns, can_be_kept
 from operators.sinks.net import equal_rows
 from operators.sinks.receivers import ReceiverWriter, checked_receiver
+from operators.stateful.nested_columns import NestedColumns, can_be_kept
 
 __all__ = ["NetFunction", "NetUpsertSink"]
 

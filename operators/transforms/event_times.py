@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dataflow.contracts.operator import Operator, OperatorContext, Out
 from dataflow.contracts.row_errors import OnError
-from operators.aggregation.window_times import latest
+from operators.stateful.times import latest
 from operators.transforms.checked_times import CheckedTimes
 
 __all__ = ["EventTimesOperator", "LatestTimesOperator"]

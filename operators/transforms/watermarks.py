@@ -29,7 +29,7 @@ from dataflow.contracts.row_errors import OnError
 from dataflow.errors import ConfigurationError
 from dataflow.protocol.watermarks import MAX_WATERMARK, WatermarkMerger
 from dataflow.untrusted import Time
-from operators.aggregation.window_times import latest
+from operators.stateful.times import latest
 from operators.transforms.checked_times import CheckedTimes
 
 __all__ = ["WatermarkOperator"]

@@ -9,7 +9,7 @@ instead: they go by the watermark less ``lag``, and hold back the watermark down
 the same watermark as with updates, each window is emitted once, when it accepts no more rows, and its results are on
 time for a window downstream.
 
-State: panes (see ``panes``) of records by slice or by window (``operators.aggregation.window_numbers``), and the
+State: panes (see ``panes``) of records by slice or by window (``operators.stateful.window_numbers``), and the
 watermark that they go by. Without it, a window would fire twice after a restore, and late rows would count as on time.
 ``emission`` makes results of the panes.
 """
@@ -32,22 +32,15 @@ from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.keyed import index_kernels
 from dataflow.state.keyed_state import KeyedState
-from operators.aggregation.partials import (
-    RECORD,
-    WINDOW,
-    folded_columns,
-    is_partial,
-    merge_column,
-    state_keys,
-    with_arrivals,
-)
+from operators.aggregation.partials import folded_columns, merge_column, with_arrivals
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.window_numbers import Numbered, numbering
+from operators.stateful.columns import RECORD, WINDOW, is_partial, state_keys
+from operators.stateful.entries import entry_rows, number_rows
+from operators.stateful.late_rows import without_late
+from operators.stateful.window_numbers import Numbered, numbering
 from operators.windows.emission import MergedResults, Part, Results
-from operators.windows.entries import entry_rows, number_rows
-from operators.windows.late_rows import without_late
 from operators.windows.panes import Pane, Panes
 from operators.windows.slot_results import SlotResults
 

@@ -23,14 +23,15 @@ from dataflow.contracts.untimed import CountWindow
 from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit
+from dataflow.state.arrays import Numbers
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
-from operators.aggregation.partials import WINDOW, folded_columns, key_columns, state_keys
+from operators.aggregation.partials import folded_columns
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.window_times import Numbers
+from operators.stateful.columns import WINDOW, key_columns, state_keys
 
 __all__ = ["CountWindowOperator"]
 

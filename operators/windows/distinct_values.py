@@ -6,16 +6,15 @@ Nothing here is stored: it is counted again from the rows after a restore.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
 
 __all__ = ["DistinctValues", "Segments", "counted_apart"]
 
-Numbers = npt.NDArray[np.int64]
 
 Segments = tuple[Numbers, Slots, Numbers]
 """Rows by segment: the first row of each segment and after them their number, the slot of each segment, the times."""

@@ -20,26 +20,24 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.contracts.windows import Sliced
+from dataflow.state.arrays import Mask, Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.shown import signed_rows
-from operators.aggregation.window_numbers import Numbering
-from operators.aggregation.window_times import Numbers
+from operators.stateful.chunks import CHUNK
+from operators.stateful.complete_windows import CompleteWindows
+from operators.stateful.window_numbers import Numbering
 from operators.windows.few_slices import FEW, FewSlices
 from operators.windows.panes import Pane, Panes
 from operators.windows.slice_range import SliceRange
 from operators.windows.slides import Slides
-from operators.windows.sparse_results import CompleteWindows, SparseResults, pays
+from operators.windows.sparse_results import SparseResults, pays
 
-__all__ = ["CHUNK", "MergedResults", "Part", "Results", "joined"]
+__all__ = ["MergedResults", "Part", "Results", "joined"]
 
-CHUNK = 65_536
-"""The largest batch, in rows, of an emission."""
 _JOINED = 64
 """The most parts that are joined, because the engine waits for all of them."""
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

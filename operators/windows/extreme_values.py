@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_array, to_numbers
+from dataflow.state.arrays import Mask, Numbers
 from dataflow.state.index import Slots
 
 __all__ = ["Comparison", "ExtremeValues", "best_apart"]
 
-Numbers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 _NONE = -1
 _NULL = -(2**63)

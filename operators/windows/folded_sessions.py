@@ -21,10 +21,10 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.expressions import AggregateKind, Aggregation, col, count
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from operators.aggregation.records import Records
-from operators.aggregation.window_times import Numbers
 from operators.windows.session_chains import Sessions
 
 __all__ = ["FoldedSessions", "is_free_of_order"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from operators.aggregation.window_times import Numbers
+from dataflow.state.arrays import Numbers
 
 __all__ = ["Intervals", "merged"]
 

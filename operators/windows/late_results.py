@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.expressions import AggregateKind
+from dataflow.state.arrays import GREATEST, Mask, Numbers
 from dataflow.state.copy_on_write import Rows
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
@@ -31,11 +32,8 @@ from operators.windows.scans import earlier, joined, later
 
 __all__ = ["Change", "LateResults"]
 
-Numbers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 _AT_ONCE = 32_768
-_LARGEST = 2**63 - 1
 
 Change = tuple[Slots, list[pa.Array], npt.NDArray[np.int8]]
 """Numbers of rows, their results, and whether these are added (+1) or taken back (-1)."""
@@ -172,4 +170,4 @@ def _changed(numbers: Slots, now: list[pa.Array], then: list[pa.Array], was: Num
 
 def _after(times: Numbers, period: int, most: int) -> Numbers:
     """Return ``times`` plus ``period``, at most ``most``."""
-    return np.where(times > _LARGEST - period, most, np.minimum(times + period, most))
+    return np.where(times > GREATEST - period, most, np.minimum(times + period, most))

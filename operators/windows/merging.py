@@ -23,19 +23,21 @@ from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.expressions import Aggregation
 from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.arrays import GREATEST, LEAST, Numbers
 from dataflow.state.dictionaries import decoded, decoded_schema, key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState
-from operators.aggregation.partials import folded_columns, key_columns, state_keys
+from operators.aggregation.partials import folded_columns
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.window_numbers import ByWindow
-from operators.aggregation.window_times import Numbers, edges
-from operators.nested_columns import NestedColumns
-from operators.windows.entries import number_rows
+from operators.stateful.columns import key_columns, state_keys
+from operators.stateful.entries import number_rows
+from operators.stateful.late_rows import without_late
+from operators.stateful.nested_columns import NestedColumns
+from operators.stateful.times import edges
+from operators.stateful.window_numbers import ByWindow
 from operators.windows.intervals import Intervals, Owners, merged
-from operators.windows.late_rows import without_late
 from operators.windows.session_dues import SessionDues
 
 __all__ = ["MergingWindowOperator"]
@@ -43,7 +45,6 @@ __all__ = ["MergingWindowOperator"]
 CHUNK = 16_384
 """The most keys whose complete windows come out together."""
 _START, _ARRIVAL = "barrierflow:window_start", "barrierflow:arrival"
-_LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
 class MergingWindowOperator(Stateful):
@@ -135,18 +136,18 @@ class MergingWindowOperator(Stateful):
         """Merge windows of rows with those of their keys, and set when the keys are due."""
         slots = self._windows.insert(list(keys))[0].copy()
         touched, owners = np.unique(slots, return_inverse=True)
-        known = self._known(touched, _GREATEST)
+        known = self._known(touched, GREATEST)
         both = merged(
             np.concatenate([known.owners, owners.astype(np.int64)]),
             np.concatenate([known.starts, starts]),
             np.concatenate([known.ends, ends]),
         )
-        self._windows.drop_before(_GREATEST, touched)
+        self._windows.drop_before(GREATEST, touched)
         self._set(touched, both)
 
     def _known(self, slots: Slots, below: int) -> Intervals:
         """Return the windows of ``slots`` that end before ``below``; the owner is the place in ``slots``."""
-        offsets, numbers = self._windows.rows_between(slots, _LEAST, below)
+        offsets, numbers = self._windows.rows_between(slots, LEAST, below)
         ends = self._windows.row_records[numbers, TIME]
         starts = to_numbers(self._windows.read_rows(numbers).column(_START))
         return Intervals(np.repeat(np.arange(len(slots)), np.diff(offsets)), starts, ends)
@@ -168,7 +169,7 @@ class MergingWindowOperator(Stateful):
             if len(windows):
                 self._emit(self._windows.keys(slots), windows, complete, out)
                 self._windows.drop_before(complete + 1, slots)
-            left = self._known(slots, _GREATEST)
+            left = self._known(slots, GREATEST)
             self._dues.set(slots[left.owners], left.ends)
             self._windows.delete(np.delete(slots, left.owners))
             yield
@@ -176,7 +177,7 @@ class MergingWindowOperator(Stateful):
     def _emit(self, keys: list[pa.Array], windows: Intervals, complete: int, out: Out) -> None:
         """Emit the results of ``windows``, all that the keys have up to ``complete``, and remove their rows."""
         held = self._state.find(keys)
-        offsets, numbers = self._state.rows_between(held, _LEAST, complete + 1)
+        offsets, numbers = self._state.rows_between(held, LEAST, complete + 1)
         owners: Owners = np.repeat(np.arange(len(held)), np.diff(offsets))
         ends, rows = self._ends(numbers), self._columns.decode(self._state.read_rows(numbers))
         at = windows.holding(owners, to_numbers(rows.column(_START)), ends)
@@ -219,7 +220,7 @@ class MergingWindowOperator(Stateful):
         slots = self._state.slots
         for begin in range(0, len(slots), CHUNK):
             some = slots[begin : begin + CHUNK]
-            offsets, numbers = self._state.rows_between(some, _LEAST, _GREATEST)
+            offsets, numbers = self._state.rows_between(some, LEAST, GREATEST)
             if not len(numbers):
                 continue
             kept = self._state.read_rows(numbers)

@@ -27,9 +27,9 @@ import pyarrow as pa
 
 from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import Aggregation, col, count, lit
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from operators.aggregation.records import Records
-from operators.aggregation.window_times import Numbers
 from operators.windows.row_cells import RowCells
 from operators.windows.session_cells import TIME, Cells, MergedCells
 from operators.windows.session_chains import Sessions

@@ -1,6 +1,6 @@
 """Panes: the state of windowed aggregates, a few windows each, created as rows come and dropped as a whole.
 
-Windows are numbered here by whatever ``operators.aggregation.window_numbers`` numbers: slices, or ends of windows.
+Windows are numbered here by whatever ``operators.stateful.window_numbers`` numbers: slices, or ends of windows.
 
 A pane covers a range of windows. If rows are dense, it covers one, and its index holds keys alone. If a batch spreads
 over many windows, near or far apart, or many panes are live, one pane covers many, and the window's number is part of
@@ -22,14 +22,15 @@ from sortedcontainers import SortedDict
 
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.expressions import Aggregation
+from dataflow.state.arrays import GREATEST, Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.partition import gather_rows, order_by_target
 from dataflow.state.parts import marked, number_field
-from operators.aggregation.partials import WINDOW, merge_column
+from operators.aggregation.partials import merge_column
 from operators.aggregation.records import Records
-from operators.aggregation.window_numbers import Numbering
-from operators.aggregation.window_times import Numbers
+from operators.stateful.columns import WINDOW
+from operators.stateful.window_numbers import Numbering
 
 __all__ = ["Pane", "Panes"]
 
@@ -40,7 +41,6 @@ _CROWD = 64
 _GAP = 64
 """The most typical gaps between two windows of a pane: a window far away must not keep a pane alive for long."""
 _NOTHING = np.empty(0, np.int64)
-_LARGEST = 2**63 - 1
 
 
 class Pane:
@@ -129,7 +129,7 @@ class Pane:
     def sorted_within(self, first: int, last: int) -> tuple[list[pa.Array], Numbers, Slots]:
         """Return the keys, the windows and the slots of the windows ``first`` .. ``last``, by window."""
         numbers, slots = self._sorted() if not self.single else (self.keys(range(len(self)))[1], np.arange(len(self)))
-        start, stop = np.searchsorted(numbers, first), np.searchsorted(numbers, min(last, _LARGEST), "right")
+        start, stop = np.searchsorted(numbers, first), np.searchsorted(numbers, min(last, GREATEST), "right")
         chosen = slots[start:stop].astype(np.int32)
         return self.keys(chosen)[0], numbers[start:stop], chosen
 
@@ -191,7 +191,7 @@ class Panes:
     def present(self, first: int, last: int) -> list[int]:
         """Return those of the windows ``first`` .. ``last`` that have rows, in ascending order."""
         present: list[int] = []
-        last = min(last, _LARGEST)
+        last = min(last, GREATEST)
         for pane in self.between(first, last):
             numbers = pane.numbers()
             present += numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, last, "right")].tolist()
@@ -298,7 +298,7 @@ class Panes:
         """Return the panes of the windows ``present``, which are in ascending order; create missing panes."""
         live = list(self._panes.values())
         places = _places(live, present)  # -1: before all of them
-        stops = np.array([pane.stop for pane in live] + [-_LARGEST])
+        stops = np.array([pane.stop for pane in live] + [-GREATEST])
         is_held = present < stops[places]
         groups = self._groups(present[~is_held], len(present))
         new = [self._make(group) for group in reversed(groups)]  # reversed: each is limited by the next pane

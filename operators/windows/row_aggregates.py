@@ -22,8 +22,8 @@ from dataflow.state.arrays import is_bytes, is_word, plain
 from dataflow.state.copy_on_write import Rows
 from dataflow.state.dictionaries import decoded
 from dataflow.state.index import Slots
-from operators.aggregation.layout import ARRIVAL
 from operators.aggregation.records import Records
+from operators.stateful.columns import ARRIVAL
 
 __all__ = ["Apart", "RowAggregates"]
 

@@ -10,20 +10,17 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array
 from dataflow.errors import SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation
-from dataflow.state.arrays import is_bytes, is_word, plain
+from dataflow.state.arrays import GREATEST, LEAST, Numbers, is_bytes, is_word, plain
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.ranges import SEQUENCE
 from operators.aggregation.partials import folded_columns
 from operators.aggregation.records import Records, SumOverflow
-from operators.aggregation.window_times import Numbers
 from operators.windows.folded_sessions import FoldedSessions, is_free_of_order
 from operators.windows.session_cells import MergedCells, Overflow
 from operators.windows.session_chains import Sessions
 
 __all__ = ["RowCells", "make_cells"]
-
-_LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
 class RowCells(MergedCells):
@@ -81,7 +78,7 @@ class RowCells(MergedCells):
             self._sessions.make(sessions, self._rows_of)
 
     def _rows_of(self, slots: Slots) -> tuple[Numbers, pa.RecordBatch]:
-        return self.state.between(slots, _LEAST, _GREATEST)
+        return self.state.between(slots, LEAST, GREATEST)
 
     def _read(self, sessions: Sessions) -> list[pa.Array]:
         merged = iter(super()._read(sessions) if self._aggregations else ())
@@ -107,7 +104,7 @@ class RowCells(MergedCells):
 
     def _read_rows(self, sessions: Sessions) -> list[pa.Array]:
         """Fold all rows of sessions: in the order of time, or of arrival."""
-        offsets, rows = self.state.rows_between(sessions.cells, _LEAST, _GREATEST)
+        offsets, rows = self.state.rows_between(sessions.cells, LEAST, GREATEST)
         numbers = np.repeat(sessions.numbers, np.diff(offsets))
         if self._folds_by_arrival:
             order = np.argsort(self.state.row_records[rows, SEQUENCE])

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.expressions import AggregateKind
+from dataflow.state.arrays import LEAST, Mask, Numbers
 from dataflow.state.copy_on_write import Rows
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
@@ -36,11 +37,8 @@ from operators.windows.scans import earlier, joined, later
 
 __all__ = ["Running", "changes_at"]
 
-Numbers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
-_LEAST, _GREATEST = -(2**63), 2**63 - 1
-_NONE = _LEAST
+_NONE = LEAST
 
 
 class Running:
@@ -210,7 +208,7 @@ class Running:
             return
         keys, times = slots[firsts], self._state.row_records[numbers[firsts], TIME]
         if self._distinct:
-            offsets, counted = self._state.rows_between(keys, _LEAST, times)
+            offsets, counted = self._state.rows_between(keys, LEAST, times)
             for distinct in self._distinct.values():
                 distinct.evict(np.repeat(keys, np.diff(offsets)), counted)
         self._since[keys] = self._gone[keys] = times - self._period + 1

@@ -14,13 +14,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from dataflow.state.arrays import Mask
 from dataflow.state.copy_on_write import Rows
 from dataflow.state.index import Slots
 from operators.aggregation.records import Records, SumOverflow
 
 __all__ = ["earlier", "joined", "later"]
 
-Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
 
 

@@ -26,12 +26,12 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import Aggregation, col
+from dataflow.state.arrays import GREATEST, Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from operators.aggregation.layout import SHOWN
 from operators.aggregation.partials import with_arrivals
 from operators.aggregation.records import Records, SumOverflow
-from operators.aggregation.window_times import Numbers
 from operators.windows.session_chains import Sessions
 from operators.windows.session_dues import SessionDues
 
@@ -43,7 +43,6 @@ TIME = "barrierflow:time"
 """The column of event times, in their unit."""
 
 _TIMES = (col(TIME).min().alias("first time"), col(TIME).max().alias("last time"))
-_GREATEST = 2**63 - 1
 
 Overflow = Callable[[SumOverflow, list[pa.Array]], OverflowError]
 """Makes the error of a sum that overflows, from it and the key columns of its cell."""
@@ -253,7 +252,7 @@ class Cells(ABC):
         if cells.null_count:
             raise CheckpointDamaged(f"{cells.null_count} cells of sessions have no number")
         numbers, firsts, lasts = to_numbers(cells), self.firsts(slots), self.lasts(slots)
-        if (firsts > lasts).any() or (lasts // self._gap != numbers).any() or lasts.max() > _GREATEST - self._gap:
+        if (firsts > lasts).any() or (lasts // self._gap != numbers).any() or lasts.max() > GREATEST - self._gap:
             raise CheckpointDamaged("cells of sessions have times that are not theirs")
         self._link(slots)
 

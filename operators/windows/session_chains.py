@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
-from operators.aggregation.window_times import Numbers
 
 __all__ = ["Sessions"]
 

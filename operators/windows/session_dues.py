@@ -14,13 +14,11 @@ A cell may be looked at too early, and is then given a later time; so nothing ch
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 
 __all__ = ["SessionDues"]
-
-Numbers = npt.NDArray[np.int64]
 
 
 class SessionDues:

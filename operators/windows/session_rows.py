@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
+from dataflow.state.arrays import Numbers
 from operators.aggregation.shown import differ
-from operators.aggregation.time_units import TimeUnit
-from operators.aggregation.window_times import Numbers
+from operators.stateful.time_units import TimeUnit
 from operators.windows.session_cells import Cells, Overflow
 from operators.windows.session_chains import Sessions
 

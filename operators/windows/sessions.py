@@ -13,7 +13,7 @@ before it merges with anything. So rows may merge with a session until W is abov
 
 State: cells (``session_cells``), marked as shown if their session came out, and the watermark. A cell that is due
 either ends its session, or is joined to the next cell; so the work at a watermark follows the cells that are due.
-Times of cells are in the unit of the event time (``operators.aggregation.time_units``), due times in microseconds.
+Times of cells are in the unit of the event time (``operators.stateful.time_units``), due times in microseconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
@@ -36,14 +35,16 @@ from dataflow.contracts.windows import EventTime
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.arrays import Mask, Numbers
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
-from operators.aggregation.partials import folded_columns, key_columns, state_keys
+from operators.aggregation.partials import folded_columns
 from operators.aggregation.records import SumOverflow
 from operators.aggregation.show_state import shown_values
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.time_units import TimeUnit
-from operators.aggregation.window_times import Numbers, time_column
+from operators.stateful.columns import key_columns, state_keys
+from operators.stateful.time_units import TimeUnit
+from operators.stateful.times import time_column
 from operators.windows.row_cells import make_cells
 from operators.windows.session_cells import Cells
 from operators.windows.session_chains import Sessions
@@ -53,10 +54,6 @@ __all__ = ["SessionAggregateOperator"]
 
 CHUNK = 65_536
 """The cells that are looked at together: so many sessions, at most, are in a batch that comes out at a watermark."""
-
-_LEAST = -(2**63)
-
-Mask = npt.NDArray[np.bool_]
 
 
 class SessionAggregateOperator(Stateful):

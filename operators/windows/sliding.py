@@ -25,17 +25,17 @@ from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.windows import EventTime
 from dataflow.expressions import Aggregation
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.state.arrays import plain
+from dataflow.state.arrays import Numbers, plain
 from dataflow.state.dictionaries import decoded, key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.ranges import SEQUENCE, SLOT, TimeRanges
-from operators.aggregation.partials import key_columns, state_keys
 from operators.aggregation.records import SumOverflow
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.time_units import TimeUnit
-from operators.aggregation.window_times import time_column
+from operators.stateful.columns import key_columns, state_keys
+from operators.stateful.time_units import TimeUnit
+from operators.stateful.times import time_column
 from operators.windows.late_results import LateResults
 from operators.windows.row_aggregates import RowAggregates
 from operators.windows.running import Running
@@ -45,8 +45,6 @@ __all__ = ["SlidingAggregateOperator"]
 _CHUNK = 32_768
 """The rows of an emitted batch, more only if they have the same time."""
 _LEAST, _LARGEST = -(2**63), MAX_WATERMARK
-
-Numbers = npt.NDArray[np.int64]
 
 
 class SlidingAggregateOperator(Stateful):

@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
+from dataflow.state.arrays import Numbers
 from dataflow.state.copy_on_write import Rows
 from dataflow.state.index import Slots
 from operators.aggregation.records import Records
 from operators.aggregation.shown import signed_rows
-from operators.aggregation.window_numbers import Numbering
-from operators.aggregation.window_times import Numbers
-from operators.windows.emission import CHUNK, Part, Results
+from operators.stateful.chunks import CHUNK
+from operators.stateful.window_numbers import Numbering
+from operators.windows.emission import Part, Results
 from operators.windows.panes import Pane, Panes
 
 __all__ = ["SlotResults"]

@@ -17,13 +17,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.contracts.windows import Sliced
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex
 from operators.aggregation.records import Records, SumOverflow
-from operators.aggregation.window_times import Numbers
+from operators.stateful.complete_windows import CompleteWindows
 from operators.windows.panes import Pane
 
-__all__ = ["CompleteWindows", "SparseResults", "pays"]
+__all__ = ["SparseResults", "pays"]
 
 _MOST = 2_048
 """The most merges for each window, on average, for which one pass costs less than the calls of each window."""
@@ -35,43 +36,6 @@ _WINDOWS = 8_192
 """The most windows of a pass."""
 
 Places = npt.NDArray[np.int64]
-
-
-class CompleteWindows:
-    """The windows after ``done``, up to ``last``, that contain one of ``slices``, in ascending order.
-
-    Numbers are made in parts, because a slice may be in very many windows. Each of ``slices``, which ascend, is
-    in at most ``overlap`` of the windows.
-
-    >>> from dataflow.contracts.window_kinds import Hopping
-    >>> windows = CompleteWindows(Hopping(10, 5), np.array([3, 4, 9]), 2, 8)
-    >>> len(windows), list(windows), windows.part(1, 3).tolist()
-    (3, [3, 4, 8], [4, 8])
-    """
-
-    def __init__(self, window: Sliced, slices: Numbers, done: int | None, last: int) -> None:
-        firsts, ends = window.containing(slices)
-        least, most = (int(firsts[0]), int(ends[-1])) if len(slices) else (0, -1)
-        least = least if done is None else max(least, done + 1)
-        ends = np.minimum(ends, max(min(last, most), least - 1))
-        after = np.append(least, ends[:-1] + 1)[: len(ends)]  # a window is listed with the first of its slices
-        self.overlap = int(np.max(ends - np.maximum(firsts, least) + 1, initial=0))
-        self._begins = np.maximum(firsts, after)
-        self._counts = np.maximum(ends - self._begins + 1, 0)
-        self._totals = np.cumsum(self._counts)
-
-    def __len__(self) -> int:
-        return int(self._totals[-1]) if len(self._totals) else 0
-
-    def __iter__(self) -> Iterator[int]:
-        for start in range(0, len(self), _WINDOWS):
-            yield from self.part(start, start + _WINDOWS).tolist()
-
-    def part(self, start: int, stop: int) -> Numbers:
-        """Return the numbers of the windows ``start`` to ``stop`` - 1 of all, as far as there are so many."""
-        places = np.arange(start, min(stop, len(self)))
-        of = np.searchsorted(self._totals, places, side="right")
-        return self._begins[of] + places - (self._totals[of] - self._counts[of])
 
 
 def pays(panes: Sequence[Pane], windows: CompleteWindows) -> bool:

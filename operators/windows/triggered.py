@@ -2,7 +2,7 @@
 
 State: for each key and window a record, and three words: how many panes were shown, how many rows were not, and when
 the first of these came, by the clock (0 if no trigger goes by the clock). A row is folded into each of its windows,
-which are numbered as ``operators.aggregation.window_numbers`` does for records that cannot be merged. Whether a window
+which are numbered as ``operators.stateful.window_numbers`` does for records that cannot be merged. Whether a window
 was shown at its end follows from the watermark that the operator goes by.
 
 With signed changes, the row that was shown is kept from the first new row of the window to the next pane
@@ -32,17 +32,18 @@ from dataflow.contracts.panes import AfterRows, AfterTime, AtTimes, Panes, Trigg
 from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit
+from dataflow.state.arrays import LEAST, Numbers
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
-from operators.aggregation.partials import RECORD, WINDOW, folded_columns, is_partial, state_keys
+from operators.aggregation.partials import folded_columns
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.shown import signed_rows
 from operators.aggregation.sums import overflow_of
-from operators.aggregation.window_times import Numbers
-from operators.windows.clock_timer import ClockTimer
-from operators.windows.kept_rows import KeptRows
+from operators.stateful.clock_timer import ClockTimer
+from operators.stateful.columns import RECORD, WINDOW, is_partial, state_keys
+from operators.stateful.kept_rows import KeptRows
 from operators.windows.waiting import Waiting
 
 __all__ = ["EARLY", "LATE", "ON_TIME", "TriggeredOperator"]
@@ -54,7 +55,6 @@ CHUNK = 32_768
 """Windows whose results are emitted in one batch."""
 
 _PANES, _ROWS, _SINCE = 1, 2, 3  # words of a window's record
-_LEAST = -(2**63)
 
 
 class TriggeredOperator(Stateful):
@@ -99,7 +99,7 @@ class TriggeredOperator(Stateful):
         }
         self._timer = ClockTimer(context)
         self._passed = Passed()
-        self._last = _LEAST  # the last number that is complete
+        self._last = LEAST  # the last number that is complete
 
     # --- for subclasses
 
@@ -201,9 +201,9 @@ class TriggeredOperator(Stateful):
         for number, part in zip(distinct.tolist(), np.split(slots[order], starts[1:]), strict=True):
             self._by_number.setdefault(number, []).append(part)
 
-    def _slots_up_to(self, last: int, after: int = _LEAST) -> Slots:
+    def _slots_up_to(self, last: int, after: int = LEAST) -> Slots:
         """Return the slots of the windows after ``after``, up to ``last``, in the order of their numbers."""
-        numbers = self._by_number.irange(after, last, (after == _LEAST, True))
+        numbers = self._by_number.irange(after, last, (after == LEAST, True))
         parts = [part for number in numbers for part in self._by_number[number]]
         return np.concatenate([np.empty(0, np.int32), *parts])
 

@@ -32,12 +32,13 @@ from dataflow.contracts.window_kinds import Session
 from dataflow.contracts.windows import EventTime
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit
+from dataflow.state.arrays import Mask
 from dataflow.state.index import Slots
-from operators.aggregation.partials import key_columns
-from operators.windows.clock_timer import ClockTimer
+from operators.stateful.clock_timer import ClockTimer
+from operators.stateful.columns import key_columns
 from operators.windows.pane_cells import NEVER, PaneCells, make_pane_cells
 from operators.windows.session_chains import Sessions
-from operators.windows.sessions import CHUNK, Mask, SessionAggregateOperator
+from operators.windows.sessions import CHUNK, SessionAggregateOperator
 from operators.windows.triggered import EARLY, LATE, ON_TIME
 
 __all__ = ["TriggeredSessionOperator"]

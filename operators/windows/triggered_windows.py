@@ -14,11 +14,11 @@ from dataflow.contracts.windows import EventTime, Window
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from operators.aggregation.partials import key_columns
-from operators.aggregation.window_numbers import numbering
-from operators.aggregation.window_times import Numbers
-from operators.windows.entries import entry_rows, number_rows, weights_of
-from operators.windows.late_rows import without_late
+from dataflow.state.arrays import Numbers
+from operators.stateful.columns import key_columns
+from operators.stateful.entries import entry_rows, number_rows, weights_of
+from operators.stateful.late_rows import without_late
+from operators.stateful.window_numbers import numbering
 from operators.windows.triggered import TriggeredOperator
 
 __all__ = ["TriggeredGlobalOperator", "TriggeredWindowOperator"]

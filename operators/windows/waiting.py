@@ -6,8 +6,8 @@ from collections import deque
 
 import numpy as np
 
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
-from operators.aggregation.window_times import Numbers
 
 __all__ = ["Waiting"]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.errors import CheckpointDamaged
-from operators.nested_columns import NestedColumns
+from operators.stateful.nested_columns import NestedColumns
 
 SCHEMA = pa.schema(
     {

@@ -22,7 +22,8 @@ from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismat
 from dataflow.expressions import Aggregation, col, count
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.state.hashing import key_group_range
-from operators.aggregation.aggregate import CHUNK, AggregateOperator
+from operators.aggregation.aggregate import AggregateOperator
+from operators.stateful.chunks import CHUNK
 from tests.operators.operating import frozen, joined, made, read_stored, rows_of, stored
 from tests.seeds import seeds
 

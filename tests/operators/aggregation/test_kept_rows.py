@@ -19,8 +19,8 @@ from dataflow.runners.faults import Faults
 from dataflow.testing import Ledger, ledger_sink
 from operators.aggregation.aggregate import AggregateOperator
 from operators.aggregation.combine import CombineOperator
-from operators.aggregation.partials import is_partial
 from operators.aggregation.records import is_mergeable
+from operators.stateful.columns import is_partial
 from tests.operators.operating import Emitted, context_of
 from tests.seeds import each_once_with_seeds
 from tests.simulation.jobs import simulate

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from dataflow.state.index import Slots
-from operators.aggregation.lives import Lives
+from operators.stateful.lives import Lives
 
 
 def counts(slots: Slots, fresh: npt.NDArray[np.bool_]) -> list[bool]:

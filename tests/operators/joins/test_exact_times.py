@@ -18,7 +18,7 @@ from dataflow.contracts.operator import Snapshot
 from dataflow.errors import CheckpointMismatch
 from dataflow.planning.operator_table import operator_class
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from operators.aggregation.time_units import TimeUnit
+from operators.stateful.time_units import TimeUnit
 from tests.operators.operating import Emitted, context_of, drained, made
 
 MOST = 2**63 - 1

@@ -18,8 +18,8 @@ import operators as op
 from dataflow.errors import InputChanged, SourceError
 from dataflow.planning.lookup_specs import Lookup, LookupHow
 from dataflow.planning.lookup_tables import LoadedTable, LookupTable
-from operators.joins.result import CHUNK
 from operators.lookup.lookup import LookupOperator
+from operators.stateful.chunks import CHUNK
 from tests.operators.operating import Emitted, context_of, drained
 from tests.seeds import seeds
 

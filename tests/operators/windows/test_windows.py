@@ -27,7 +27,7 @@ from dataflow.state.hashing import key_group_range
 from dataflow.state.parts import resolved
 from operators.aggregation import combine
 from operators.aggregation.combine import CombineOperator
-from operators.aggregation.partials import is_partial
+from operators.stateful.columns import is_partial
 from operators.windows.aggregate import WindowAggregateOperator
 from tests.operators.operating import Emitted, context_of, drained, joined, made, rows_of, stored
 from tests.seeds import in_soak, part_of_the_examples

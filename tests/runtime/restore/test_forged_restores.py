@@ -33,7 +33,7 @@ from dataflow.runtime.restore.in_flight import check_carried
 from dataflow.runtime.task.parts import ChannelState, TaskState
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.manifest import LOG, STATE, Manifest, encode
-from operators.aggregation.partials import RECORD
+from operators.stateful.columns import RECORD
 from tests.checkpoints import Change, copied, forged_object, handle_of
 
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.row_errors import RowTally
-from operators.aggregation.partials import RECORD, ROWS, WINDOW, is_partial, key_columns
-from operators.aggregation.window_numbers import Numbered, Numbering
-from operators.aggregation.window_times import time_column
+from operators.stateful.columns import RECORD, ROWS, WINDOW, is_partial, key_columns
+from operators.stateful.times import time_column
+from operators.stateful.window_numbers import Numbered, Numbering
 
 __all__ = ["entry_rows", "number_rows", "weights_of"]
 

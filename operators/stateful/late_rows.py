@@ -8,9 +8,9 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.operator import Out
 from dataflow.contracts.row_errors import LATE, LATE_RIGHT, RowTally
-from operators.aggregation.partials import ROWS, is_partial
-from operators.aggregation.window_numbers import Numbered, Numbering
-from operators.aggregation.window_times import Numbers
+from dataflow.state.arrays import Numbers
+from operators.stateful.columns import ROWS, is_partial
+from operators.stateful.window_numbers import Numbered, Numbering
 
 __all__ = ["without_late"]
 

@@ -10,12 +10,10 @@ import pyarrow.compute as pc
 from dataflow.arrow_values import to_array
 from dataflow.contracts.windows import Sliced
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.state.arrays import words
+from dataflow.state.arrays import Numbers, words
 
-__all__ = ["Numbers", "edges", "latest", "row_times", "slice_numbers", "time_column"]
+__all__ = ["edges", "latest", "row_times", "slice_numbers", "time_column"]
 
-Numbers = npt.NDArray[np.int64]
-"""Numbers of windows or slices, or times in microseconds."""
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 

@@ -22,13 +22,11 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.contracts.windows import EventTime
-from dataflow.state.arrays import words
+from dataflow.state.arrays import GREATEST, LEAST, Numbers, words
 from dataflow.state.ttl import Ttl
-from operators.aggregation.window_times import Numbers, edges, row_times, time_column
+from operators.stateful.times import edges, row_times, time_column
 
 __all__ = ["TimeUnit", "shifted"]
-
-_LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
 class TimeUnit(Enum):
@@ -65,8 +63,8 @@ class TimeUnit(Enum):
         Raises: OverflowError if one does not fit into 64 bits, or is the greatest number of 64 bits.
         """
         times: Numbers = row_times(column, back) if self is TimeUnit.MICROSECOND else words(column) - back
-        if len(times) and int(times.max()) == _GREATEST:
-            raise OverflowError(f"{_GREATEST} {self.value} is no event time, because no number of 64 bits is after it")
+        if len(times) and int(times.max()) == GREATEST:
+            raise OverflowError(f"{GREATEST} {self.value} is no event time, because no number of 64 bits is after it")
         return times
 
     def times_of(self, batch: pa.RecordBatch, time: EventTime, where: str) -> Numbers:
@@ -96,7 +94,7 @@ class TimeUnit(Enum):
         >>> TimeUnit.NANOSECOND.first(7), TimeUnit.NANOSECOND.first(-(2**60)) == -(2**63)
         (7000, True)
         """
-        return max(_LEAST, min(_GREATEST, time * self.per_microsecond))
+        return max(LEAST, min(GREATEST, time * self.per_microsecond))
 
     def first_at(self, times: Numbers, unit: TimeUnit, distance: int = 0) -> Numbers:
         """Return for each of ``times`` the first time of this unit at or after it plus ``distance``, within 64 bits.
@@ -120,16 +118,16 @@ class TimeUnit(Enum):
             return times // 1000 + whole + (times % 1000 + part + 999) // 1000
         moved = shifted(times, whole)
         bounds = moved * 1000 + part  # where this overflows, it is replaced
-        bounds[moved > (_GREATEST - part) // 1000] = _GREATEST
-        bounds[moved < -((part - _LEAST) // 1000)] = _LEAST
+        bounds[moved > (GREATEST - part) // 1000] = GREATEST
+        bounds[moved < -((part - LEAST) // 1000)] = LEAST
         return bounds
 
     def first_one_at(self, time: int, unit: TimeUnit, distance: int = 0) -> int:
         """Return what ``first_at`` returns for one time. The ends of 64 bits, the ends of time, stay where they are."""
-        if time in (_LEAST, _GREATEST):
+        if time in (LEAST, GREATEST):
             return time
         bound = -(-(1000 * time // unit.per_microsecond + distance) * self.per_microsecond // 1000)
-        return max(_LEAST, min(_GREATEST, bound))
+        return max(LEAST, min(GREATEST, bound))
 
     def ttl(self, ttl: Ttl | None) -> Ttl | None:
         """Return ``ttl``, which is in microseconds, in this unit."""
@@ -151,7 +149,7 @@ def shifted(times: Numbers, by: int) -> Numbers:
     """
     sums = times + np.int64(by)
     if by > 0:
-        sums[sums < times] = _GREATEST
+        sums[sums < times] = GREATEST
     elif by < 0:
-        sums[sums > times] = _LEAST
+        sums[sums > times] = LEAST
     return sums

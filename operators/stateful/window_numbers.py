@@ -23,13 +23,12 @@ import pyarrow.compute as pc
 from dataflow.contracts.windows import Assigned, EventTime, Sliced, Window, greatest_complete
 from dataflow.errors import CheckpointDamaged, ContractViolation
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from operators.aggregation.time_units import TimeUnit
-from operators.aggregation.window_times import Numbers, row_times, slice_numbers
+from dataflow.state.arrays import Numbers
+from operators.stateful.columns import START
+from operators.stateful.time_units import TimeUnit
+from operators.stateful.times import row_times, slice_numbers
 
-__all__ = ["START", "BySlice", "ByWindow", "Numbered", "Numbering", "numbering"]
-
-START = "barrierflow:start"
-"""The column of the start of a window, if it is part of the key of the state."""
+__all__ = ["BySlice", "ByWindow", "Numbered", "Numbering", "numbering"]
 
 
 @dataclass(frozen=True, slots=True)

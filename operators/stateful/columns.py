@@ -1,0 +1,60 @@
+"""The columns that operators add to rows and keys, by name, and the key columns of rows as the state has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.arrow_values import to_array
+from dataflow.state.dictionaries import decoded
+
+__all__ = [
+    "ALL",
+    "ARRIVAL",
+    "RECORD",
+    "ROWS",
+    "START",
+    "WINDOW",
+    "is_partial",
+    "key_columns",
+    "state_keys",
+    "typed",
+]
+
+ALL: Final = "barrierflow:all"
+"""The key column of the state of an aggregate over all rows."""
+
+RECORD: Final = "barrierflow:record"
+"""The column of records, in the memory layout of ``Records``."""
+WINDOW: Final = "barrierflow:window"
+"""The column of window numbers (``window_numbers``)."""
+ROWS: Final = "barrierflow:rows"
+"""The column with the number of rows that a record holds."""
+START: Final = "barrierflow:start"
+"""The column of the start of a window, if it is part of the key of the state."""
+ARRIVAL: Final = "barrierflow:arrival"
+"""The column that numbers rows in the order in which they arrived."""
+
+
+def is_partial(schema: pa.Schema) -> bool:
+    """Return whether batches of ``schema`` hold records."""
+    return RECORD in schema.names
+
+
+def state_keys(keys: pa.Schema) -> pa.Schema:
+    """Return the key columns of the state of an aggregate that is keyed by ``keys``."""
+    return keys if len(keys) else pa.schema([pa.field(ALL, pa.int8())])
+
+
+def key_columns(batch: pa.RecordBatch, keys: Sequence[str]) -> list[pa.Array]:
+    """Return the key columns of the rows of ``batch`` for the state."""
+    return [batch.column(key) for key in keys] or [to_array(np.zeros(batch.num_rows, np.int8))]
+
+
+def typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return a column with ``type_``: of a dictionary the values, of a view its text."""
+    column = decoded(column)
+    return column if column.type == type_ else column.cast(type_)
