@@ -33,10 +33,14 @@ def _run(*arguments: str | Path) -> Result:
 def directory(tmp_path: Path) -> Path:
     """A checkpoint directory with the one checkpoint of a job that finished."""
     folder = tmp_path / "ckpt"
+    _numbers().run(checkpoint=flow.Checkpointing(folder, mode="unaligned"))
+    return folder
+
+
+def _numbers() -> flow.Pipeline:
     with flow.Pipeline("numbers") as p:
         p.source(from_arrow(pa.table({"x": [1, 2, 3]})), name="numbers").sink(collect(), name="out")
-    p.run(checkpoint=flow.Checkpointing(folder, mode="unaligned"))
-    return folder
+    return p
 
 
 @pytest.fixture
@@ -169,6 +173,7 @@ def test_show_prints_facts_objects_operators_and_the_restore(directory: Path) ->
         f"checkpoint 1 in {directory}",
         "objects",
         "operators",
+        "state that operators declare",
         f"a restore of checkpoint 1 in {directory}, mode unaligned (at least once)",
     ]
     assert "| guarantee, end to end | at least once" in sections[f"checkpoint 1 in {directory}"]
@@ -176,6 +181,7 @@ def test_show_prints_facts_objects_operators_and_the_restore(directory: Path) ->
         r"^\| numbers\[0\] \| log +\| .* \| +this one \| .* \| whole +\|$", sections["objects"], re.MULTILINE
     )
     assert re.search(r"^\| out +\| write \| +1 \| rows: 3 +\|", sections["operators"], re.MULTILINE)
+    assert re.search(r"^\| out +\| rows +\| log \(keys=0\) \|$", sections["state that operators declare"], re.MULTILINE)
     *_, restore = sections.values()
     assert [line.split("|")[1].strip() for line in restore.splitlines()[3:]] == [
         "finished",
@@ -190,12 +196,13 @@ def test_show_as_json_has_every_field(directory: Path) -> None:
     found = json.loads(_run("show", directory, "1", "--json").stdout)
     (line,) = json.loads(_run("ls", directory, "--json").stdout)
     assert {key: found[key] for key in line} == line
-    assert sorted(found.keys() - line.keys()) == ["format", "objects", "operators", "restore", "run_id"]
+    assert found.keys() - line.keys() == {"format", "job", "objects", "operators", "parent", "restore", "run_id"}
     assert found["operators"][1] == {
         "name": "out",
         "kind": "write",
         "parallelism": 1,
         "tables": {"rows": 3},
+        "pieces": {"rows": "log (keys=0)"},
         "in_flight_rows": 0,
         "duplicated": 0,
     }
@@ -306,6 +313,16 @@ def test_rm_leaves_what_other_checkpoints_need(removed: int, left: int, chain: P
     settings = flow.Checkpointing(chain)
     result = pipeline().run(flow.SimulatedRunner(1), checkpoint=settings, restore=left)
     assert result.table("out").sort_by("x").equals(ROWS)
+
+
+def test_show_names_the_job_and_the_checkpoint_that_it_began_from(directory: Path, tmp_path: Path) -> None:
+    first = json.loads(_run("show", directory, "1", "--json").stdout)
+    settings = flow.Checkpointing(tmp_path / "other", mode="unaligned")
+    _numbers().run(checkpoint=settings, restore=directory / "chk-00000001")
+    (last,) = flow.DirectoryStore(tmp_path / "other").checkpoints()[-1:]
+    printed = _run("show", tmp_path / "other", str(last)).stdout
+    assert f"| checkpoint 1 of job {first['job']} |" in printed
+    assert first["job"] not in printed.split("began from")[0], "a job that begins elsewhere is another one"
 
 
 def test_rm_counts_the_bytes_that_it_frees(chain: Path) -> None:

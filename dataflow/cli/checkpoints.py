@@ -91,10 +91,10 @@ def ls(ctx: click.Context, directory: Path, restore: int | None, *, as_json: boo
 def show(directory: Path, checkpoint: int, *, as_json: bool) -> None:
     """Show what checkpoint ID holds, and what a restore of it would report.
 
-    The facts of its manifest, its objects, the operators with their rows of state and rows in flight, and the rows that
-    a restore reads and delivers again. Every object is read.
+    The facts of its manifest, its objects, the operators with their rows of state and rows in flight, the pieces of
+    state with their rules, and the rows that a restore reads and delivers again. Every object is read.
     """
-    from dataflow.observe.contents import facts_table, operators_table, read_sheet
+    from dataflow.observe.contents import facts_table, operators_table, pieces_table, read_sheet
     from dataflow.observe.restores import headline, table
     from dataflow.observe.verification import objects_table
 
@@ -107,6 +107,8 @@ def show(directory: Path, checkpoint: int, *, as_json: bool) -> None:
         _print_section("\nobjects", objects_table(sheet.found))
     if sheet.operators:
         _print_section("\noperators", operators_table(sheet))
+    if any(line.pieces for line in sheet.operators):
+        _print_section("\nstate that operators declare", pieces_table(sheet))
     if sheet.report is not None:
         _print_section(f"\n{headline(sheet.report)}", table(sheet.report))
 

@@ -93,6 +93,17 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=T
     how: Literal["", "equal", "greatest", "least", "all", "split"] = ""
     waiting: str = ""
 
+    def __str__(self) -> str:
+        """Return the rule in a few words.
+
+        >>> str(Rule("log", keys=1, low=("n", 7))), str(Rule("value", how="greatest")), str(Rule("passed"))
+        ('log (keys=1, n >= 7)', 'value (greatest)', 'passed')
+        """
+        found = [f"keys={self.keys}"] if self.kind in ("log", "table") else []
+        found += ["shared"] * self.shared + ([] if self.low is None else [f"{self.low[0]} >= {self.low[1]}"])
+        found += [self.how] * bool(self.how) + [f"waiting={self.waiting}"] * bool(self.waiting)
+        return f"{self.kind} ({', '.join(found)})" if found else self.kind
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

@@ -8,7 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from dataflow.contracts.execution import Execution
+from dataflow.contracts.operator import Snapshot
 from dataflow.errors import CheckpointError
 from dataflow.observe.checkpoints import line_of, store_in
 from dataflow.observe.verification import to_json as status_json
@@ -25,7 +28,7 @@ from dataflow.untrusted import damaged_by, printable
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["CheckpointSheet", "OperatorLine", "facts_table", "operators_table", "read_sheet"]
+__all__ = ["CheckpointSheet", "OperatorLine", "facts_table", "operators_table", "pieces_table", "read_sheet"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class OperatorLine:
         kind: what it does, such as "aggregate".
         parallelism: the number of its subtasks.
         tables: the rows of each table of its state, as `Checkpoint.state` returns them.
+        pieces: the `Rule` of each piece of its state, as text; of several subtasks those of the first. Empty if the
+            operator saves its state by hand.
         in_flight_rows: rows that a restore puts back in front of it.
         duplicated: rows that a restore delivers to it a second time.
     """
@@ -45,6 +50,7 @@ class OperatorLine:
     kind: str
     parallelism: int
     tables: Mapping[str, int]
+    pieces: Mapping[str, str]
     in_flight_rows: int
     duplicated: int
 
@@ -61,13 +67,23 @@ class CheckpointSheet:
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
         manifest = self.found.manifest
-        more = {} if manifest is None else {"format": manifest.format, "run_id": manifest.run_id}
+        more = (
+            {}
+            if manifest is None
+            else {
+                "format": manifest.format,
+                "run_id": manifest.run_id,
+                "job": manifest.job,
+                "parent": msgspec.to_builtins(manifest.parent),
+            }
+        )
         operators = [
             {
                 "name": line.name,
                 "kind": line.kind,
                 "parallelism": line.parallelism,
                 "tables": dict(line.tables),
+                "pieces": dict(line.pieces),
                 "in_flight_rows": line.in_flight_rows,
                 "duplicated": line.duplicated,
             }
@@ -125,8 +141,10 @@ def _operators(manifest: Manifest, states: Mapping[str, TaskState], report: Rest
             own = {task: state for task, state in states.items() if vertex_of(task) == channels.vertex(name)}
             tables = state_tables(name, own, manifest.transactions.get(name, ()))
             rows = {table: content.num_rows for table, content in tables.items()}
-            duplicated = report.duplicated(name)
-            lines.append(OperatorLine(name, node["kind"], node["parallelism"], rows, flying.get(name, 0), duplicated))
+            stored = next((state.operators[name] for state in own.values() if name in state.operators), Snapshot())
+            pieces = {piece: str(rule) for piece, rule in stored.rules.items()}
+            what = name, node["kind"], node["parallelism"]
+            lines.append(OperatorLine(*what, rows, pieces, flying.get(name, 0), report.duplicated(name)))
     return tuple(lines)
 
 
@@ -146,10 +164,13 @@ def facts_table(sheet: CheckpointSheet) -> Table:
             "guarantee, end to end": manifest.guarantee,
             "created": _time(manifest.created),
             "run": manifest.run_id,
+            "job": manifest.job,
             "finished": "yes" if manifest.finished else "no",
             "format": manifest.format,
             "tasks": line.tasks,
         }
+        if (parent := manifest.parent) is not None:
+            facts["began from"] = f"checkpoint {parent.checkpoint} of job {parent.job}"
         if manifest.repeated:
             facts["rows that came twice"] = "yes, after an earlier restore, so the state is at least once"
         if manifest.execution != Execution.STREAMING.value:
@@ -171,6 +192,17 @@ def operators_table(sheet: CheckpointSheet) -> Table:
         state = ", ".join(f"{table}: {rows:,}" for table, rows in line.tables.items()) or "none"
         cells = (line.name, line.kind, f"{line.parallelism}", state, f"{line.in_flight_rows:,}", f"{line.duplicated:,}")
         result.add_row(*[Text(printable(cell)) for cell in cells])
+    return result
+
+
+def pieces_table(sheet: CheckpointSheet) -> Table:
+    """Return a table with one row per piece of state that an operator declares."""
+    from rich.text import Text
+
+    result = _table("operator", "piece of state", "rule")
+    for line in sheet.operators:
+        for piece, rule in line.pieces.items():
+            result.add_row(*[Text(printable(cell)) for cell in (line.name, piece, rule)])
     return result
 
 

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.sink import Guarantee
 from dataflow.errors import (
     CheckpointDamaged,
@@ -157,12 +158,7 @@ class Checkpoint:
         ...     checkpoint.state("numbers").to_pylist(), checkpoint.state("collected").to_pydict()
         ([{'subtask': 0, 'split': 'rows-0-2', 'offset': '2', 'done': True, 'rows': 2}], {'x': [1, 2]})
         """
-        if operator not in self.operators:
-            raise NotInCheckpoint(
-                f"{self._where} has no operator {operator!r}{did_you_mean(operator, self.operators)}; operators: "
-                f"{', '.join(self.operators)}"
-            )
-        states = self._states(self._channels.vertex(operator))
+        states = self._states_of(operator)
         with damaged_by(f"{self._where}: the state of operator {operator!r}"):
             tables = state_tables(operator, states, self._manifest.transactions.get(operator, ()))
         if not tables:
@@ -182,6 +178,33 @@ class Checkpoint:
                 f"operator {operator!r} of {self._where} has no table {table!r}; tables: {', '.join(tables)}"
             )
         return tables[table]
+
+    def snapshots(self, operator: str) -> dict[str, Snapshot]:
+        """Return what each subtask of an operator stored, as the operator finds it in ``context.restored``.
+
+        The snapshot of an operator that declares its state (`Stateful`) has a `Rule` for each piece, which says whose
+        the rows are and how the values of several subtasks become one. So a script can regroup the state without the
+        operator.
+
+        Args:
+            operator: the name of the operator.
+
+        Returns: the snapshots by the name of the task, such as "counts[0]", in order; empty ones of operators without
+            state. Each log has a base and the deltas after it.
+
+        Raises: NotInCheckpoint if there is no such operator; the message lists those that there are.
+            CheckpointDamaged, CheckpointIncomplete, CheckpointDeleted, StoreError.
+
+        >>> import tempfile, pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "b", "a"]})), name="in")
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     once = rows.unique("k", name="once").collect(checkpoint=flow.Checkpointing(path))
+        ...     [snapshot] = flow.Checkpoint(path, 1).snapshots("once").values()
+        >>> snapshot.rules["state"], snapshot.logs["state"][0]["keys"]["k"].to_pylist()
+        (Rule(kind='log', keys=1), ['a', 'b'])
+        """
+        states = self._states_of(operator)
+        return {task: state.operators.get(operator, Snapshot()) for task, state in states.items()}
 
     def channel(self, source: str, target: str) -> pa.Table:
         """Return the rows in flight from one operator to another, of all subtasks, in the order of each channel.
@@ -244,6 +267,15 @@ class Checkpoint:
         names = [precise[name].value if name in precise else None for name in counts]
         schema = pa.schema({"operator": pa.string(), "rows": pa.int64(), "precision": pa.string()})
         return pa.table([list(counts), list(counts.values()), names], schema=schema)
+
+    def _states_of(self, operator: str) -> Mapping[str, TaskState]:
+        """Return the states of the tasks that run an operator. Raises: NotInCheckpoint; the errors of ``_states``."""
+        if operator not in self.operators:
+            raise NotInCheckpoint(
+                f"{self._where} has no operator {operator!r}{did_you_mean(operator, self.operators)}; operators: "
+                f"{', '.join(self.operators)}"
+            )
+        return self._states(self._channels.vertex(operator))
 
     def _states(self, vertex: str | None = None) -> Mapping[str, TaskState]:
         """Return the state of each task, or of those of one vertex."""
