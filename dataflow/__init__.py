@@ -23,7 +23,7 @@ from dataflow.api.windowed_streams import WindowedStream
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.declared_state import Fixed, Log, Passed, Stateful, Table, Value
 from dataflow.contracts.incremental import Incremental
-from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.operator import Operator, OperatorContext, Out, Rule, Snapshot
 from dataflow.contracts.process import BatchProcess, KeyedProcess, ProcessContext, ProcessTimers
 from dataflow.contracts.process_state import list_state, map_state, shared_map, value_state
 from dataflow.contracts.sink import Guarantee, Sink, SparkBatch, TwoPhaseSink, TwoPhaseWriter
@@ -116,6 +116,7 @@ __all__ = [
     "Window",
     "Assigned",
     "Out",
+    "Rule",
     "Snapshot",
     "Source",
     "Split",
