@@ -280,12 +280,6 @@ def test_the_files_that_decisions_name_exist() -> None:
     assert [name for name in named if not any((ROOT / top / name).exists() for top in ("dataflow", ""))] == []
 
 
-def test_the_files_on_the_map_exist() -> None:
-    named = re.findall(r"`([\w/]+(?:\.py|/))`", guide("architecture.md"))
-    assert len(named) > 60
-    assert [name for name in named if not any((ROOT / top / name).exists() for top in ("dataflow", ""))] == []
-
-
 def test_the_reference_has_every_public_name() -> None:
     pages = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference").glob("*.rst"))
     described = set(re.findall(r"^\.\. auto\w+:: ([\w.]+)", pages, re.MULTILINE))
