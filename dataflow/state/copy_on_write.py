@@ -250,6 +250,9 @@ class FrozenRows:
         memory = np.empty((min(size, self._count), self._rows.shape[1]), np.int64)
         for start in range(0, self._count, size):
             stop = min(start + size, self._count)
+            # The copy first, then the log, never the other way round: a row that changes between the two was saved in
+            # the log before it changed, and the log puts it back. Read before the copy, the log could lack a row whose
+            # change the copy has seen, and the checkpoint would hold a value from after the barrier.
             chunk = memory[: stop - start]
             chunk[:] = self._rows[start:stop]
             for block, used in self._copied_to(stop):  # no lock, because existing entries never change

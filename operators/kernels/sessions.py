@@ -54,6 +54,9 @@ def link(slots: Any, befores: Any, afters: Any, before: Any, after: Any) -> None
 @kernel(types.void(RI32, WI32, WI32))
 def unlink(slots: Any, before: Any, after: Any) -> None:
     """Remove cells, each once, from those before and after them."""
+    # The cells on both sides are not linked with each other. Cells are removed when no row can come any more at or
+    # before their times, so the chain before a removed cell is over as well, and nothing on time could join across the
+    # gap. If cells were removed earlier, a row between the two sides would find no neighbour, and split its session.
     for i in range(slots.size):
         slot = slots[i]
         if before[slot] >= 0:
@@ -70,6 +73,10 @@ def find_ends(slots: Any, records: Any, after: Any, gap: Any, memo: Any, out: An
 
     Each cell is visited a constant number of times, however many ``slots`` are of one session.
     """
+    # Walk to the end first, then write it to every cell of the walk: a later slot of the same session stops at the
+    # first cell that an earlier walk has passed. Without the memo, a session of n cells that a batch touches n times
+    # would cost n * n steps. The last loop empties the memo along the same walks; it must come after all of them,
+    # because walks share cells.
     for i in range(slots.size):
         slot = types.int64(slots[i])
         while memo[slot] < 0 and are_joined(records, slot, types.int64(after[slot]), gap):
@@ -120,6 +127,8 @@ def meet(slots: Any, times: Any, records: Any, before: Any, after: Any, gap: Any
 
     Row i is of cell ``slots[i]``, and not in it yet. ``out`` has room for three cells a row.
     """
+    # Only the cells next to that of the row can meet it: a cell is as long as the gap, so whatever lies beyond them is
+    # more than a gap away. It runs before the fold, while FIRST and LAST are those of the rows that were shown.
     count = 0
     for i in range(slots.size):
         slot = types.int64(slots[i])

@@ -270,6 +270,9 @@ class Panes:
         if pane is not None and high < pane.stop:
             yield pane, rows, numbers
             return
+        # Panes before rows: _ordered creates all missing panes at once, while it sees how far apart their windows are.
+        # One after the other, rows that come out of order would make a pane of one window each. The order is stable,
+        # because first, last and to_list of a pane go by the order in which its rows arrived.
         order, panes, stops = self._ordered(numbers, low, high)
         rows, numbers = gather_rows(rows, order), numbers[order]
         start = 0
@@ -309,6 +312,9 @@ class Panes:
         """Split ``missing`` windows into groups, one for each new pane: not across a pane, nor over a wide gap."""
         if not len(missing):
             return []
+        # A pane covers a range of windows, and ranges never overlap: so a group may not span a pane that exists. Nor may
+        # it span a wide gap: a pane is dropped when its last window is complete, and one row from far in the future
+        # would keep all windows of its group until then. Open: which gap is wide (_GAP) is a guess.
         between = np.searchsorted(list(self._panes.keys()), missing)
         gaps = np.diff(missing)
         cuts = np.flatnonzero((np.diff(between) != 0) | (gaps > _GAP * _usual(gaps))) + 1

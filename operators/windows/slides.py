@@ -100,6 +100,9 @@ class Slides(SliceRange):
 
     def _turn(self, first: int, stop: int) -> None:
         """Make all slices of the range the front."""
+        # From the last slice to the first: each entry of the front is its slice merged with the entry after it, so the
+        # entry after it must be there. Records are merged in the order of time, because first, last and sums of floats
+        # depend on it; _prepend merges the slice before what follows it.
         self._begin()
         self._changed = []
         for number in self._present(first, stop, reverse=True):
@@ -126,6 +129,9 @@ class Slides(SliceRange):
 
     def _leave(self, first: int) -> None:
         """Leave the slices before ``first`` behind. They are all in front."""
+        # In the order of time, because a key's head moves to the entry after it: if a later slice were left first, its
+        # entries would lead no key yet, and the head of the earlier one would then move to an entry that has left.
+        # A slice has several ranges of entries after _mend; only the entry that leads its key counts.
         for number in sorted(number for number in self._of_slice if number < first):
             for entries in self._of_slice.pop(number):
                 keys = self._entry_keys[entries.start : entries.stop]
@@ -161,6 +167,9 @@ class Slides(SliceRange):
         for columns in self._changed:
             changed.slots(columns)
         self._changed = []
+        # The old entries of these keys stay in the front, without a head that leads to them, until the next turn. Open:
+        # a few late rows before each of many windows add up to entries that nobody reads; nothing limits them but the
+        # turn, which comes after as many windows as the range has slices.
         columns = changed.keys(range(len(changed)))
         keys = self._enter(columns)
         self._heads[keys] = _NONE

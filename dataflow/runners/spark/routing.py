@@ -80,6 +80,8 @@ class PartitionOutput:
 
     def end(self, partition: int) -> Iterator[Envelope]:
         """Yield all that waits, after the last task of the partition with this number."""
+        # Rows first, then reports, then the closing numbers: _reached has the partitions that get something from here
+        # only when all rows are routed, and staging a sink's rows adds a report.
         yield from self._route()
         for sink, unrouted in self._staged.items():
             self._reports.append(self._write(sink, unrouted, partition))
@@ -142,6 +144,9 @@ def _distribute(spark_plan: SparkPlan, link: Link, number: int, unrouted: list[E
     recorder = OutputRecorder(spark_plan, 0, round_, distributed=True)
     output = recorder.output(number, link)
     contents = {source: content for (_, source), content in by_channel(unrouted).items()}
+    # Step by step, over all sources: within a step, rows of different sources may be joined to larger batches, because
+    # no watermark lies between them. Across steps they may not: a row would come after a watermark that it came before,
+    # and be late. A row and the one that takes it back come from one source, whose order is kept.
     for step in sorted({step for content in contents.values() for step in content.steps}):
         for batch in _join([element.rows for content in contents.values() for element in _rows_of(content, step)]):
             output.emit(batch, 0)

@@ -44,6 +44,9 @@ def put_back(
                     f"checkpoint {restored.manifest.checkpoint} holds {captured.rows} rows that were in flight on "
                     f"{captured.channel!r}, with the columns {captured.schema}; now {now}. {_TO_CHANGE_IT}"
                 )
+            # Stored rows are checked before they are in a channel, because kernels downstream trust their types. They
+            # come before everything that is sent again, in the order of the channel: rows of a key in another order
+            # would give another result, and a watermark before its rows would make them late.
             link, subtask = targets[channel.name]
             check_carried(captured, plan, link, library)
             _refuse_strays(captured, plan, link, subtask, restored.manifest.checkpoint)

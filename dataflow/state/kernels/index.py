@@ -226,6 +226,9 @@ def remove_words(slots: Any, keys: Any, table: Any, shift: Any, state: Any) -> A
         while table[gap, 1] != slot + 1 and table[gap, 1] != 0:
             gap = (gap + types.uint64(1)) & mask
         missing += table[gap, 1] == 0
+        # Close the gap with a later entry of the run that may stand there: one whose preferred position is not after
+        # the gap, seen from where the entry is. That leaves a new gap further on, which is closed in the same way. An
+        # entry that was moved before its preferred position would not be found again, and its key get a second slot.
         place = (gap + types.uint64(1)) & mask
         while table[place, 1] != 0:
             home = preferred_position(table[place, 0], shift)
