@@ -312,9 +312,9 @@ class Panes:
         """Split ``missing`` windows into groups, one for each new pane: not across a pane, nor over a wide gap."""
         if not len(missing):
             return []
-        # A pane covers a range of windows, and ranges never overlap: so a group may not span a pane that exists. Nor may
-        # it span a wide gap: a pane is dropped when its last window is complete, and one row from far in the future
-        # would keep all windows of its group until then. Open: which gap is wide (_GAP) is a guess.
+        # A pane covers a range of windows, and ranges never overlap: a group spans no pane that exists. Nor may it
+        # span a wide gap: a pane is dropped when its last window is complete, and one row from far in the future would
+        # keep all windows of its group until then. Open: which gap is wide (_GAP) is a guess.
         between = np.searchsorted(list(self._panes.keys()), missing)
         gaps = np.diff(missing)
         cuts = np.flatnonzero((np.diff(between) != 0) | (gaps > _GAP * _usual(gaps))) + 1
