@@ -8,12 +8,13 @@ from typing import Any, assert_never
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types
 
 from dataflow.arrow_values import to_array, to_numbers, to_scalar
 from dataflow.expressions.calendar import day_of_year, year
 from dataflow.expressions.calls import Call, Function
+from dataflow.expressions.coercion import value_type
 from dataflow.expressions.localization import localize
-from dataflow.expressions.nested_values import list_get, struct_field
 from dataflow.expressions.patterns import GROUP, Pattern
 from dataflow.expressions.rounding import round_half_away
 from dataflow.expressions.time_formats import format_times, parse_format
@@ -88,9 +89,9 @@ def _kernel(call: Call) -> _Kernel:
             return lambda value: pc.count_substring(value, pattern=text).cast(pa.int64())
         case _F.LIST_GET:
             index = int(call.parameters[0])
-            return lambda value: list_get(value, index)
+            return lambda value: _list_get(value, index)
         case _F.STRUCT_FIELD:
-            return lambda value: struct_field(value, text)
+            return lambda value: _struct_field(value, text)
         case _F.YEAR:
             return year
         case _F.MONTH:
@@ -144,3 +145,29 @@ def _hash(value: pa.Array) -> pa.Array:
     hashes = resolve("function", "hash_rows")([value]).view(np.int64)
     nulls = to_numbers(pc.is_null(value)) if value.null_count else None
     return to_array(hashes, pa.int64(), mask=nulls)
+
+
+def _list_get(lists: pa.Array, index: int) -> pa.Array:
+    """Return the element at ``index`` of each list; negative ones count from the end, null outside."""
+    if types.is_null(lists.type):
+        return lists
+    if types.is_fixed_size_list(lists.type):
+        ends = (np.arange(len(lists) + 1, dtype=np.int64) + lists.offset) * lists.type.list_size
+    else:
+        ends = to_numbers(lists.offsets)
+    first, last = ends[:-1], ends[1:]
+    places = (first if index >= 0 else last) + np.int64(index)
+    outside = (places < first) | (places >= last)
+    if lists.null_count:
+        outside |= to_numbers(pc.is_null(lists))
+    values = lists.values
+    if values.type != value_type(values.type) and not types.is_dictionary(values.type):
+        values = values.cast(value_type(values.type))  # a view, which has no kernel to take from it
+    return values.take(to_array(places, pa.int64(), mask=outside))
+
+
+def _struct_field(structs: pa.Array, name: str) -> pa.Array:
+    """Return the values of field ``name``, null where the struct is null."""
+    if types.is_null(structs.type):
+        return structs
+    return pc.struct_field(structs, [structs.type.get_field_index(name)])

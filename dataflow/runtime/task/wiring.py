@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dataflow.clock import OperatorClock
 from dataflow.contracts.emitted_rows import UNWATCHED, Unwatched, unwatched
@@ -22,9 +23,11 @@ from dataflow.runtime.task.contract_checks import build_operator, declared_outpu
 from dataflow.runtime.task.outputs import Output
 from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.source_input import SourceInput
-from dataflow.runtime.task.watched_node import WatchedNode
 from dataflow.state.hashing import key_group_range
 from dataflow.untrusted import damaged_by
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["SubtaskSetup", "restore_nodes", "wire_chain"]
 
@@ -101,7 +104,7 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
     if emitted is UNWATCHED:
         chain_node = ChainNode(node.name, parent, setup.clock, red)
     else:
-        chain_node = watched = WatchedNode(node.name, parent, setup.clock, red)
+        chain_node = watched = _WatchedNode(node.name, parent, setup.clock, red)
         watched.emitted = emitted
     if node is vertex.head and setup.splits is not None:
         chain_node.tally = setup.splits.tally
@@ -143,3 +146,21 @@ def _operator(node: Node, context: OperatorContext, task: str) -> Operator:
         return build_operator(node, context, task)
     with damaged_by(f"operator {node.name!r}, subtask {context.subtask}"):
         return build_operator(node, context, task)
+
+
+class _WatchedNode(ChainNode):
+    """Checks after each call of a user's operator what it emitted before, because it may have written into it."""
+
+    emitted: Unwatched
+
+    def emit(self, batch: pa.RecordBatch, tag: str | None = None) -> None:
+        self.emitted.add(batch)
+        super().emit(batch, tag)
+
+    def work(self) -> None:
+        super().work()
+        self.emitted.check()
+
+    def ring(self, due: int, number: int = 0) -> None:
+        super().ring(due, number)
+        self.emitted.check()
