@@ -17,19 +17,19 @@ True
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.lateness import Lateness
+from dataflow.contracts.operator_metrics import SAMPLES, OperatorMetrics, RowError
 from dataflow.contracts.tuning import Choice
 from dataflow.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ERRORS", "LATE", "LATE_RIGHT", "SAMPLES", "OnError", "RowError", "RowErrors", "RowTally", "errors_schema"]
+__all__ = ["ERRORS", "LATE", "LATE_RIGHT", "OnError", "RowErrors", "RowTally", "errors_schema"]
 
 ERRORS: Final = "errors"
 """The side output of rows that were set aside; its schema is ``errors_schema()``."""
@@ -37,8 +37,6 @@ LATE: Final = "late"
 """The side output of rows that were too late for their window, with the columns of the window's input."""
 LATE_RIGHT: Final = "late_right"
 """The side output of right rows that were too late for a join; those of the left side are in ``LATE``."""
-SAMPLES: Final = 5
-"""Number of errors that a tally keeps as samples."""
 _TEXT: Final = 500
 
 
@@ -60,45 +58,21 @@ class OnError(Enum):
         return OnError(value)
 
 
-@dataclass(frozen=True, slots=True)
-class RowError:
-    """A rejected row: its place ``where`` (file and line, or the operator), its text, and the error."""
-
-    where: str
-    row: str
-    error: str
-
-    def packed(self) -> list[str]:
-        """Return its fields as JSON."""
-        return [self.where, self.row, self.error]
-
-
 @dataclass(slots=True)
-class RowTally:
-    """Counts of the rows that one subtask of an operator did not pass on in this run: late, rejected, pruned rows.
+class RowTally(OperatorMetrics):
+    """The metrics of one subtask of an operator, while it counts: the operator and the engine add to its fields.
 
     They are not part of checkpoints: all counts of a run begin at zero, also after a restore. A tally also carries the
     subtask's choices to ``RunResult.tuning``.
-
-    ``partly_late`` counts rows that some of their windows did not get, because these were over; they are not ``late``.
-    ``split_sessions`` counts sessions that came out before a row that belongs to them, which is then in another one.
-    ``late_right`` counts those of the ``late`` rows that are of the right input of a join.
     """
 
-    late: int = 0
-    partly_late: int = 0
-    split_sessions: int = 0
-    late_right: int = 0
-    skipped: int = 0
-    pruned: int = 0
-    samples: list[RowError] = field(default_factory=list)
-    lateness: Lateness = field(default_factory=Lateness)
     _reports: list[Callable[[], Choice | None]] = field(default_factory=list)
 
     def clear(self) -> None:
         """Begin to count at zero."""
-        self.late = self.partly_late = self.split_sessions = self.late_right = self.skipped = self.pruned = 0
-        self.samples, self.lateness = [], Lateness()
+        nothing = OperatorMetrics()
+        for metric in fields(nothing):
+            setattr(self, metric.name, getattr(nothing, metric.name))
 
     def report(self, choice: Callable[[], Choice | None]) -> None:
         """Add a choice to ``RunResult.tuning``: ``choice`` is called, on another thread, when a result is built.
@@ -115,7 +89,7 @@ class RowTally:
         """Count a rejected row; the first few are kept as samples."""
         self.skipped += 1
         if len(self.samples) < SAMPLES:
-            self.samples.append(error)
+            self.samples = (*self.samples, error)
 
 
 class RowErrors:

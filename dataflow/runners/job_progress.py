@@ -123,10 +123,10 @@ class ProgressMeter:
         nodes = [node for task in job.tasks.values() for node in task.chain.nodes]
         taken = Counter[str]()
         for node in nodes:
-            taken[node.name] += node.rows_in
+            taken[node.name] += node.tally.rows_in
         written = taken_by_sinks(job.plan.graph, taken)
         heads = [task.chain.head for task in job.tasks.values() if task.task_input.is_source]
-        rows_in = sum([head.rows_read for head in heads])
+        rows_in = sum([head.tally.rows_in for head in heads])
         self._rate.update(rows_in, now)
         watermark = self._watermark()
         read_input = ReadInput.of(split for task in job.tasks.values() for split in task.task_input.splits)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dataflow.clock import Duration
 from dataflow.contracts.checkpointing import Checkpointing, Mode
-from dataflow.contracts.lateness import Lateness
-from dataflow.contracts.row_errors import RowError
+from dataflow.contracts.operator_metrics import OperatorMetrics, RowError
 from dataflow.contracts.sink import Collector, Guarantee
 from dataflow.contracts.updates import Changes
 from dataflow.errors import BarrierflowWarning, UnnamedStateWarning, user_frame
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ChannelMetrics",
-    "OperatorMetrics",
     "RunResult",
     "Runner",
     "RunningJob",
@@ -53,41 +51,6 @@ __all__ = [
     "together",
     "warn_of_unnamed_state",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorMetrics:
-    """The counts of one operator in one subtask, or in all.
-
-    All counts are of this run; after a restore they begin at zero.
-
-    Attributes:
-        operator: its name.
-        rows_in: rows received; for a source, rows read, pruned ones included.
-        rows_out: rows emitted (main output).
-        late: rows that arrived too late for it.
-        skipped: rows that it rejected; ``samples`` has some of them.
-        busy: microseconds spent working; for a source, including reading.
-        samples: some of the skipped rows, with their errors.
-        lateness: the distribution of lateness: ``lateness.share``, ``lateness.quantile(0.9)`` and ``lateness.most``.
-        rows_pruned: for a source, rows of row groups that it did not decode, because no row in them passes a filter.
-        partly_late: rows that were too late for some of their windows, and count in the others; not in ``late``.
-        split_sessions: sessions that came out before a row that belongs to them, so that the row is in another one.
-        late_right: those of the ``late`` rows that are of the right input of a join.
-    """
-
-    operator: str
-    rows_in: int
-    rows_out: int
-    late: int = 0
-    skipped: int = 0
-    busy: int = 0
-    samples: Sequence[RowError] = ()
-    lateness: Lateness = field(default_factory=Lateness)
-    rows_pruned: int = 0
-    partly_late: int = 0
-    split_sessions: int = 0
-    late_right: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +204,7 @@ class RunResult:
     @property
     def samples(self) -> Sequence[RowError]:
         """Some of the skipped rows, with their errors: the first few of each subtask."""
-        return [sample for o in self.operators for sample in o.samples]
+        return [sample for parts in _by_operator(self.metrics).values() for o in parts for sample in o.samples]
 
     @property
     def blocked(self) -> Mapping[str, int]:
@@ -368,10 +331,8 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
     if job.error is not None:
         raise job.error
     metrics = metrics_of(job)
-    rows = {o.operator: 0 for task in metrics for o in task.operators}
-    for task in metrics:
-        for o in task.operators:
-            rows[o.operator] += o.rows_in
+    operators = together(metrics)
+    rows = {o.operator: o.rows_in for o in operators}
     graph = job.plan.graph
     return RunResult(
         pipeline=job.identity.pipeline,
@@ -387,7 +348,7 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
         restore_report=job.restore_report,
         metrics=metrics,
         duration=(job.clock.now() if job.ended_at is None else job.ended_at) - job.started_at,
-        warnings=tuple(warnings_of(job, together(metrics))),
+        warnings=tuple(warnings_of(job, operators)),
         outputs=outputs_of(graph),
         changes=changes_of(graph),
         tuning=tuning_of(job),
@@ -402,11 +363,16 @@ def outputs_of(graph: Graph) -> Mapping[str, str]:
 
 def together(metrics: Iterable[TaskMetrics]) -> list[OperatorMetrics]:
     """Return the counts of every operator over all its subtasks, in the order of the pipeline."""
+    return [sum(parts, OperatorMetrics(name)) for name, parts in _by_operator(metrics).items()]
+
+
+def _by_operator(metrics: Iterable[TaskMetrics]) -> Mapping[str, Sequence[OperatorMetrics]]:
+    """Return the metrics of every operator in each of its subtasks, by name, in the order of the pipeline."""
     subtasks: dict[str, list[OperatorMetrics]] = {}
     for task in metrics:
         for o in task.operators:
             subtasks.setdefault(o.operator, []).append(o)
-    return [_together(name, parts) for name, parts in subtasks.items()]
+    return subtasks
 
 
 def changes_of(graph: Graph) -> Mapping[str, Changes]:
@@ -420,42 +386,8 @@ def metrics_of(job: Job) -> list[TaskMetrics]:
 
 
 def _metrics(name: str, task: Task, now: int) -> TaskMetrics:
-    operators = [
-        OperatorMetrics(
-            n.name,
-            n.rows_read,
-            n.rows_out,
-            n.tally.late,
-            n.tally.skipped,
-            n.busy_for + (task.task_input.reading if n is task.chain.head else 0),
-            tuple(n.tally.samples),
-            Lateness.together([n.tally.lateness]),
-            n.tally.pruned,
-            n.tally.partly_late,
-            n.tally.split_sessions,
-            n.tally.late_right,
-        )
-        for n in task.chain.nodes
-    ]
+    operators = [node.metrics for node in task.chain.nodes]
     return TaskMetrics(name, replace(task.meter), operators, task.task_input.channels(now))
-
-
-def _together(name: str, parts: Sequence[OperatorMetrics]) -> OperatorMetrics:
-    """Return the counts of one operator over its subtasks."""
-    return OperatorMetrics(
-        name,
-        sum(o.rows_in for o in parts),
-        sum(o.rows_out for o in parts),
-        sum(o.late for o in parts),
-        sum(o.skipped for o in parts),
-        sum(o.busy for o in parts),
-        tuple(sample for o in parts for sample in o.samples),
-        Lateness.together(o.lateness for o in parts),
-        sum(o.rows_pruned for o in parts),
-        sum(o.partly_late for o in parts),
-        sum(o.split_sessions for o in parts),
-        sum(o.late_right for o in parts),
-    )
 
 
 def _tables(job: Job) -> Mapping[str, pa.Table]:

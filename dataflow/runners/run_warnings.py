@@ -25,7 +25,8 @@ from dataflow.errors import (
 from dataflow.planning.graph import Graph
 
 if TYPE_CHECKING:
-    from dataflow.runners.run_result import OperatorMetrics, RunResult
+    from dataflow.contracts.operator_metrics import OperatorMetrics
+    from dataflow.runners.run_result import RunResult
     from dataflow.runtime.job.job import Job
     from dataflow.runtime.task.notices import Notices
 

@@ -10,7 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.clock import duration_text
-from dataflow.contracts.row_errors import SAMPLES
+from dataflow.contracts.operator_metrics import RULES, SAMPLES, OperatorMetrics
 from dataflow.contracts.updates import Changes
 from dataflow.errors import LateRowsWarning
 from dataflow.runners.run_warnings import lateness_text, share_text
@@ -55,6 +55,7 @@ def as_html(result: RunResult) -> str:
 
 def as_dict(result: RunResult) -> dict[str, Any]:
     """Return the summary as JSON values; times in microseconds."""
+    total = _in_all(result)
     return {
         "pipeline": result.pipeline,
         "state": result.state.value,
@@ -67,8 +68,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "outputs": dict(result.outputs),
         "changes": dict(result.changes),
         "late": result.late,
-        "partly_late": result.partly_late,
-        "split_sessions": result.split_sessions,
+        **{name: getattr(total, name) for name, rule in RULES.items() if rule.line},
         "skipped": result.skipped,
         "samples": [{"where": s.where, "row": s.row, "error": s.error} for s in result.samples],
         "checkpoints": {
@@ -82,22 +82,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "notes": list(result.notes),
         "warnings": [{"category": type(w).__name__, "text": str(w)} for w in result.warnings],
         "restore": None if result.restore_report is None else result.restore_report.to_json(),
-        "operators": [
-            {
-                "operator": o.operator,
-                "rows_in": o.rows_in,
-                "rows_out": o.rows_out,
-                "late": o.late,
-                "partly_late": o.partly_late,
-                "split_sessions": o.split_sessions,
-                "late_right": o.late_right,
-                "late_share": o.lateness.share,
-                "late_by_us": o.lateness.to_json(),
-                "skipped": o.skipped,
-                "busy_us": o.busy,
-            }
-            for o in result.operators
-        ],
+        "operators": [o.to_json() for o in result.operators],
         "tasks": [
             {
                 "task": t.task,
@@ -131,18 +116,19 @@ def _lines(result: RunResult) -> list[str]:
         for name, rows in result.rows_out.items()
     ]
     since = ", since the restore" if result.restore_report is not None else ""
-    lines.append("  late: " + _counted({o.operator: o.late for o in result.operators}) + since)
+    lines.append("  late: " + _counted(result, "late") + since)
     lines += [
         f"    {o.operator!r}: {', '.join(filter(None, (share_text(o.lateness), lateness_text(o.lateness))))}"
         for o in result.operators
         if o.late and o.lateness.rows
     ]
-    if result.partly_late:
-        lines.append("  partly late: " + _counted({o.operator: o.partly_late for o in result.operators}) + since)
-    if result.split_sessions:
-        split = {o.operator: o.split_sessions for o in result.operators}
-        lines.append("  split sessions: " + _counted(split, "sessions") + since)
-    lines.append("  skipped: " + _counted({o.operator: o.skipped for o in result.operators}))
+    total = _in_all(result)
+    lines += [
+        f"  {rule.line}: {_counted(result, name)}{since}"
+        for name, rule in RULES.items()
+        if rule.line and getattr(total, name)
+    ]
+    lines.append("  skipped: " + _counted(result, "skipped"))
     lines += [_short(f"    {s.where}: {s.row}: {s.error}") for s in result.samples[:SAMPLES]]
     if result.mode is not None:
         totals, hidden = result.totals, result.earlier.completed + result.earlier.failed
@@ -221,14 +207,15 @@ def _html(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
 
 
-def _counted(by_operator: Mapping[str, int], what: str = "rows") -> str:
-    """Return a text with the total number of rows (or ``what``), and the operators that have some.
+def _in_all(result: RunResult) -> OperatorMetrics:
+    """Return the sums over all operators."""
+    return sum(result.operators, OperatorMetrics())
 
-    >>> _counted({"a": 0, "b": 2, "c": 1000}), _counted({"a": 0})
-    ("1,002 rows (2 at 'b', 1,000 at 'c')", '0 rows')
-    """
-    where = ", ".join(f"{rows:,} at {name!r}" for name, rows in by_operator.items() if rows)
-    return f"{sum(by_operator.values()):,} {what}" + (f" ({where})" if where else "")
+
+def _counted(result: RunResult, name: str) -> str:
+    """Return a metric over all operators as text, and the operators where it is not 0."""
+    where = ", ".join(f"{getattr(o, name):,} at {o.operator!r}" for o in result.operators if getattr(o, name))
+    return f"{getattr(_in_all(result), name):,} {RULES[name].unit}" + (f" ({where})" if where else "")
 
 
 def _rate(rows: int, duration: int) -> str:

@@ -199,5 +199,5 @@ class WorkerPool:
 
 def _rows_moved(job: Job) -> int:
     """Return a number that grows while rows move. Checkpoints do not count: they continue when nothing else does."""
-    nodes = [node for task in job.tasks.values() for node in task.chain.nodes]
-    return sum([node.rows_read + node.rows_out for node in nodes])
+    tallies = [node.tally for task in job.tasks.values() for node in task.chain.nodes]
+    return sum([tally.rows_in + tally.rows_out for tally in tallies])

@@ -112,8 +112,8 @@ class _Beyond:
     def passed(self, rows: Sequence[int]) -> None:
         assert not any([node.inbox for node in self._nodes[1:]]), f"rows would pass those before {self._nodes[-1].name}"
         for before, node, count in zip(self._nodes, self._nodes[1:], rows, strict=False):
-            before.rows_out += count
-            node.rows_in += count
+            before.tally.rows_out += count
+            node.tally.rows_in += count
             node.epoch = before.epoch
 
     def emit(self, batch: pa.RecordBatch) -> None:
@@ -122,5 +122,5 @@ class _Beyond:
     def emit_parts(self, parts: Sequence[pa.RecordBatch | None]) -> None:
         assert self._output is not None, f"rows of {self._nodes[-1].name} are spread, and there is no hash edge"
         last = self._nodes[-1]
-        last.rows_out += sum(part.num_rows for part in parts if part is not None)
+        last.tally.rows_out += sum(part.num_rows for part in parts if part is not None)
         self._output.emit_parts(parts, last.epoch)

@@ -15,6 +15,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.contracts.operator import Operator, Out
+from dataflow.contracts.operator_metrics import OperatorMetrics
 from dataflow.contracts.sink import Handle
 from dataflow.errors import (
     BarrierflowWarning,
@@ -31,7 +32,6 @@ from dataflow.errors import (
     UnstablePredicateWarning,
 )
 from dataflow.runners.faults import Faults
-from dataflow.runners.run_result import OperatorMetrics
 from dataflow.runners.run_warnings import late_rows
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.progress import JobState

@@ -15,13 +15,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from dataflow.clock import SystemClock
+from dataflow.contracts.operator_metrics import OperatorMetrics
 from dataflow.contracts.sink import Collector
 from dataflow.errors import BarrierflowWarning, CleanupFailedWarning
 from dataflow.planning.physical_plan import task_id
 from dataflow.runners.run_result import presented
 from dataflow.runners.spark.envelopes import Content, Envelope, merge_contents
 from dataflow.runners.spark.frame_sinks import App, FrameSinks
-from dataflow.runners.spark.metrics import Counters, report_of
+from dataflow.runners.spark.metrics import Counters
 from dataflow.runners.spark.quiet_logs import MicroBatchRejected
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.task_host import OutputRecorder, TaskHost, TaskReport
@@ -163,7 +164,7 @@ class DriverSinks(ABC):
 
     def _write_frame(self, name: str, frame: Any, number: int) -> TaskReport:
         """Give the rows of a batch to a sink as a DataFrame; return the report of it."""
-        return TaskReport(task_id(name, 0), [report_of(name, self.frame_sinks.write(name, frame, number), 0)])
+        return TaskReport(task_id(name, 0), [OperatorMetrics(name, self.frame_sinks.write(name, frame, number))])
 
     def _sink_states(self, round_: int) -> list[TaskState]:
         return [host.snapshot(round_) for host in self._sink_hosts.values()]
@@ -207,5 +208,5 @@ class DriverSinks(ABC):
         counters = self._counters.copy()
         for host in self._sink_hosts.values():
             report = host.report()  # its busy time covers the whole job, in which it mostly waits
-            counters.add(replace(report, busy=sum(operator[5] for operator in report.operators)))
+            counters.add(replace(report, busy=sum(metrics.busy for metrics in report.operators)))
         return counters

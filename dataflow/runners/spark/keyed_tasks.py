@@ -96,7 +96,7 @@ def run(
             LIVE.keep(task, LiveTask(nodes, logs, stored.token, size, clock), assignment.state_memory)
         else:
             host.free()  # before the report, which includes errors of closing
-        return [*recorder.envelopes(), report_envelope(host.report(state=stored.size), round_)]
+        return [*recorder.envelopes(), report_envelope(host.report(stored.size), round_)]
 
 
 @lru_cache(maxsize=8)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from dataflow.contracts.lateness import Lateness
-from dataflow.contracts.row_errors import SAMPLES, RowError
+from dataflow.contracts.operator_metrics import OperatorMetrics
 from dataflow.planning.physical_plan import vertex_of
 from dataflow.runners.micro_batches import MicroBatch, MicroBatches, StateUse
-from dataflow.runners.run_result import OperatorMetrics
 from dataflow.runners.spark.envelopes import REPORT, TO_DRIVER, Envelope
 from dataflow.runners.spark.task_host import TaskReport
 
@@ -25,21 +23,12 @@ __all__ = [
     "micro_batch",
     "read_report",
     "report_envelope",
-    "report_of",
 ]
-
-_COUNTS: Final = 9
-"""The counts of an operator in a report: rows in, rows out, late, skipped, time busy, rows pruned, partly late."""
 
 
 def report_envelope(report: TaskReport, round_: int) -> Envelope:
-    """Return a report as an envelope for the driver."""
+    """Return a report as an envelope for the driver, which has each value under the name of its field."""
     return Envelope(TO_DRIVER, REPORT, 0, round_, msgspec.json.encode(report))
-
-
-def report_of(name: str, rows_in: int, rows_out: int) -> Sequence[Any]:
-    """Return the entry of a report for an operator of which only the rows are known."""
-    return [name, rows_in, rows_out, *[0] * (_COUNTS - 2), Lateness().packed(), []]
 
 
 def merged_reports(reports: Iterable[TaskReport]) -> list[TaskReport]:
@@ -57,7 +46,7 @@ def _merged(reports: Sequence[TaskReport]) -> TaskReport:
     lags = [report.lag for report in reports if report.lag is not None]
     return TaskReport(
         reports[0].task,
-        counters.packed(),
+        counters.all(),
         handles_of(reports),
         sum(report.busy for report in reports),
         [notice for report in reports for notice in report.notices],
@@ -87,31 +76,17 @@ def handles_of(reports: Iterable[TaskReport]) -> Mapping[str, list[Any]]:
 
 @dataclass
 class Counters:
-    """The counters of every operator, over all subtasks and micro-batches of this run."""
+    """The metrics of every operator, over all subtasks and micro-batches of this run."""
 
-    _rows: dict[str, list[int]] = field(default_factory=dict)
-    _samples: dict[str, list[RowError]] = field(default_factory=dict)
+    _operators: dict[str, OperatorMetrics] = field(default_factory=dict)
     _busy: dict[str, int] = field(default_factory=dict)
-    _lateness: dict[str, Lateness] = field(default_factory=dict)
 
     def add(self, report: TaskReport) -> None:
         """Add the report of a subtask in a micro-batch that is done."""
         vertex = vertex_of(report.task)
         self._busy[vertex] = self._busy.get(vertex, 0) + report.busy
-        for name, *counts, lateness, samples in report.operators:
-            before = self._lateness.get(name, Lateness())
-            self._lateness[name] = Lateness.together([before, Lateness.unpacked(lateness)])
-            before_counts = self._rows.get(name, [0] * _COUNTS)
-            self._rows[name] = [a + b for a, b in zip(before_counts, counts, strict=True)]
-            earlier = self._samples.get(name, [])
-            self._samples[name] = [*earlier, *(RowError(*sample) for sample in samples[: SAMPLES - len(earlier)])]
-
-    def packed(self) -> list[Sequence[Any]]:
-        """Return the counts of all operators as the entries of a report."""
-        return [
-            [name, *counts, self._lateness[name].packed(), [sample.packed() for sample in self._samples[name]]]
-            for name, counts in self._rows.items()
-        ]
+        for metrics in report.operators:
+            self._operators[metrics.operator] = self.of(metrics.operator) + metrics
 
     def busy(self, vertex: str) -> int:
         """Return the microseconds that all subtasks of a vertex were busy, operators included."""
@@ -119,21 +94,19 @@ class Counters:
 
     def copy(self) -> Counters:
         """Return a copy to add to. Readers and the one thread that counts need no lock."""
-        return Counters(dict(self._rows), dict(self._samples), dict(self._busy), dict(self._lateness))
+        return Counters(dict(self._operators), dict(self._busy))
 
     def has(self, name: str) -> bool:
         """Return whether the rows of an operator were counted."""
-        return name in self._rows
+        return name in self._operators
 
     def of(self, name: str) -> OperatorMetrics:
         """Return the metrics of one operator."""
-        counts = self._rows.get(name, [0] * _COUNTS)
-        rows_in, rows_out, late, skipped, busy, pruned, partly_late, split, late_right = counts
-        samples: Any = tuple(self._samples.get(name, ()))
-        lateness = self._lateness.get(name, Lateness())
-        return OperatorMetrics(
-            name, rows_in, rows_out, late, skipped, busy, samples, lateness, pruned, partly_late, split, late_right
-        )
+        return self._operators.get(name, OperatorMetrics(name))
+
+    def all(self) -> list[OperatorMetrics]:
+        """Return the metrics of the operators that were counted."""
+        return list(self._operators.values())
 
 
 class MicroBatchTimes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from dataflow.planning.physical_plan import Vertex, task_id
 from dataflow.planning.specs import Read
 from dataflow.runners.spark.envelopes import DDL, batches_of
 from dataflow.runners.spark.job_directory import UNSEEN, JobDirectory
-from dataflow.runners.spark.metrics import report_envelope
+from dataflow.runners.spark.metrics import read_report, report_envelope
 from dataflow.runners.spark.placement import SparkPlan
 from dataflow.runners.spark.replayable_reads import ReadAttempt
 from dataflow.runners.spark.routing import PartitionOutput
@@ -152,9 +152,9 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
         recorder.step(batches * len(spark_plan.source_tasks) + number)
         snapshot = host.snapshot(round_ + 1)
         host.close()  # before the report, which includes errors of closing
-        report = host.report(task_input.reading)
+        report = host.report()
         if after is not None:  # Spark gives up a micro-batch if a second attempt sends other bytes than the first
-            report = replace(report, **cast(Any, after.inlet["counted"]))
+            report = replace(read_report(stored["report"].encode()), handles=report.handles)
         yield from batches_of(
             assignment.output(0).all_of([*recorder.envelopes(), report_envelope(report, round_)], number)
         )
@@ -162,12 +162,11 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
             position: Any = task_input.position(SystemClock().now())
             read_splits = positions.after(task_input.splits, position["turn"])
             kept = {name: value for name, value in {**snapshot.inlet, **position}.items() if name not in _SPLITS}
-            counted: Any = {"operators": report.operators, "busy": report.busy, "notices": report.notices}
             read_state = {
                 **kept,
                 **read_splits.stored(),
                 "takes": attempt.polls,
-                "counted": counted,
+                "report": report_envelope(replace(report, handles={}), round_).payload.decode(),
             }
             directory.check_owner(assignment.run_id)
             directory.write_task_once(replace(snapshot, inlet=read_state), round_ + 1)

@@ -15,6 +15,7 @@ from typing import Any
 from dataflow.clock import OperatorClock, SystemClock
 from dataflow.contracts.incremental import Counted
 from dataflow.contracts.live_splits import TimesSplits
+from dataflow.contracts.operator_metrics import OperatorMetrics
 from dataflow.contracts.source import Json
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import Link, Vertex, task_id
@@ -50,7 +51,7 @@ _FULL = 32 << 20
 
 @dataclass(frozen=True)
 class TaskReport:
-    """The work of a subtask in a micro-batch: ``OperatorMetrics`` of its operators, and the transactions they staged.
+    """The work of a subtask in a micro-batch: the metrics of its operators, and the transactions they staged.
 
     ``busy``: microseconds from the restore to the snapshot, operators included.
     ``notices``: events that the user is warned of.
@@ -63,7 +64,7 @@ class TaskReport:
     """
 
     task: str
-    operators: Sequence[Sequence[Any]]
+    operators: Sequence[OperatorMetrics]
     handles: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     busy: int = 0
     notices: Sequence[Packed] = ()
@@ -445,31 +446,12 @@ class TaskHost:
             if isinstance(node.operator, TimesSplits)
         }
 
-    def report(self, reading: int = 0, state: int = 0) -> TaskReport:
-        """Return the report of the work so far.
-
-        ``reading``: microseconds of reading, counted as the head's. ``state``: bytes of keyed state that are stored.
-        """
-        operators = [
-            [
-                node.name,
-                node.rows_read,
-                node.rows_out,
-                node.tally.late,
-                node.tally.skipped,
-                node.busy_for + (reading if node is self.chain.head else 0),
-                node.tally.pruned,
-                node.tally.partly_late,
-                node.tally.split_sessions,
-                node.tally.late_right,
-                node.tally.lateness.packed(),
-                [sample.packed() for sample in node.tally.samples],
-            ]
-            for node in self.chain.nodes
-        ]
+    def report(self, state: int = 0) -> TaskReport:
+        """Return the report of the work so far. ``state``: bytes of keyed state that are stored."""
+        operators = [node.metrics for node in self.chain.nodes]
         handles = {node.name: list(node.transactions()) for node in self.chain.nodes if node.uncommitted}
         busy, taken = self._meter.now() - self._started, sorted(self._taken)
-        nodes = list(zip([node.spec for node in self._nodes], self.chain.nodes, strict=True))
+        nodes = list(zip([node.spec for node in self._nodes], operators, strict=True))
         return TaskReport(
             self.task,
             operators,
@@ -477,10 +459,10 @@ class TaskHost:
             busy,
             self.notices.packed(),
             taken,
-            read=sum(node.rows_read for spec, node in nodes if isinstance(spec, Read)),
+            read=sum(metrics.rows_in for spec, metrics in nodes if isinstance(spec, Read)),
             written=self._recorder.rows_to_driver
-            + sum(node.rows_in for spec, node in nodes if isinstance(spec, Write)),
-            late=sum(node.tally.late for node in self.chain.nodes),
+            + sum(metrics.rows_in for spec, metrics in nodes if isinstance(spec, Write)),
+            late=sum(metrics.late for metrics in operators),
             state=state,
             lag=self._lag,
             state_rows=self._entries,

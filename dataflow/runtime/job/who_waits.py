@@ -38,7 +38,7 @@ def _report(job: Job, now: int) -> str:
 def _causes(task: Task, now: int) -> list[str]:
     causes = []
     if (working := task.chain.working) is not None:
-        causes.append(f"busy in operator {working.name!r}, which took {working.rows_in} rows so far")
+        causes.append(f"busy in operator {working.name!r}, which took {working.tally.rows_in} rows so far")
     if task.state is Progress.BACK_PRESSURED:
         causes += [f"full: {c.name} ({c.queued_rows} rows queued)" for c in task.awaited]
     return [*causes, *task.task_input.causes(task.state, now)]

@@ -26,6 +26,7 @@ import pyarrow as pa
 from dataflow.clock import Clock, OperatorClock
 from dataflow.contracts.kept_rows import RowKeeper
 from dataflow.contracts.operator import Operator, Snapshot
+from dataflow.contracts.operator_metrics import OperatorMetrics
 from dataflow.contracts.resources import MayHoldResources
 from dataflow.contracts.row_errors import ERRORS, RowTally
 from dataflow.contracts.sink import Handle, TwoPhaseWriter
@@ -45,7 +46,7 @@ Flow = Data | Watermark | Idle | PortEnded | LastWatermark | EndOfInput
 
 
 class ChainNode:
-    """One operator with its inbox, its place in the tree, and its counters.
+    """One operator with its inbox, its place in the tree, and its tally.
 
     ``delay``, if set, is called with the number of rows before the operator takes them: it slows the operator down for
     demonstrations. ``declared`` has the outputs that a user's operator declared, and emitted batches must match them;
@@ -90,10 +91,7 @@ class ChainNode:
         self.timers: list[int] = []  # a heap of times by ``clock.now()``
         self.timers_by_clock: list[int] = []  # a heap of times by ``clock.time()``
         self.rang = (0, 0)  # time of its last timer call, and the number of that call in the chain
-        self.rows_in = 0
-        self.rows_out = 0
         self.tally = RowTally()
-        self.busy_for = 0
         self.clock = clock
         self.meter: Clock = clock
 
@@ -102,9 +100,9 @@ class ChainNode:
         return self.pending is not None or bool(self.inbox)
 
     @property
-    def rows_read(self) -> int:
-        """Rows received; at the head of a source task, with those that the source pruned."""
-        return self.rows_in + self.tally.pruned
+    def metrics(self) -> OperatorMetrics:
+        """The metrics of the operator in this subtask, as they are now."""
+        return OperatorMetrics(self.name) + self.tally
 
     @property
     def where(self) -> str:
@@ -128,7 +126,6 @@ class ChainNode:
         """Prepare for another chain, between two elements: without receivers, and with all counts at zero."""
         assert not self.busy, f"{self.where} is unwired while it is busy"
         self.children, self.outputs = {}, {}
-        self.rows_in = self.rows_out = self.busy_for = 0
         self.tally.clear()
 
     def free(self) -> None:
@@ -168,7 +165,7 @@ class ChainNode:
         if rows == 0:
             return
         if tag is None:
-            self.rows_out += rows
+            self.tally.rows_out += rows
         for output in self.outputs.get(tag, ()):
             output.emit(batch, self.epoch)
         children = self.children.get(tag)
@@ -209,7 +206,7 @@ class ChainNode:
         """Resume the pending emission, or take one element from the inbox; the operator is charged for the time."""
         started = self.meter.now()
         self._work()
-        self.busy_for += self.meter.now() - started
+        self.tally.busy += self.meter.now() - started
 
     def _work(self) -> None:
         if self.pending is not None:
@@ -230,7 +227,7 @@ class ChainNode:
                 self.red.record(self.parent, element)
             if element.epoch != self.epoch:
                 self.emit_kept()
-            self.rows_in += len(element.rows)
+            self.tally.rows_in += len(element.rows)
             self.timed = self.timed or operator.makes_time
             self.epoch = element.epoch if operator.stateless else max(self.epoch, element.epoch)
             self.current = element
@@ -505,7 +502,7 @@ class Chain:
             self.working = node
             started = node.meter.now()
             node.emit_kept()
-            node.busy_for += node.meter.now() - started
+            node.tally.busy += node.meter.now() - started
             self.working = None
 
     @property

@@ -86,8 +86,6 @@ class SourceInput(TaskInput):
         self._batches: dict[str, int] = {}
         self.tally = context.tally
         self.epoch = 0
-        self.reading = 0
-        """Microseconds that its readers worked, or waited for data."""
         self.last_read = 0
         """Rows by which the last poll moved a split's position, pruned ones included."""
 
@@ -290,9 +288,10 @@ class SourceInput(TaskInput):
             self._readers[index] = reader
         started, pruned = self._context.clock.now(), reader.rows_pruned
         batch = reader.poll(_WHOLE if max_rows is None else max_rows)
-        self.reading += self._context.clock.now() - started
         self.last_read = reader.rows_pruned - pruned
-        self.tally.pruned += self.last_read
+        self.tally.busy += self._context.clock.now() - started  # its reader worked, or waited for data
+        self.tally.rows_in += self.last_read
+        self.tally.rows_pruned += self.last_read
         self._emitted.check()
         check_polled(batch, lambda: self._where_in(index))
         if batch is END:

@@ -392,7 +392,7 @@ class Task:
             transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
         )
         copy, copy_cpu = self._clock.now() - now, self._clock.cpu() - cpu
-        staged = {node.name: node.rows_in for node in self.chain.nodes if node.is_two_phase}
+        staged = {node.name: node.tally.rows_in for node in self.chain.nodes if node.is_two_phase}
         stats = TaskStats(alignment=self.task_input.alignment, copy=copy, copy_cpu=copy_cpu, staged=staged)
         self._snapshots[barrier.checkpoint] = (state, stats)
 

@@ -70,12 +70,11 @@ class TaskInput(ABC):
     """The input of one task.
 
     ``is_source``: rows come from a source, which rings no bell when it has more, and does not announce the end of time.
-    ``splits`` are the splits of a source; ``reading`` is the time that their readers took (microseconds).
+    ``splits`` are the splits of a source.
     """
 
     is_source = False
     splits: Sequence[SplitState] = ()
-    reading = 0
 
     def __init__(self) -> None:
         self.finished = False

@@ -149,7 +149,7 @@ def test_a_job_with_loops_and_one_without_restore_each_other(pair: tuple[Patienc
     before, after = pair
     store = flow.MemoryStore()
     first = job(before, store, mode=mode)
-    while first.tasks["bids[0]"].chain.head.rows_in < ROWS // 4:
+    while first.tasks["bids[0]"].chain.head.tally.rows_in < ROWS // 4:
         step(first)
     wanted = first.checkpoint()
     while not wanted.done():

@@ -11,6 +11,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
+from dataflow.contracts.operator_metrics import OperatorMetrics
 from dataflow.errors import LateRowsWarning
 from dataflow.runners.spark.metrics import merged_reports, read_report, report_envelope
 from dataflow.runners.spark.task_host import TaskReport
@@ -47,7 +48,7 @@ def test_the_figures_of_micro_batches_add_up_to_the_counts_of_the_result(spark: 
 
 
 def report(task: str, rows: int, lag: int | None) -> TaskReport:
-    operators = [["sums", rows, 1, 2, 0, 5, 0, 0, 0, 0, [0, 0, []], [["here", "row", "error"]]]]
+    operators = [OperatorMetrics("sums", rows, 1, 2, busy=5)]
     handles = {"out": [{"file": task}]}
     return TaskReport(task, operators, handles, 10, [], [], rows, 1, 2, 100, lag, 3)
 
@@ -58,6 +59,6 @@ def test_reports_of_a_vertex_are_added_up() -> None:
     assert others == reports[1]
     assert (sums.read, sums.written, sums.late, sums.state, sums.lag, sums.busy) == (7, 2, 4, 200, 9, 20)
     assert sums.state_rows == 6
-    assert sums.operators[0][:6] == ["sums", 7, 2, 4, 0, 10]
+    assert sums.operators == [OperatorMetrics("sums", 7, 2, 4, busy=10)]
     assert sums.handles == {"out": [{"file": "sums[0]"}, {"file": "sums[1]"}]}
     assert read_report(report_envelope(sums, 3).payload).task == "sums[0]"

@@ -87,7 +87,7 @@ def step(job: Job) -> None:
 
 
 def rows_in(job: Job) -> int:
-    return job.tasks["both[0]"].chain.head.rows_in
+    return job.tasks["both[0]"].chain.head.tally.rows_in
 
 
 class Either(flow.Operator):

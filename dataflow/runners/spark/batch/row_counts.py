@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+from dataflow.contracts.operator_metrics import OperatorMetrics
 from dataflow.contracts.source import ParquetFiles
 from dataflow.planning.graph import Node
 from dataflow.planning.physical_plan import task_id
 from dataflow.planning.specs import Read, Write
 from dataflow.runners.spark.frame_sinks import counted_rows
-from dataflow.runners.spark.metrics import Counters, report_of
+from dataflow.runners.spark.metrics import Counters
 from dataflow.runners.spark.placement import SparkPlan
 from dataflow.runners.spark.session import functions, pyspark
 from dataflow.runners.spark.task_host import TaskReport
@@ -50,11 +51,11 @@ class RowCounts:
         They are the output of the operator.
         """
         cut = self._spark_plan.cut
-        name, rows_in, *others = report.operators[0]  # a task has at least one operator
-        if cut is None or name not in cut.native or name not in self._spark_plan.plan.vertices:
+        head, *others = report.operators  # a task has at least one operator
+        plan, name = self._spark_plan, head.operator
+        if cut is None or name not in cut.native or name not in plan.plan.vertices or name in plan.native_sources:
             return report
-        rows_in = rows_in if name in self._spark_plan.native_sources else 0  # others are observed, if asked for
-        return replace(report, operators=[[name, rows_in, *others], *report.operators[1:]])
+        return replace(report, operators=[replace(head, rows_in=0), *others])  # observed, if asked for
 
     def notes(self) -> list[str]:
         """Return what the user should know of the counts."""
@@ -80,7 +81,7 @@ class RowCounts:
                 assert isinstance(files, ParquetFiles), f"{node.name} is read by Spark"
                 rows[node.name] = files.rows
                 if not counted_by_task:
-                    yield TaskReport(task_id(node.name, 0), [report_of(node.name, files.rows, files.rows)])
+                    yield TaskReport(task_id(node.name, 0), [OperatorMetrics(node.name, files.rows, files.rows)])
             elif node.name in self._observations:
                 frame = self._frames[node.name]
                 counted = counted_rows(self._observations[node.name], frame, _PATIENCE)  # None: as on Spark Connect
@@ -89,4 +90,4 @@ class RowCounts:
                 rows_in = sum(rows[name] if name in rows else counters.of(name).rows_out for name in before)
                 rows_in = rows[node.name] if isinstance(node.spec, Read) else rows_in
                 rows_out = 0 if counted_by_task else rows[node.name]
-                yield TaskReport(task_id(node.name, 0), [report_of(node.name, rows_in, rows_out)])
+                yield TaskReport(task_id(node.name, 0), [OperatorMetrics(node.name, rows_in, rows_out)])

@@ -98,7 +98,7 @@ def _read(assignment: Assignment, splits: Sequence[SplitState], number: int, att
             host.call_due_timers()
             yield from recorder.rows()
         host.finish()
-        yield from _last_envelopes(host, recorder, attempt, task_input.reading)
+        yield from _last_envelopes(host, recorder, attempt)
 
 
 def _run(assignment: Assignment, attempt: int) -> str:
@@ -106,12 +106,12 @@ def _run(assignment: Assignment, attempt: int) -> str:
     return f"{assignment.run_id}-{attempt}"
 
 
-def _last_envelopes(host: TaskHost, recorder: OutputRecorder, attempt: int, reading: int = 0) -> Iterator[Envelope]:
+def _last_envelopes(host: TaskHost, recorder: OutputRecorder, attempt: int) -> Iterator[Envelope]:
     """Yield the last rows of a subtask, and its report with the transactions that its sinks have staged."""
     host.snapshot(CHECKPOINT)
     host.close()  # before the report, which includes errors of closing
     yield from recorder.rows(all_of_them=True)
-    yield report_envelope(host.report(reading), attempt)
+    yield report_envelope(host.report(), attempt)
 
 
 def reader_function(assignment: Assignment, vertex: Vertex) -> _Function:
