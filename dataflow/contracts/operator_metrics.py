@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from dataflow.contracts.lateness import Lateness
 
-__all__ = ["RULES", "SAMPLES", "OperatorMetrics", "RowError", "Rule"]
+__all__ = ["RULES", "SAMPLES", "OperatorMetrics", "RowError", "MetricRule"]
 
 SAMPLES: Final = 5
 """Number of errors that the metrics of an operator keep as samples."""
@@ -41,7 +41,7 @@ def _under_its_name(name: str, value: Any) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class MetricRule:
     """How a metric is added up, and how summaries show it.
 
     Attributes:
@@ -60,8 +60,8 @@ class Rule:
 
 
 def _with(default: Any, **rule: Any) -> Any:
-    """Return a field of `OperatorMetrics` that has a `Rule` of its own."""
-    return field(default=default, metadata={"rule": Rule(**rule)})
+    """Return a field of `OperatorMetrics` that has a `MetricRule` of its own."""
+    return field(default=default, metadata={"rule": MetricRule(**rule)})
 
 
 def _left_out(name: str, value: Any) -> Mapping[str, Any]:
@@ -98,7 +98,7 @@ class OperatorMetrics:
     late_right: int = 0
     lateness: Lateness = field(
         default_factory=Lateness,
-        metadata={"rule": Rule(to_json=lambda _, late: {"late_share": late.share, "late_by_us": late.to_json()})},
+        metadata={"rule": MetricRule(to_json=lambda _, late: {"late_share": late.share, "late_by_us": late.to_json()})},
     )
     skipped: int = 0
     busy: int = _with(0, to_json=lambda _, time: {"busy_us": time})
@@ -119,7 +119,7 @@ class OperatorMetrics:
         return entries
 
 
-RULES: Final[Mapping[str, Rule]] = {
-    metric.name: metric.metadata.get("rule", Rule()) for metric in fields(OperatorMetrics)
+RULES: Final[Mapping[str, MetricRule]] = {
+    metric.name: metric.metadata.get("rule", MetricRule()) for metric in fields(OperatorMetrics)
 }
 """The rule of each field of `OperatorMetrics`, in the order of summaries."""
