@@ -17,7 +17,7 @@ from dataflow.planning.graph import Edge, Graph, Node
 from dataflow.planning.specs import Write
 from dataflow.planning.triggered_specs import discards_panes, has_pane_columns
 
-__all__ = ["AnyRows", "Claim", "LastRows", "Rows", "Unsettled", "claims"]
+__all__ = ["AnyRows", "Claim", "LastRowsOfKeys", "Rows", "Unsettled", "claims"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class AnyRows:
 
 
 @dataclass(frozen=True, slots=True)
-class LastRows:
+class LastRowsOfKeys:
     """One last row per key, downstream of an aggregate.
 
     Attributes:
@@ -58,7 +58,7 @@ class Unsettled:
     reason: str
 
 
-Claim = Rows | AnyRows | LastRows | Unsettled
+Claim = Rows | AnyRows | LastRowsOfKeys | Unsettled
 
 
 def claims(graph: Graph) -> dict[str, Claim]:
@@ -95,7 +95,7 @@ def _after_node(node: Node, inputs: Sequence[Claim]) -> Claim:
     if isinstance(spec, Grouped):
         first = not spec.windowed and all(isinstance(claim, Rows) for claim in inputs)
         keys = spec.row_keys
-        return LastRows(keys, keys, node.name, node.changes == "updates", first, windowed=spec.windowed)
+        return LastRowsOfKeys(keys, keys, node.name, node.changes == "updates", first, windowed=spec.windowed)
     if spec.row_wise and len(inputs) == 1:
         return _after_row_wise(node, inputs[0])
     stateless = not spec.stateful or spec.row_wise
@@ -104,7 +104,7 @@ def _after_node(node: Node, inputs: Sequence[Claim]) -> Claim:
 
 def _after_row_wise(node: Node, claim: Claim) -> Claim:
     """Follow the keys through renaming. Updates always have their keys; final rows without keys are just rows."""
-    if not isinstance(claim, LastRows):
+    if not isinstance(claim, LastRowsOfKeys):
         return claim
     if claim.updates:
         assert isinstance(node.meaning, Updates), f"{claim} has updates, and {node.name} has none"

@@ -10,7 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, assert_never
 
 from dataflow.clock import SystemClock
-from dataflow.compare.claims import Claim, LastRows, Unsettled, claims
+from dataflow.compare.claims import Claim, LastRowsOfKeys, Unsettled, claims
 from dataflow.compare.killing import Moment, kill_at, kill_moment
 from dataflow.compare.mode_report import Cost, ModeReport, Restoration
 from dataflow.compare.options import KillPoint, Options, RunnerName, Scene
@@ -162,7 +162,7 @@ class _Comparison:
         """Yield the claim and the writing node of each sink. Windows have none once rows were late."""
         late = ", ".join(f"{rows:,} for {operator!r}" for operator, rows in self._late.items())
         for sink, (claim, writer) in self._sinks.items():
-            if late and isinstance(claim, LastRows) and claim.windowed:
+            if late and isinstance(claim, LastRowsOfKeys) and claim.windowed:
                 claim = Unsettled(f"rows came too late (at most {late}), and other rows may be late in the next run")
             yield sink, (claim, writer)
 

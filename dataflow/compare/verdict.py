@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from dataflow.compare.claims import AnyRows, Claim, LastRows, Rows, Unsettled
+from dataflow.compare.claims import AnyRows, Claim, LastRowsOfKeys, Rows, Unsettled
 from dataflow.compare.rows import difference, differing_keys, last_rows, same_but_for_rounding
 from dataflow.runtime.restore.duplicate_precision import Precision
 
@@ -61,11 +61,11 @@ def judge(sink: str, claim: Claim, actual: pa.Table, undisturbed: pa.Table, repo
     match claim:
         case Rows() if (repeated := report.rows(sink)) is not None:
             return _judge_rows(actual, undisturbed, repeated, report.duplicated(sink))
-        case LastRows(first=True, aggregate=aggregate) if (repeated := report.rows(aggregate)) is not None:
+        case LastRowsOfKeys(first=True, aggregate=aggregate) if (repeated := report.rows(aggregate)) is not None:
             return _judge_last_rows(claim, actual, undisturbed, repeated, report.duplicated(aggregate))
-        case Rows() | LastRows(first=True):
+        case Rows() | LastRowsOfKeys(first=True):
             return compare_outputs(claim, actual, undisturbed)
-        case LastRows() | AnyRows():
+        case LastRowsOfKeys() | AnyRows():
             return _with_bound(compare_outputs(claim, actual, undisturbed), sink, report)
         case Unsettled(reason):
             return Verdict(f"not compared: {reason}", checked=False)
@@ -78,7 +78,7 @@ def compare_outputs(claim: Claim, actual: pa.Table, expected: pa.Table) -> Verdi
     match claim:
         case Unsettled(reason):
             return Verdict(f"not compared: {reason}", checked=False)
-        case LastRows(keys=keys, updates=updates):
+        case LastRowsOfKeys(keys=keys, updates=updates):
             last, right = last_rows(actual, keys), last_rows(expected, keys)
             apart = differing_keys(last, right, keys)
             if not apart.num_rows and (updates or actual.num_rows == last.num_rows):
@@ -118,7 +118,7 @@ def _judge_rows(actual: pa.Table, undisturbed: pa.Table, repeated: pa.Table, cou
 
 
 def _judge_last_rows(
-    claim: LastRows, actual: pa.Table, undisturbed: pa.Table, repeated: pa.Table, count: int
+    claim: LastRowsOfKeys, actual: pa.Table, undisturbed: pa.Table, repeated: pa.Table, count: int
 ) -> Verdict:
     """Judge a path with one aggregate: the last row may differ only for keys with a repeated delivery."""
     last, right = last_rows(actual, claim.keys), last_rows(undisturbed, claim.keys)

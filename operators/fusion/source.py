@@ -24,7 +24,7 @@ from pyarrow import types
 
 from dataflow.expressions.typing import resolve
 from operators.fusion.runs import ComputedColumn, InputColumn, Run, Slot
-from operators.fusion.statements import Statements, Unfusable, Value, kind_of
+from operators.fusion.statements import LoopValue, Statements, Unfusable, kind_of
 
 __all__ = ["BLOCK", "Generated", "Nulls", "fuses", "source_of", "storage"]
 
@@ -99,7 +99,7 @@ class _Body:
 
     statements: Statements
     stage: int
-    values: dict[Slot, Value] = field(default_factory=dict)
+    values: dict[Slot, LoopValue] = field(default_factory=dict)
 
 
 class _Writer:
@@ -124,24 +124,24 @@ class _Writer:
             self.slot(made, body)  # also columns that are not used: they may raise
         return body
 
-    def slot(self, slot: Slot, body: _Body) -> Value:
+    def slot(self, slot: Slot, body: _Body) -> LoopValue:
         if slot not in body.values:
             body.values[slot] = self.load(slot, body) if isinstance(slot, InputColumn) else self.compute(slot, body)
         return body.values[slot]
 
-    def compute(self, made: ComputedColumn, body: _Body) -> Value:
+    def compute(self, made: ComputedColumn, body: _Body) -> LoopValue:
         outer, body.statements.checked = body.statements.checked, made.stage == body.stage
         value = body.statements.value(made.typed, lambda label: self.slot(made.seen[label], body))
         body.statements.checked = outer
         return value
 
-    def load(self, source: InputColumn, body: _Body) -> Value:
+    def load(self, source: InputColumn, body: _Body) -> LoopValue:
         i, dtype = source.index, self.types[source.index]
         kind = kind_of(dtype)
         if kind is None:
             raise Unfusable(f"column {self.run.schema.names[i]!r}: no loop for {dtype}")
         self.used.add(i)
-        return Value(body.statements.name(_LOADS[kind].format(i)), self.valid(source, body), kind)
+        return LoopValue(body.statements.name(_LOADS[kind].format(i)), self.valid(source, body), kind)
 
     def valid(self, source: InputColumn, body: _Body) -> str | None:
         i = source.index
@@ -243,7 +243,7 @@ class _Writer:
             "        counts[uint64(target)] += 1",
         ]
 
-    def hashed(self, value: Value) -> str:
+    def hashed(self, value: LoopValue) -> str:
         word = f"word_of({value.code})" if value.kind == "float" else f"uint64({value.code})"
         return f"hash_word({word})" + ("" if value.valid is None else f" if {value.valid} else uint64(NULL_HASH)")
 

@@ -27,7 +27,7 @@ from dataflow.expressions.nodes import BinaryOperator, UnaryOperator
 from dataflow.expressions.rounding import WHOLE, power_of_ten
 from dataflow.expressions.typing import ARITHMETIC, COMPARISONS, LOGIC, Typed
 
-__all__ = ["Kind", "Statements", "Unfusable", "Value", "kind_of"]
+__all__ = ["Kind", "Statements", "Unfusable", "LoopValue", "kind_of"]
 
 Kind = Literal["int", "uint", "float", "bool"]
 
@@ -43,7 +43,7 @@ class Unfusable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class LoopValue:
     """The value of an expression in a row: source text of the value and of its validity."""
 
     code: str
@@ -79,7 +79,7 @@ class Statements:
         self.lines.append(f"{name} = {code}")
         return name
 
-    def value(self, typed: Typed, column: Callable[[str], Value]) -> Value:
+    def value(self, typed: Typed, column: Callable[[str], LoopValue]) -> LoopValue:
         """Add the statements that compute ``typed`` and return its value. Raises: Unfusable."""
         node = typed.node
         match node:
@@ -92,7 +92,7 @@ class Statements:
             case nodes.Unary(UnaryOperator.IS_NULL | UnaryOperator.IS_NOT_NULL as operator):
                 valid = self.value(typed.operands[0], column).valid
                 code = "True" if valid is None else valid
-                return Value(code if operator is UnaryOperator.IS_NOT_NULL else f"(not {code})", None, "bool")
+                return LoopValue(code if operator is UnaryOperator.IS_NOT_NULL else f"(not {code})", None, "bool")
             case nodes.Cast(_, target):
                 return self._convert(self.value(typed.operands[0], column), typed.operands[0].dtype, target)
             case nodes.IsIn():
@@ -112,13 +112,13 @@ class Statements:
 
     # --- operands
 
-    def _operand(self, typed: Typed, which: int, column: Callable[[str], Value]) -> Value:
+    def _operand(self, typed: Typed, which: int, column: Callable[[str], LoopValue]) -> LoopValue:
         operand, target = typed.operands[which], typed.compute[which]
         if isinstance(operand.node, nodes.Literal):
             return _constant(operand.node.value, operand.dtype, target)
         return self._convert(self.value(operand, column), operand.dtype, target)
 
-    def _convert(self, value: Value, source: pa.DataType, target: pa.DataType) -> Value:
+    def _convert(self, value: LoopValue, source: pa.DataType, target: pa.DataType) -> LoopValue:
         """Return ``value`` as ``target``, by the rules of ``cast``, which include the implicit ones."""
         if source.equals(target):
             return value
@@ -128,22 +128,22 @@ class Statements:
         assert kind is not None, f"a number {target} has a kind"
         if kind == "bool":
             zero = "0.0" if value.kind == "float" else f"{_CASTS[value.kind]}(0)"
-            return Value(self.name(f"{value.code} != {zero}"), value.valid, kind)
+            return LoopValue(self.name(f"{value.code} != {zero}"), value.valid, kind)
         if kind == "float":
-            return Value(self.name(_as_float(value.code, target)), value.valid, kind)
+            return LoopValue(self.name(_as_float(value.code, target)), value.valid, kind)
         if value.kind == "float":
             return self._truncated(value, target, kind)
         self._within(value, target)
-        return Value(self.name(f"{_CASTS[kind]}({value.code})"), value.valid, kind)
+        return LoopValue(self.name(f"{_CASTS[kind]}({value.code})"), value.valid, kind)
 
-    def _truncated(self, value: Value, target: pa.DataType, kind: Kind) -> Value:
+    def _truncated(self, value: LoopValue, target: pa.DataType, kind: Kind) -> LoopValue:
         low, high = _range(target)
         whole = self.name(f"np.trunc({value.code})")
         fits = self.name(f"({whole} >= {float(low)!r}) & ({whole} < {float(high + 1)!r})")
         self._bad(f"not {fits}", value.valid)
-        return Value(self.name(f"{_CASTS[kind]}({whole} if {fits} else 0.0)"), value.valid, kind)
+        return LoopValue(self.name(f"{_CASTS[kind]}({whole} if {fits} else 0.0)"), value.valid, kind)
 
-    def _within(self, value: Value, target: pa.DataType) -> None:
+    def _within(self, value: LoopValue, target: pa.DataType) -> None:
         low, high = _range(target)
         match value.kind:
             case "int":
@@ -162,9 +162,9 @@ class Statements:
 
     # --- operations
 
-    def _unary(self, operator: UnaryOperator, typed: Typed, value: Value) -> Value:
+    def _unary(self, operator: UnaryOperator, typed: Typed, value: LoopValue) -> LoopValue:
         if operator is UnaryOperator.NOT:
-            return Value(self.name(f"not {value.code}"), value.valid, "bool")
+            return LoopValue(self.name(f"not {value.code}"), value.valid, "bool")
         if not _is_number(typed.dtype):
             raise Unfusable(f"{typed.node}: no loop for {typed.dtype}")
         a, kind = value.code, value.kind
@@ -176,11 +176,11 @@ class Statements:
         zero = "0.0" if kind == "float" else "int64(0)"
         minus = f"-{a}" if kind == "float" else f"{zero} - {a}"
         if operator is UnaryOperator.NEGATE:
-            return Value(self.name(minus), value.valid, kind)
+            return LoopValue(self.name(minus), value.valid, kind)
         absolute = f"np.abs({a})" if kind == "float" else f"({minus}) if {a} < {zero} else {a}"
-        return Value(self.name(absolute), value.valid, kind)
+        return LoopValue(self.name(absolute), value.valid, kind)
 
-    def _round(self, typed: Typed, value: Value, digits: int) -> Value:
+    def _round(self, typed: Typed, value: LoopValue, digits: int) -> LoopValue:
         """Return the value with halves rounded away from zero, step by step as ``expressions.rounding`` does."""
         if value.kind in ("int", "uint") and digits >= 0:
             return value
@@ -193,27 +193,27 @@ class Statements:
         farther = f"{whole} + np.copysign(1.0, {scaled})"
         away = self.name(f"({farther}) if np.abs({scaled} - {whole}) >= 0.5 else {whole}")
         code = f"({away} {back} {power}) if np.abs({scaled}) < {WHOLE!r} else {value.code}"
-        return Value(self.name(code), value.valid, "float")
+        return LoopValue(self.name(code), value.valid, "float")
 
-    def _binary(self, operator: BinaryOperator, typed: Typed, left: Value, right: Value) -> Value:
+    def _binary(self, operator: BinaryOperator, typed: Typed, left: LoopValue, right: LoopValue) -> LoopValue:
         if operator in LOGIC:
             return self._kleene(operator, left, right)
         valid = self._both(left.valid, right.valid)
         if operator in COMPARISONS:
             a, b = (f"int64({side.code})" if side.kind == "bool" else side.code for side in (left, right))
-            return Value(self.name(f"{a} {operator.value} {b}"), valid, "bool")
+            return LoopValue(self.name(f"{a} {operator.value} {b}"), valid, "bool")
         assert operator in ARITHMETIC, f"no statement for {operator}"
         if not all(map(_is_number, (typed.dtype, *typed.compute))):
             raise Unfusable(f"{typed.node}: no loop for {typed.dtype}")
         if left.kind == "float":
             if operator in (_O.FLOOR_DIVIDE, _O.MODULO):
                 raise Unfusable(f"{typed.node}: no loop for {operator.value} of floats")
-            return Value(self.name(f"{left.code} {operator.value} {right.code}"), valid, "float")
+            return LoopValue(self.name(f"{left.code} {operator.value} {right.code}"), valid, "float")
         if operator in (_O.FLOOR_DIVIDE, _O.MODULO):
             return self._whole(operator, typed, left, right)
-        return Value(self._checked_int(operator, left, right, valid), valid, left.kind)
+        return LoopValue(self._checked_int(operator, left, right, valid), valid, left.kind)
 
-    def _checked_int(self, operator: BinaryOperator, left: Value, right: Value, valid: str | None) -> str:
+    def _checked_int(self, operator: BinaryOperator, left: LoopValue, right: LoopValue, valid: str | None) -> str:
         a, b = left.code, right.code
         if operator is _O.MULTIPLY:
             function = "multiply" if left.kind == "int" else "multiply_unsigned"
@@ -229,30 +229,30 @@ class Statements:
             self._bad(f"(({a} ^ {b}) & ({a} ^ {result})) < int64(0)", valid)
         return result
 
-    def _kleene(self, operator: BinaryOperator, left: Value, right: Value) -> Value:
+    def _kleene(self, operator: BinaryOperator, left: LoopValue, right: LoopValue) -> LoopValue:
         """Return ``&`` or ``|`` in Kleene's logic: a false side alone decides ``&``, a true side ``|``."""
         a, b = left.code, right.code
         result = self.name(f"{a} {operator.value} {b}")
         if left.valid is None and right.valid is None:
-            return Value(result, None, "bool")
+            return LoopValue(result, None, "bool")
         va, vb = left.valid or "True", right.valid or "True"
         decides = "not " if operator is _O.AND else ""
         valid = self.name(f"({va} & {vb}) | ({va} & ({decides}{a})) | ({vb} & ({decides}{b}))")
-        return Value(result, valid, "bool")
+        return LoopValue(result, valid, "bool")
 
-    def _fill_null(self, value: Value, replacement: Value) -> Value:
+    def _fill_null(self, value: LoopValue, replacement: LoopValue) -> LoopValue:
         if value.valid is None:
             return value
         result = self.name(f"{value.code} if {value.valid} else {replacement.code}")
         valid = None if replacement.valid is None else self.name(f"{value.valid} | {replacement.valid}")
-        return Value(result, valid, value.kind)
+        return LoopValue(result, valid, value.kind)
 
-    def _is_in(self, node: nodes.IsIn, typed: Typed, value: Value) -> Value:
+    def _is_in(self, node: nodes.IsIn, typed: Typed, value: LoopValue) -> LoopValue:
         if len(node.values) > _MOST_LISTED:
             raise Unfusable(f"{node}: more than {_MOST_LISTED} values")
         listed = [_constant(each, literal_type(each), typed.compute[0]).code for each in node.values]
         comparisons = " | ".join(f"({value.code} == {each})" for each in listed) or "False"
-        return Value(self.name(comparisons), value.valid, "bool")
+        return LoopValue(self.name(comparisons), value.valid, "bool")
 
     def _both(self, left: str | None, right: str | None) -> str | None:
         if left is None or right is None:
@@ -261,15 +261,15 @@ class Statements:
 
     # --- division of integers
 
-    def _whole(self, operator: BinaryOperator, typed: Typed, left: Value, right: Value) -> Value:
+    def _whole(self, operator: BinaryOperator, typed: Typed, left: LoopValue, right: LoopValue) -> LoopValue:
         divisor = _literal_int(typed.operands[1])
         if divisor is not None and divisor not in (0, -1):
             return self._by_literal(operator, left, divisor)
         valid = self._both(left.valid, right.valid)
         valid = self.name(f"({right.code} != {_CASTS[right.kind]}(0))" + (f" & {valid}" if valid else ""))
-        return Value(self._by_value(operator, left, right, valid), valid, left.kind)
+        return LoopValue(self._by_value(operator, left, right, valid), valid, left.kind)
 
-    def _by_literal(self, operator: BinaryOperator, left: Value, divisor: int) -> Value:
+    def _by_literal(self, operator: BinaryOperator, left: LoopValue, divisor: int) -> LoopValue:
         """Return code for a divisor known to the compiler, which multiplies and shifts instead of dividing."""
         a, floor = left.code, operator is _O.FLOOR_DIVIDE
         if left.kind == "uint":
@@ -284,9 +284,9 @@ class Statements:
                 if floor
                 else f"{rest} + (int64({divisor}) if {crosses} else int64(0))"
             )
-        return Value(self.name(code), left.valid, left.kind)
+        return LoopValue(self.name(code), left.valid, left.kind)
 
-    def _by_value(self, operator: BinaryOperator, left: Value, right: Value, valid: str) -> str:
+    def _by_value(self, operator: BinaryOperator, left: LoopValue, right: LoopValue, valid: str) -> str:
         a, b, floor = left.code, right.code, operator is _O.FLOOR_DIVIDE
         if left.kind == "uint":
             safe = self.name(f"uint64(1) if {b} == uint64(0) else {b}")
@@ -300,7 +300,7 @@ class Statements:
         self._bad(f"{minus} & ({a} == int64({-(2**63)}))", valid)
         return self.name(f"(int64(0) - {a}) if {minus} else quotient({a}, {safe}) - int64({crosses})")
 
-    def _divisible(self, node: nodes.Binary, typed: Typed, column: Callable[[str], Value]) -> Value | None:
+    def _divisible(self, node: nodes.Binary, typed: Typed, column: Callable[[str], LoopValue]) -> LoopValue | None:
         """Return the value of ``x % 123 == 0``, else None: the sign does not matter, so it is cheaper."""
         left, right = typed.operands
         inner = left.node
@@ -313,7 +313,7 @@ class Statements:
             return None
         value = self._operand(left, 0, column)
         code = f"remainder({value.code}, int64({divisor})) {node.operator.value} int64(0)"
-        return Value(self.name(code), value.valid, "bool")
+        return LoopValue(self.name(code), value.valid, "bool")
 
 
 def _is_number(dtype: pa.DataType) -> bool:
@@ -334,7 +334,7 @@ def _literal_int(typed: Typed) -> int | None:
     return value if type(value) is int else None
 
 
-def _constant(value: object, dtype: pa.DataType, target: pa.DataType) -> Value:
+def _constant(value: object, dtype: pa.DataType, target: pa.DataType) -> LoopValue:
     kind = kind_of(target)
     if kind is None or value is None:
         raise Unfusable(f"no loop for the constant {value!r} as {target}")
@@ -342,9 +342,9 @@ def _constant(value: object, dtype: pa.DataType, target: pa.DataType) -> Value:
     if not dtype.equals(target):
         scalar = pc.cast(scalar, options=pc.CastOptions(target, allow_float_truncate=types.is_integer(dtype)))
     if kind == "bool":
-        return Value(str(scalar.as_py()), None, kind)
+        return LoopValue(str(scalar.as_py()), None, kind)
     if kind == "float":
         number = float(scalar.as_py())
-        return Value(repr(number) if np.isfinite(number) else f"(np.{number})".replace("np.-", "-np."), None, kind)
+        return LoopValue(repr(number) if np.isfinite(number) else f"(np.{number})".replace("np.-", "-np."), None, kind)
     plain = scalar.as_py() if types.is_integer(target) else scalar.value
-    return Value(f"{_CASTS[kind]}({int(plain)})", None, kind)
+    return LoopValue(f"{_CASTS[kind]}({int(plain)})", None, kind)

@@ -22,7 +22,7 @@ from operators.sources.known_file import KnownFiles
 from operators.sources.paths import SUFFIXES, Paths, expand
 from operators.sources.text import Unparsable, Wrong, no_rows, opened_blocks, undecodable
 from operators.sources.text_source import (
-    Reading,
+    TextReading,
     TextSource,
     Types,
     check_distinct,
@@ -132,7 +132,7 @@ def read_csv(
         given_names(schema),
     )
     format.check()
-    reading = Reading.of(format.label, batch_rows, block_bytes, on_error)
+    reading = TextReading.of(format.label, batch_rows, block_bytes, on_error)
     where, found = expand(paths, SUFFIXES["read_csv"], filesystem)
     files = KnownFiles.look(format.label, found, where)
     whole = format.schema_of(found, where, given_types(schema), block_bytes, columns)

@@ -25,7 +25,7 @@ from operators.sources.known_file import KnownFiles
 from operators.sources.paths import SUFFIXES, Paths, expand
 from operators.sources.text import Unparsable, Wrong, no_rows, opened_blocks, searched
 from operators.sources.text_source import (
-    Reading,
+    TextReading,
     TextSource,
     Types,
     check_known,
@@ -87,7 +87,7 @@ def read_json(
     >>> folder.cleanup()
     """
     format = JsonFormat("error" if columns is None else "ignore", schema is None)
-    reading = Reading.of(format.label, batch_rows, block_bytes, on_error)
+    reading = TextReading.of(format.label, batch_rows, block_bytes, on_error)
     where, found = expand(paths, SUFFIXES["read_json"], filesystem)
     files = KnownFiles.look(format.label, found, where)
     whole = (

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-__all__ = ["BATCH_BYTES", "MOST_ROWS", "GroupSizes", "KeptRows", "Piece", "SplitBy", "SplitLayout"]
+__all__ = ["BATCH_BYTES", "MOST_ROWS", "GroupSizes", "DecodedRows", "Piece", "SplitBy", "SplitLayout"]
 
 MOST_ROWS: Final = 1 << 19
 """The most rows of a batch, and of a split that has several row groups."""
@@ -158,9 +158,9 @@ class SplitLayout:
                 rest.append(Piece(places[0][0], [group for _, group in places], piece.batch_rows))
         return rest
 
-    def kept(self) -> KeptRows:
+    def kept(self) -> DecodedRows:
         """Return the rows that are decoded."""
-        kept = KeptRows([], [0])
+        kept = DecodedRows([], [0])
         for start, group in (place for piece in self.pieces for place in self._places(piece)):
             kept.starts.append(start)
             kept.before.append(kept.before[-1] + self.rows[group])
@@ -174,7 +174,7 @@ class SplitLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRows:
+class DecodedRows:
     """The rows of a split that are decoded. ``starts`` has the first row of each row group, ``before`` the number of
     decoded rows ahead of it, and at the end of all.
 

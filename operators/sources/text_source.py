@@ -22,7 +22,7 @@ from operators.sources.text import RowParser, TextReader
 
 __all__ = [
     "KnownTypes",
-    "Reading",
+    "TextReading",
     "TextFormat",
     "TextSource",
     "given_names",
@@ -56,7 +56,7 @@ class TextFormat(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TextReading:
     """How much to read at a time, and the policy for rows that cannot be parsed."""
 
     batch_rows: int
@@ -64,7 +64,7 @@ class Reading:
     on_error: OnError
 
     @classmethod
-    def of(cls, label: str, batch_rows: int, block_bytes: int, on_error: str | OnError) -> Reading:
+    def of(cls, label: str, batch_rows: int, block_bytes: int, on_error: str | OnError) -> TextReading:
         check_count(f"{label}: batch_rows", batch_rows)
         check_count(f"{label}: block_bytes", block_bytes)
         return cls(batch_rows, block_bytes, OnError.of(on_error, label))
@@ -79,7 +79,7 @@ class TextSource(Source):
         files: KnownFiles,
         whole: pa.Schema,
         columns: Sequence[str],
-        reading: Reading,
+        reading: TextReading,
     ) -> None:
         self.blocking = files.where.remote
         self._format = format

@@ -11,7 +11,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.compare.claims import AnyRows, Claim, LastRows, Rows, Unsettled, claims
+from dataflow.compare.claims import AnyRows, Claim, LastRowsOfKeys, Rows, Unsettled, claims
 from dataflow.compare.comparing import most_late
 from dataflow.contracts.operator import Operator
 from dataflow.contracts.window_kinds import tumbling
@@ -34,7 +34,7 @@ def _updates(stream: flow.Stream, emit: str = "updates", name: str = "agg") -> f
 
 
 SUMS = pa.schema({"k": pa.int64(), "s": pa.float64()})
-CHANGELOG = LastRows(("k",), ("k",), "agg", updates=True, first=True)
+CHANGELOG = LastRowsOfKeys(("k",), ("k",), "agg", updates=True, first=True)
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_a_changelog_is_compared_by_its_last_rows() -> None:
 
 def test_keys_are_followed_through_new_names() -> None:
     claim = _claim(lambda s: _updates(s).select("s", col("k").alias("key")))
-    assert claim == LastRows(("key",), ("k",), "agg", updates=True, first=True)
+    assert claim == LastRowsOfKeys(("key",), ("k",), "agg", updates=True, first=True)
 
 
 def test_keys_of_updates_are_followed_to_a_copy() -> None:
     claim = _claim(lambda s: _updates(s).with_columns(copy=col("k")).select("s", "copy"))
-    assert claim == LastRows(("copy",), ("k",), "agg", updates=True, first=True)
+    assert claim == LastRowsOfKeys(("copy",), ("k",), "agg", updates=True, first=True)
 
 
 def test_a_final_aggregate_without_its_keys_still_gives_the_same_rows() -> None:
@@ -75,7 +75,7 @@ def test_a_final_aggregate_without_its_keys_still_gives_the_same_rows() -> None:
 
 def test_an_aggregate_of_final_rows_is_not_the_first_state() -> None:
     claim = _claim(lambda s: _updates(_updates(s, "final", "before").select("k", col("s").alias("x"))))
-    assert claim == LastRows(("k",), ("k",), "agg", updates=True, first=False)
+    assert claim == LastRowsOfKeys(("k",), ("k",), "agg", updates=True, first=False)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_windows_are_compared_by_key_and_window_unless_rows_come_late() -> None:
         windows = p.source(from_arrow(table), name="in").with_watermark("t").key_by("k").window(tumbling("10s"))
         windows.agg(col("x").sum().alias("s"), name="agg").sink(collect(), name="out")
     key = ("k", "window_start")
-    assert claims(p.graph)["out"] == LastRows(key, key, "agg", updates=False, first=False, windowed=True)
+    assert claims(p.graph)["out"] == LastRowsOfKeys(key, key, "agg", updates=False, first=False, windowed=True)
 
 
 def test_late_rows_are_counted_by_operator_and_not_added_up_over_runs() -> None:

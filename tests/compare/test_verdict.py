@@ -7,15 +7,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from dataflow.compare.claims import AnyRows, Claim, LastRows, Rows, Unsettled
+from dataflow.compare.claims import AnyRows, Claim, LastRowsOfKeys, Rows, Unsettled
 from dataflow.compare.verdict import EQUAL, Verdict, compare_outputs, judge
 from dataflow.contracts.checkpointing import Mode
 from dataflow.runtime.restore.duplicate_precision import Precision
 from dataflow.runtime.restore.find_checkpoint import RestoreReport
 from dataflow.runtime.task.parts import Duplicates
 
-KEYED = LastRows(("k",), ("k",), "agg", updates=True, first=True)
-FINAL = LastRows(("k",), ("k",), "agg", updates=False, first=True)
+KEYED = LastRowsOfKeys(("k",), ("k",), "agg", updates=True, first=True)
+FINAL = LastRowsOfKeys(("k",), ("k",), "agg", updates=False, first=True)
 
 
 def _table(**counts: int) -> pa.Table:

@@ -29,7 +29,7 @@ from dataflow.snapshots.runs.hashable_content import content_of
 from dataflow.snapshots.runs.number_set import NO_NUMBERS, NumberSet
 from dataflow.snapshots.traces import Event, Happening, MarkerReceived, MarkerSent, MessageId, Recorded
 
-__all__ = ["RECEIVE", "Host", "Item", "Note", "Outcome", "Part"]
+__all__ = ["RECEIVE", "Host", "Item", "Note", "Outcome", "RecordedPart"]
 
 RECEIVE = "receive"
 _Answer = TypeVar("_Answer")
@@ -67,7 +67,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RecordedPart:
     """A process's part of a snapshot: its state after ``number`` events, and the states of its incoming channels."""
 
     process: str
@@ -92,7 +92,7 @@ class Outcome:
 
     items: Sequence[Item]
     happenings: Sequence[Happening]
-    parts: Sequence[Part]
+    parts: Sequence[RecordedPart]
     notes: Sequence[tuple[str, Note]] = ()
 
 
@@ -350,7 +350,7 @@ class Host:
         self, actions: Sequence[protocol.Action], happened: list[Happening], *, spontaneous: bool = False
     ) -> Outcome:
         items: list[Item] = []
-        parts: list[Part] = []
+        parts: list[RecordedPart] = []
         for decided in actions:
             match decided:
                 case protocol.TakeSnapshot(marker):
@@ -366,7 +366,7 @@ class Host:
                         channel: tuple(element.rows[0] for element in in_flight.get(i, ()))  # type: ignore[union-attr,index]
                         for i, channel in enumerate(self.incoming)
                     }
-                    parts.append(Part(self.name, snapshot, number, state, active, channels))
+                    parts.append(RecordedPart(self.name, snapshot, number, state, active, channels))
                 case protocol.Ignore() | protocol.PassOver():
                     pass
                 case protocol.Abort():

@@ -30,7 +30,7 @@ from typing import Any, Self, assert_never
 
 from dataflow.errors import ConfigurationError
 from dataflow.snapshots.processes import Channel, ProcessGraph
-from dataflow.snapshots.runs.host import Item, Note, Outcome, Part
+from dataflow.snapshots.runs.host import Item, Note, Outcome, RecordedPart
 from dataflow.snapshots.runs.number_set import NO_NUMBERS
 from dataflow.snapshots.runs.process_node import Move, ProcessNode
 from dataflow.snapshots.traces import MessageId, Recorded, ReportReceived, ReportSent
@@ -217,7 +217,7 @@ class ObservedNode(ProcessNode):
             notes.append((report.channel.target, report))
         return Outcome(outcome.items, happenings, parts, notes)
 
-    def _parts(self, report: Report) -> list[Part]:
+    def _parts(self, report: Report) -> list[RecordedPart]:
         """Receive a report; return the parts of its snapshot if the snapshot is complete now."""
         snapshot = report.snapshot
         view = self.views.setdefault(snapshot, View())
@@ -226,7 +226,7 @@ class ObservedNode(ProcessNode):
             return []
         del self.views[snapshot]
         return [
-            Part(name, snapshot, state.events, state.state, state.active,
+            RecordedPart(name, snapshot, state.events, state.state, state.active,
                  {channel: tuple(view.late.get(channel, ())) for channel in self._graph.into(name)})
             for name, state in view.states.items()
         ]  # fmt: skip

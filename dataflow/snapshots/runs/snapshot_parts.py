@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from dataflow.snapshots.processes import GlobalState, ProcessGraph
 from dataflow.snapshots.runs.hashable_content import content_of
-from dataflow.snapshots.runs.host import Part
+from dataflow.snapshots.runs.host import RecordedPart
 
 __all__ = ["SnapshotParts"]
 
@@ -34,7 +34,7 @@ class SnapshotParts:
 
     def __init__(self, graph: ProcessGraph) -> None:
         self._graph = graph
-        self._parts: dict[int, dict[str, Part]] = {}
+        self._parts: dict[int, dict[str, RecordedPart]] = {}
         self.initiators: dict[int, list[str]] = {}
         self.complete: dict[int, GlobalState] = _Complete(self, {})
 
@@ -50,7 +50,7 @@ class SnapshotParts:
         """The incomplete snapshots, each with the processes whose part is missing."""
         return {n: [p for p in self._graph.processes if p not in parts] for n, parts in self._parts.items()}
 
-    def add(self, parts: Sequence[Part]) -> list[GlobalState]:
+    def add(self, parts: Sequence[RecordedPart]) -> list[GlobalState]:
         """Add parts, and return the snapshots that they complete."""
         completed = []
         for part in parts:
@@ -60,7 +60,7 @@ class SnapshotParts:
                 completed.append(self._assemble(part.snapshot, self._parts.pop(part.snapshot)))
         return completed
 
-    def _assemble(self, number: int, parts: Mapping[str, Part]) -> GlobalState:
+    def _assemble(self, number: int, parts: Mapping[str, RecordedPart]) -> GlobalState:
         state = self.complete[number] = GlobalState(
             {name: parts[name].state for name in self._graph.processes},
             {channel: parts[channel.target].channels[channel] for channel in self._graph.channels},
