@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow import col
 from dataflow.contracts.operator import Snapshot
 from dataflow.planning.graph import Node
 from dataflow.planning.operator_table import make_operator
@@ -22,10 +20,10 @@ from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.hashing import key_group_range
 from dataflow.state.partition import hash_partition
 from dataflow.state.parts import counting, owned
+from tests.keeping_state import SCHEMA, STREAMS, Stream, sample
 from tests.operators.operating import Emitted, context_of, drained, made
 
 MAX_GROUPS = 128
-SCHEMA = pa.schema({"k": pa.string(), "at": pa.timestamp("us"), "x": pa.int64()})
 
 
 # --- the script: it reads rules, and knows no operator
@@ -85,60 +83,6 @@ def _value(how: str, values: Sequence[Any]) -> Any:
 # --- operators
 
 
-Stream = Callable[[flow.KeyedStream, flow.KeyedStream], flow.Stream]
-"""Adds the operator to rows of two inputs, of which most take the first."""
-NAME = "it"
-SUM, MIN = col("x").sum().alias("sum"), col("x").min().alias("min")
-
-
-class Totals(flow.KeyedProcess):
-    """Emits the sum of a key, and how many rows it had, when its timer rings."""
-
-    total = flow.value_state(pa.int64())
-    seen = flow.list_state(pa.int64())
-
-    def process(self, key: Any, rows: pa.RecordBatch, ctx: Any) -> None:
-        for row in rows.to_pylist():
-            self.total.set((self.total.get() or 0) + row["x"])
-            self.seen.append(row["x"])
-            ctx.timers.event(row["at"] + timedelta(microseconds=250))
-
-    def on_timer(self, key: Any, due: Any, ctx: Any) -> None:
-        ctx.emit({"k": key, "x": self.total.get() + 1000 * len(self.seen.get())})
-
-
-STREAMS: dict[str, Stream] = {
-    "aggregate": lambda rows, others: rows.agg(SUM, MIN, emit="final", name=NAME),
-    "aggregate with changes": lambda rows, others: rows.agg(SUM, emit="changes", name=NAME),
-    "aggregate that expires": lambda rows, others: rows.agg(SUM, emit="updates", ttl="1s", name=NAME),
-    "windows": lambda rows, others: rows.window(op.tumbling("200us")).agg(SUM, name=NAME),
-    "overlapping windows": lambda rows, others: rows.window(op.hopping("300us", every="100us")).agg(SUM, name=NAME),
-    "windows with lateness": lambda rows, others: rows.window(op.tumbling("200us"), lateness="400us").agg(
-        SUM, emit="changes", name=NAME
-    ),
-    "triggered windows": lambda rows, others: rows.window(op.tumbling("400us"), early=op.after_rows(2)).agg(
-        SUM, name=NAME
-    ),
-    "sessions": lambda rows, others: rows.window(op.session("20us")).agg(SUM, name=NAME),
-    "sliding windows": lambda rows, others: rows.window(op.sliding("200us")).agg(SUM, name=NAME),
-    "windows of rows": lambda rows, others: rows.window(op.count_window(3)).agg(SUM, name=NAME),
-    "first rows": lambda rows, others: rows.unique("k", name=NAME),
-    "best rows": lambda rows, others: rows.top(2, by="x", name=NAME),
-    "best rows of windows": lambda rows, others: rows.window(op.tumbling("200us")).top(2, by="x", name=NAME),
-    "join": lambda rows, others: rows.join(others, on="k", how="full", name=NAME),
-    "join that expires": lambda rows, others: rows.join(others, on="k", ttl="1s", name=NAME),
-    "join of windows": lambda rows, others: rows.join(others, on="k", window=op.tumbling("100us"), name=NAME),
-    "join within": lambda rows, others: rows.join(others, on="k", within=("-50us", "20us"), how="left", name=NAME),
-    "join as of": lambda rows, others: rows.join_asof(others, by="k", name=NAME),
-    "join as of a time after": lambda rows, others: rows.join_asof(
-        others, by="k", strategy="forward", tolerance="30us", name=NAME
-    ),
-    "process function": lambda rows, others: rows.process(
-        Totals, schema=pa.schema({"k": pa.string(), "x": pa.int64()}), name=NAME
-    ),
-}
-
-
 class Subtasks:
     """The subtasks of one operator, each with its part of the rows."""
 
@@ -190,10 +134,10 @@ def node_of(stream: Stream) -> tuple[Node, list[pa.Schema]]:
             p.source(op.from_arrow(SCHEMA.empty_table()), name=name).with_watermark("at").key_by("k")
             for name in ("in", "others")
         ]
-        stream(rows, others).sink(op.collect(), name="out")
+        stream(rows, others, "it").sink(op.collect(), name="out")
         others.sink(op.collect(), name="rest")
     graph = make_plan(p.graph).graph
-    (node,) = [node for node in graph if node.name == NAME]
+    (node,) = [node for node in graph if node.name == "it"]
     return node, [SCHEMA for _ in node.inputs]
 
 
@@ -201,14 +145,7 @@ def steps(ports: int) -> Iterator[tuple[list[pa.RecordBatch], int]]:
     """A batch for each port, with the watermark after them; a few rows are late."""
     rng = np.random.default_rng(7)
     for step in range(8):
-        yield [_batch(rng, step) for _ in range(ports)], 100 * step
-
-
-def _batch(rng: np.random.Generator, step: int) -> pa.RecordBatch:
-    at = rng.integers(100 * step - 60, 100 * step + 100, 40)
-    names = [f"key {k}" for k in rng.integers(0, 20, 40)]
-    columns = [pa.array(names), pa.array(at, pa.timestamp("us")), pa.array(rng.integers(0, 9, 40))]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        yield [sample(rng, 100 * step) for _ in range(ports)], 100 * step
 
 
 def rows_of(out: Emitted) -> list[tuple[Any, ...]]:
