@@ -76,6 +76,9 @@ class Spec:
         is_helper: whether the planner added the operator, so that its state and rows are not shown to users.
         bounded_by: the settings that limit the state, for a warning if the input has no end and none of them is given;
             "" if the state is limited.
+        emits_at_end: what is emitted only at the end of the input, such as "its results", for a warning or an error if
+            the input has no end; "" if rows are emitted before.
+        emits_sooner: how to get them before the end, for the same message.
         late_outputs: the side outputs of rows that leave as they came in, with the number of the input.
         uses_late_rows: whether the late rows still count for what they meet, so that the result lacks only a part.
         kernels: the names of modules with kernels that must be loaded before the operator is built.
@@ -105,6 +108,8 @@ class Spec:
     is_users: bool = True
     is_helper: bool = False
     bounded_by: str = ""
+    emits_at_end: str = ""
+    emits_sooner: str = ""
     late_outputs: Mapping[str, int] = MappingProxyType({})
     uses_late_rows: bool = False
     kernels: Sequence[str] = ()

@@ -134,6 +134,14 @@ class Aggregate(Grouped):
         return self.ttl is None and not self.signed
 
     @property
+    def emits_at_end(self) -> str:  # type: ignore[override]
+        return "its results" if self.emit is Emit.FINAL else ""
+
+    @property
+    def emits_sooner(self) -> str:  # type: ignore[override]
+        return "give emit='changes'" if self.signed else "give emit='changes', or emit='updates'"
+
+    @property
     def sees_batches(self) -> bool:  # type: ignore[override]
         return self.emit is not Emit.FINAL and self.every is None and not self.signed
 

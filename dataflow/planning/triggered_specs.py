@@ -138,12 +138,18 @@ class _UntimedAggregate(Grouped):
 class GlobalAggregate(_UntimedAggregate):
     """Computes aggregates per key over all rows; ``early`` shows results before the end."""
 
+    emits_sooner = "give window(early=...) a trigger"
+
     keys: tuple[str, ...]
     aggregations: tuple[Aggregation, ...]
     emit: Emit
     because: str = field(default="", compare=False)
     early: Trigger | None = None
     panes: Panes = Panes.ACCUMULATING
+
+    @property
+    def emits_at_end(self) -> str:  # type: ignore[override]
+        return "its results" if self.early is None else ""
 
     @property
     def sees_batches(self) -> bool:  # type: ignore[override]

@@ -28,10 +28,7 @@ import pyarrow.compute as pc
 from dataflow.clock import SystemClock
 from dataflow.contracts.source import SourceContext
 from dataflow.errors import ConfigurationError, UnknownSplitsWarning, UnsupportedOnRunner, did_you_mean
-from dataflow.planning.aggregate_specs import Emit, Grouped
-from dataflow.planning.chosen_row_specs import SignedTop, Top
 from dataflow.planning.graph import Graph, Node
-from dataflow.planning.join_specs import UnboundedJoin
 from dataflow.planning.physical_plan import Vertex, task_id
 from dataflow.planning.specs import ProcessingTime, Read, Watermarks, Write
 from dataflow.protocol.events import Data
@@ -275,16 +272,13 @@ def _arrow(frame: Any) -> pa.Schema:
 def _refuse_waiting(node: Node) -> None:
     """Raise UnsupportedOnRunner for an operator that waits for the end of the input, or goes by the clock."""
     spec = node.spec
-    final = getattr(spec, "emit", None) is Emit.FINAL
     if isinstance(spec, ProcessingTime):
         reason, instead = "it sets time by the clock", "remove it"
     elif isinstance(spec, Watermarks) and spec.max_drift is not None:
         reason = "max_drift stops the tasks of a source"
         instead = "leave it out of with_watermark, and limit the micro-batch in the DataFrame"
-    elif (isinstance(spec, Grouped) and not spec.windowed and final) or (isinstance(spec, Top | SignedTop) and final):
-        reason, instead = "its results come at the end of the input", "give emit='changes', or emit='updates'"
-    elif isinstance(spec, UnboundedJoin) and any(spec.outer) and final:
-        reason, instead = "rows without a counterpart come at the end of the input", "give emit='changes'"
+    elif spec.emits_at_end:
+        reason, instead = f"{spec.emits_at_end} come at the end of the input", spec.emits_sooner
     else:
         return
     raise UnsupportedOnRunner(
