@@ -36,6 +36,7 @@ __all__ = [
     "DataflowError",
     "DirectoryInUse",
     "DirectoryNameWarning",
+    "EndlessInputWarning",
     "FilesLeftOutWarning",
     "GraphError",
     "GrowingStateWarning",
@@ -375,6 +376,14 @@ class GrowingStateWarning(BarrierflowWarning):
 
     Joins without ``window=``, ``within=`` and ``ttl=`` are an example, as are ``unique`` and ``top`` without ``ttl=``.
     The warning names what limits the state.
+    """
+
+
+class EndlessInputWarning(BarrierflowWarning):
+    """An operator emits results only at the end of its input, and its input has no end: they never come.
+
+    ``agg(emit="final")`` without windows is an example, as is ``op.global_window()`` without ``early=``. The warning
+    says how to get them earlier. A stop is not an end: the state is stored, and nothing is emitted.
     """
 
 

@@ -20,7 +20,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dataflow.api.stream_base import StreamBase
@@ -167,14 +166,14 @@ class FunctionMethods(StreamBase):
 
         policy = OnError.of(on_error, method)
         output = wide_schema(schema_or_default(schema, self._columns, method))
-        hidden: tuple[str, ...] = ()
-        if self._is_signed and spec is not MapBatches:
+        hides = self._is_signed and spec.passes_changes
+        if hides:
             if CHANGE in output.names:
                 raise GraphError(f"{method}(schema=): {CHANGE!r} is kept without being declared; leave it out")
-            output, hidden = output.append(self.schema.field(CHANGE)), (CHANGE,)
+            output = output.append(self.schema.field(CHANGE))
         sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
         time = self._time_in(output)
         made = spec(function, policy, time)
-        if hidden and not isinstance(made, MapBatches):
-            made = replace(made, hidden=hidden)
-        return self._then(made, output, method, name, parallelism, sides=sides, time=time)
+        return self._then(
+            made.carrying(CHANGE) if hides else made, output, method, name, parallelism, sides=sides, time=time
+        )

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dataflow.contracts.updates import Updates
-from dataflow.planning.aggregate_specs import Grouped
 from dataflow.planning.graph import Edge, Graph, Node
 from dataflow.planning.specs import Write
-from dataflow.planning.triggered_specs import discards_panes, has_pane_columns
 
 __all__ = ["AnyRows", "Claim", "LastRowsOfKeys", "Rows", "Unsettled", "claims"]
 
@@ -87,14 +85,13 @@ def _after_node(node: Node, inputs: Sequence[Claim]) -> Claim:
     spec = node.spec
     if not inputs:
         return Rows()
-    if has_pane_columns(spec) or discards_panes(spec):
+    if spec.depends_on_cuts:
         return Unsettled(
             f"the panes of {node.name!r} depend on how rows were cut into batches; use emit='changes' to compare the "
             "net"
         )
-    if isinstance(spec, Grouped):
+    if (keys := spec.row_keys) is not None:
         first = not spec.windowed and all(isinstance(claim, Rows) for claim in inputs)
-        keys = spec.row_keys
         return LastRowsOfKeys(keys, keys, node.name, node.changes == "updates", first, windowed=spec.windowed)
     if spec.row_wise and len(inputs) == 1:
         return _after_row_wise(node, inputs[0])

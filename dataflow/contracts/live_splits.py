@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-__all__ = ["LiveSplits", "TimesSplits"]
+__all__ = ["LiveSplits", "Silence", "TimesSplits"]
 
 
 class LiveSplits(Protocol):
@@ -52,6 +53,19 @@ class LiveSplits(Protocol):
         wait for this one.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """What a split without rows does to time.
+
+    Attributes:
+        idle_after: microseconds after which it no longer holds the watermark back; None: never.
+        close_after: microseconds after which its watermark follows the clock; None: never.
+    """
+
+    idle_after: int | None = None
+    close_after: int | None = None
 
 
 @runtime_checkable

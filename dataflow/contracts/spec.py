@@ -1,7 +1,15 @@
 """The settings of an operator, and its properties that the engine must know: the base class of every kind of operator.
 
-The engine asks a spec and never tests which kind it is, except for sources (``Read``) and sinks (``Write``), which are
-the ends of every pipeline. So a new kind is a spec, its operator, and one line that joins them::
+The engine asks a spec and never tests which kind it is. ``tests/planning/test_kinds.py`` finds each test of a kind in
+the package ``dataflow``, except:
+
+- of sources (``Read``) and sinks (``Write``), because the ends of a pipeline have objects of users with contracts of
+  their own;
+- in the tables from kinds to their operators (``planning/operator_table.py``) and to operators of Spark
+  (``runners/spark/lowering/rules.py``);
+- in ``assert``, which decides nothing: a rule of such a table, or a function over folded rows, states what it takes.
+
+So a new kind is a spec, its operator, and one line that joins them::
 
     @dataclass(frozen=True)
     class Above(flow.Spec):
@@ -35,8 +43,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dataflow.contracts.execution import RowOrder
+    from dataflow.contracts.live_splits import Silence
     from dataflow.contracts.windows import EventTime
     from dataflow.errors import BarrierflowWarning
+    from dataflow.expressions import Expr
 
 __all__ = ["Spec", "is_users"]
 
@@ -62,6 +72,10 @@ class Spec:
         blocking: whether a call may wait for something outside the engine. Such an operator has its own thread.
         row_wise: whether the output for a row depends on that row alone.
         assigns_time: whether the operator emits watermarks.
+        times_by_clock: whether rows get their event time from the clock when they are processed.
+        max_drift: microseconds that a task of the source may be ahead of another one before it waits; None: any number.
+        split_silence: of a `TimesSplits`, which has a watermark for each split and passes none on: what a split
+            without rows does to time; None: it is an operator of another kind.
         holds_by_rows: whether the watermark that the operator holds back depends on its rows, so that its subtasks pass
             on different ones. An operator of a user may always do that.
         times_broadcasts: whether a broadcast input counts for the watermark although others are not broadcast.
@@ -70,12 +84,34 @@ class Spec:
         sees_batches: whether its output, or the work of a user's function, depends on how its input is cut into
             batches. Small batches are not joined before such an operator.
         keeps_batches: whether it emits a batch for each batch.
+        runs_per_input: whether operators for each of the inputs emit together what one operator for all of them emits,
+            so that it may run in the tasks of its inputs.
+        expressions: the expressions that alone decide what is emitted for a row: nothing else of the operator raises,
+            or has an effect; None: other code decides.
+        condition: the expression that must be true for a row to be emitted, one of ``expressions``; None: each row is.
         is_users: whether a user wrote the operator: its batches are compared with the declared schema, and its errors
             over restored state are passed on unchanged.
+        calls_users_code: whether a user's code computes its output; by default, if ``is_users``.
+        made_by: the class or function with which a user makes the operator; None: what is registered for the spec.
         emits_users_batches: whether it may emit batches that a user's code made; by default, if ``is_users``.
         is_helper: whether the planner added the operator, so that its state and rows are not shown to users.
         bounded_by: the settings that limit the state, for a warning if the input has no end and none of them is given;
             "" if the state is limited.
+        emits_at_end: what is emitted only at the end of the input, such as "its results", for a warning or an error if
+            the input has no end; "" if rows are emitted before.
+        emits_sooner: how to get them before the end, for the same message.
+        windowed: whether results are of windows. Then rows may be too late for them.
+        row_keys: the columns of which the output has one last row for each combination; None: there are none.
+        depends_on_cuts: whether also the last rows depend on how the input is cut into batches, so that the results of
+            two runs cannot be compared.
+        shown_by_clock: whether the clock decides when results are emitted.
+        groups_by: the columns that are only grouped by, which is faster if their text is a dictionary. It needs
+            `takes_encoded`, and the output has text.
+        folds_rows: whether its batches may have one record for several rows of a key; it keeps none over a barrier.
+        folds_alone: whether `folding` pays even if the operator has one subtask, so that no rows move.
+        row_order: the order in which the operator takes its rows in a batch; None: that of their arrival.
+        numbers_rows: whether it adds the place of a row in its source.
+        accepts_reloaded: whether a restore accepts that data of `loaded` has changed.
         late_outputs: the side outputs of rows that leave as they came in, with the number of the input.
         uses_late_rows: whether the late rows still count for what they meet, so that the result lacks only a part.
         kernels: the names of modules with kernels that must be loaded before the operator is built.
@@ -97,19 +133,47 @@ class Spec:
     blocking: bool = False
     row_wise: bool = False
     assigns_time: bool = False
+    times_by_clock: bool = False
+    max_drift: int | None = None
+    split_silence: Silence | None = None
     holds_by_rows: bool = False
     times_broadcasts: bool = False
     holds_rows: bool = True
     sees_batches: bool = True
     keeps_batches: bool = True
+    runs_per_input: bool = False
+    expressions: Sequence[Expr] | None = None
+    condition: Expr | None = None
     is_users: bool = True
+    made_by: Any = None
     is_helper: bool = False
     bounded_by: str = ""
+    emits_at_end: str = ""
+    emits_sooner: str = ""
+    windowed: bool = False
+    depends_on_cuts: bool = False
+    shown_by_clock: bool = False
+    groups_by: Sequence[str] = ()
+    folds_rows: bool = False
+    folds_alone: bool = False
+    row_order: RowOrder | None = None
+    numbers_rows: bool = False
+    accepts_reloaded: bool = False
     late_outputs: Mapping[str, int] = MappingProxyType({})
     uses_late_rows: bool = False
     kernels: Sequence[str] = ()
     declared_in: str = "then(...)"
     row_wise_advice: str = "set row_wise = True in its Spec"
+
+    @property
+    def row_keys(self) -> tuple[str, ...] | None:
+        """The columns of the output that identify a last row."""
+        return None
+
+    @property
+    def calls_users_code(self) -> bool:
+        """Whether a user's code computes the output."""
+        return self.is_users
 
     @property
     def emits_users_batches(self) -> bool:
@@ -256,6 +320,44 @@ class Spec:
         ('x', None)
         """
         return None
+
+    def reloaded(self, stored: Mapping[str, Any]) -> str:
+        """Return how the data that `loaded` has read differs from that of a stored run, for messages.
+
+        Args:
+            stored: the `detail` of that run.
+
+        Returns: a clause such as ``"the table t.parquet has changed: ..."``; "", as by default, if nothing has.
+
+        >>> import dataflow as flow
+        >>> flow.Spec().reloaded({})
+        ''
+        """
+        return ""
+
+    def folding(self) -> Spec | None:
+        """Return the settings of an operator that folds rows of a key into one before they are shuffled to this one.
+
+        Returns: None, as by default: there is no such operator, and all rows are shuffled.
+
+        >>> import dataflow as flow
+        >>> flow.Spec().folding() is None
+        True
+        """
+        return None
+
+    def without_splits(self) -> Spec:
+        """Return the settings with which the operator runs where another engine has read the rows, such as Spark.
+
+        The tasks then have no splits that the engine knows. By default, the same settings. An operator that
+        ``assigns_time`` by splits must become a `TimesSplits`: see ``split_silence``.
+
+        >>> import dataflow as flow
+        >>> spec = flow.Spec()
+        >>> spec.without_splits() is spec
+        True
+        """
+        return self
 
     def in_batch(self) -> Spec:
         """Return the settings with which the operator computes the same in a batch, where time moves only at the end.

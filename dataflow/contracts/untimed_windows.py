@@ -11,7 +11,8 @@ __all__ = ["count_window", "global_window"]
 def global_window() -> GlobalWindow:
     """Return the one window of all rows, which ends with the input; ``early=`` shows results before that.
 
-    The results have ``window_index``, which is 0, and no event time.
+    On input without an end only ``early=`` shows results; without it, a job warns when it starts (EndlessInputWarning).
+    Stopping a job does not end its input. The results have ``window_index``, which is 0, and no event time.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]}), batch_rows=1))

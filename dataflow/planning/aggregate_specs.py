@@ -49,16 +49,14 @@ class Grouped(Spec, ABC):
     """Computes aggregates per key. Rows may be folded per key before they reach the operator.
 
     Attributes:
-        windowed: whether there is a row for each key and window.
-        folds_alone: whether folding before the operator pays even if it has one subtask, so that no rows move.
         takes_records: whether rows may be folded per key before they reach the operator.
+        has_pane_columns: whether results say which pane they are.
     """
 
     is_users = False
     holds_rows = False
     keeps_batches = False
-    windowed: bool = False
-    folds_alone: bool = False
+    has_pane_columns: bool = False
 
     @property
     def takes_records(self) -> bool:
@@ -80,6 +78,13 @@ class Grouped(Spec, ABC):
     @abstractmethod
     def row_keys(self) -> tuple[str, ...]:
         """The columns of the output that identify a row: the update keys on which no other update key depends."""
+
+    @property
+    def groups_by(self) -> Sequence[str]:  # type: ignore[override]
+        return self.keys
+
+    def folding(self) -> Combine | None:
+        return Combine(self) if self.takes_records else None
 
     def changes(self, inputs: Sequence[Meaning | None], *, name: str, word: str) -> Meaning | None:
         if self.signed != any(isinstance(meaning, Signed) for meaning in inputs) or not self.signed:
@@ -132,6 +137,14 @@ class Aggregate(Grouped):
     @property
     def takes_records(self) -> bool:
         return self.ttl is None and not self.signed
+
+    @property
+    def emits_at_end(self) -> str:  # type: ignore[override]
+        return "its results" if self.emit is Emit.FINAL else ""
+
+    @property
+    def emits_sooner(self) -> str:  # type: ignore[override]
+        return "give emit='changes'" if self.signed else "give emit='changes', or emit='updates'"
 
     @property
     def sees_batches(self) -> bool:  # type: ignore[override]
@@ -317,6 +330,7 @@ class Combine(Spec):
     is_helper = True
     stateful = False
     sees_batches = False
+    folds_rows = True
 
     target: Grouped
 

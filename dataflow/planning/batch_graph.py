@@ -21,7 +21,7 @@ from dataflow.contracts.windows import EventTime
 from dataflow.errors import ConfigurationError
 from dataflow.planning.batch_specs import AddChange, DropPlace, NumberRows, Sorted
 from dataflow.planning.graph import Edge, Graph, Node
-from dataflow.planning.specs import ProcessingTime, Read
+from dataflow.planning.specs import Read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,7 @@ def refuse_in_batch(
                 f"{where}: source {node.name!r} ({type(node.spec.source).__name__}) has no end, so a batch would never "
                 "finish; read input that is complete, as with op.read_parquet(...), or leave execution= out"
             )
-        if isinstance(node.spec, ProcessingTime):
+        if node.spec.times_by_clock:
             raise ConfigurationError(
                 f"{where}: {node.name!r} (with_processing_time) takes times from the clock, which says nothing in a "
                 "batch; use event time, with_watermark(column), or leave execution= out"

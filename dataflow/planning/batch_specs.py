@@ -26,6 +26,7 @@ class NumberRows(Spec):
     stateful = False
     row_wise = True
     sees_batches = False
+    numbers_rows = True
 
     source: int
 
@@ -75,6 +76,10 @@ class Sorted(Spec):
     @property
     def stateful(self) -> bool:  # type: ignore[override]
         return self.inner.stateful
+
+    @property
+    def row_order(self) -> RowOrder:  # type: ignore[override]
+        return self.order
 
     @property
     def late_outputs(self) -> Any:  # type: ignore[override]

@@ -124,6 +124,8 @@ class Unique(Spec):
 class LastOfKey(Aggregate):
     """Keeps the last row of each key: an aggregate of all columns that choose the same row."""
 
+    emits_sooner = "give emit='changes'"
+
     @property
     def bounded_by(self) -> str:  # type: ignore[override]
         return "ttl=" if self.ttl is None else ""
@@ -170,6 +172,7 @@ class TopSpec(Spec):
 
     is_users = False
     keeps_batches = False
+    emits_sooner = "give emit='changes'"
 
     keys: tuple[str, ...]
     order: Order
@@ -230,6 +233,10 @@ class Top(TopSpec):
         return "ttl=, or windows" if self.ttl is None and self.keys else ""
 
     @property
+    def emits_at_end(self) -> str:  # type: ignore[override]
+        return "its results" if self.emit is Emit.FINAL else ""
+
+    @property
     def sees_batches(self) -> bool:  # type: ignore[override]
         return self.emit is Emit.CHANGES or self.ttl is not None
 
@@ -255,6 +262,10 @@ class SignedTop(TopSpec):
     time: EventTime | None = None
 
     bounded_by = "windows before it, or fewer keys"
+
+    @property
+    def emits_at_end(self) -> str:  # type: ignore[override]
+        return "its results" if self.emit is Emit.FINAL else ""
 
     @property
     def made(self) -> set[str]:

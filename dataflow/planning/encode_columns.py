@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dataflow.planning.aggregate_specs import Grouped
 from dataflow.planning.graph import Graph, Node
 from dataflow.planning.specs import Read
 
@@ -53,7 +52,7 @@ def _texts(schema: pa.Schema) -> list[str]:
 
 def _comes_encoded(graph: Graph, node: Node) -> tuple[str, ...]:
     """Return the columns of ``node`` that are encoded columns of its input, in the ``graph`` made so far."""
-    if len(node.inputs) != 1 or node.inputs[0].tag is not None or isinstance(node.spec, Grouped):
+    if len(node.inputs) != 1 or node.inputs[0].tag is not None:
         return ()
     encoded = frozenset(graph.nodes[node.inputs[0].source].encoded)
     return tuple(name for name in node.schema.names if node.spec.origin_of(name) in encoded) if encoded else ()
@@ -66,13 +65,12 @@ def _grouped(graph: Graph, node: Node, columns: Iterable[str]) -> set[str]:
         spec = consumer.spec
         alone = len(consumer.inputs) == 1 and consumer.inputs[0].tag is None
         uses = {name: found for name, found in uses.items() if alone and spec.takes_encoded(name)}
-        if not isinstance(spec, Grouped):
-            origins = {name: spec.origin_of(name) for name in consumer.schema.names} if uses else {}
-            passed = {name: origin for name, origin in origins.items() if origin in uses}
-            grouped = _grouped(graph, consumer, passed)
-            for name, origin in passed.items():
-                uses[origin].append(name in grouped)
-        for key in [key for key in spec.keys if key in uses] if isinstance(spec, Grouped) else ():
+        origins = {name: spec.origin_of(name) for name in consumer.schema.names} if uses else {}
+        passed = {name: origin for name, origin in origins.items() if origin in uses}
+        grouped = _grouped(graph, consumer, passed)
+        for name, origin in passed.items():
+            uses[origin].append(name in grouped)
+        for key in [key for key in spec.groups_by if key in uses]:
             uses[key].append(not _late_rows_are_read(graph, consumer))
     return {name for name, found in uses.items() if found and all(found)}
 

@@ -13,10 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from dataflow.planning.aggregate_specs import Combine
 from dataflow.planning.graph import Edge, Graph, Node, Partitioning
 from dataflow.planning.physical_plan import Link, Plan, Vertex, spread
-from dataflow.planning.specs import Union
 
 __all__ = ["inline_unions"]
 
@@ -36,7 +34,7 @@ def inline_unions(plan: Plan, decides_time: Callable[[Node], bool], fixed: froze
 
 
 def _can_be_copied(plan: Plan, union: Vertex, decides_time: Callable[[Node], bool], fixed: frozenset[str]) -> bool:
-    if not isinstance(union.head.spec, Union) or any(edge.partitioning is not None for edge in union.head.inputs):
+    if not union.head.spec.runs_per_input or any(edge.partitioning is not None for edge in union.head.inputs):
         return False
     if any(node.name in fixed or decides_time(node) or not _keeps_nothing(node) for node in union.nodes):
         return False
@@ -51,7 +49,7 @@ def _edge_at(plan: Plan, link: Link) -> Edge:
 
 
 def _keeps_nothing(node: Node) -> bool:
-    return node.spec.row_wise or isinstance(node.spec, Combine)
+    return node.spec.row_wise or node.spec.folds_rows
 
 
 def _same_time(plan: Plan, vertex: str, links: Sequence[Link], decides_time: Callable[[Node], bool]) -> bool:

@@ -102,9 +102,15 @@ class UnboundedJoin(Join):
     signed_inputs: tuple[bool, bool]
     ttl: Ttl | None
 
+    emits_sooner = "give emit='changes'"
+
     @property
     def bounded_by(self) -> str:  # type: ignore[override]
         return "ttl=, within= or window=" if self.ttl is None else ""
+
+    @property
+    def emits_at_end(self) -> str:  # type: ignore[override]
+        return "rows without a counterpart" if any(self.outer) and self.emit is Emit.FINAL else ""
 
     @property
     def sees_batches(self) -> bool:  # type: ignore[override]

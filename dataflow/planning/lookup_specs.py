@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -67,6 +67,24 @@ class Lookup(Spec):
 
     def carrying(self, column: str) -> Lookup:
         return replace(self, columns=replace(self.columns, left=(*self.columns.left, (column, column))))
+
+    @property
+    def accepts_reloaded(self) -> bool:  # type: ignore[override]
+        return self.on_change == "reload"
+
+    def reloaded(self, stored: Mapping[str, Any]) -> str:
+        """Return what has changed in the columns that both runs have read."""
+        table, then = self.table, stored.get("table")
+        if then is None or not isinstance(table, LoadedTable):
+            return ""
+        differences = [
+            f"column {name!r} has other values, or another order"
+            for name, hash_ in table.hashes.items()
+            if then["hashes"].get(name, hash_) != hash_
+        ]
+        if then["rows"] != table.count:
+            differences = [f"it had {then['rows']:,} rows, now {table.count:,}"]
+        return f"the table {table.text} has changed: {', '.join(differences)}" if differences else ""
 
     def loaded(self, name: str, notify: Callable[[type[BarrierflowWarning], str], None]) -> Lookup:
         return replace(self, table=self.table.loaded(name, notify))

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dataflow.planning.aggregate_specs import Combine, Grouped
 from dataflow.planning.graph import Graph, Node, Partitioning
 
 if TYPE_CHECKING:
@@ -30,13 +29,14 @@ def preaggregate(graph: Graph, parallelism: int, chosen: Callable[[Node, pa.Sche
     new_id: dict[int, int] = {}
     for node in graph:
         edges = tuple(replace(edge, source=new_id[edge.source]) for edge in node.inputs)
-        if isinstance(node.spec, Grouped) and _is_worth(graph, node, node.spec, parallelism, chosen):
+        folding = node.spec.folding()
+        if folding is not None and _is_worth(graph, node, parallelism, chosen):
             (edge,) = edges
             before = result.nodes[edge.source]
             helper = Node(
                 id=len(result.nodes),
                 name=f"{node.name}/combine",
-                spec=Combine(node.spec),
+                spec=folding,
                 inputs=(replace(edge, partitioning=None, keys=()),),
                 schema=before.output(edge.tag),
                 parallelism=before.parallelism,
@@ -49,17 +49,15 @@ def preaggregate(graph: Graph, parallelism: int, chosen: Callable[[Node, pa.Sche
     return result
 
 
-def _is_worth(
-    graph: Graph, node: Node, spec: Grouped, parallelism: int, chosen: Callable[[Node, pa.Schema], bool]
-) -> bool:
-    """Return whether a ``Combine`` before ``node`` is possible and reduces work."""
-    if len(node.inputs) != 1 or not spec.takes_records:
+def _is_worth(graph: Graph, node: Node, parallelism: int, chosen: Callable[[Node, pa.Schema], bool]) -> bool:
+    """Return whether folding before ``node`` is possible and reduces work."""
+    if len(node.inputs) != 1:
         return False
     (edge,) = node.inputs
     widths = [n.parallelism or parallelism for n in (graph.nodes[edge.source], node)]
     if edge.partitioning is not Partitioning.HASH:
         return False
-    if max(widths) == 1 and not spec.folds_alone:
+    if max(widths) == 1 and not node.spec.folds_alone:
         return False  # no rows move between subtasks, so nothing is saved
     sides_read = {e.tag for n in graph for e in n.inputs if e.source == node.id}
     return not sides_read & set(node.sides) and chosen(node, graph.schema_of(edge))

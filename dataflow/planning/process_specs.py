@@ -57,10 +57,10 @@ class Process(Spec):
     def wants_order(self, time: EventTime | None) -> bool:
         return True
 
-    def ordered_by(self, order: RowOrder) -> Process:
-        kind = ProcessKeysInOrder if isinstance(self, ProcessKeys) else ProcessBatchesInOrder
-        values = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
-        return kind(**values, order=order)
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The fields of the dataclass, by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
 
     def side_advice(self, tag: str) -> str:
         return f"declare it: process(..., sides={{{tag!r}: schema}}), None for the columns of the main one"
@@ -85,6 +85,9 @@ class ProcessKeys(Process):
     sides: tuple[tuple[str, pa.Schema], ...]
     on_error: OnError
 
+    def ordered_by(self, order: RowOrder) -> Process:
+        return ProcessKeysInOrder(**self.settings, order=order)
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessBatches(Process):
@@ -97,6 +100,9 @@ class ProcessBatches(Process):
     states: tuple[tuple[str, StateDeclaration], ...]
     sides: tuple[tuple[str, pa.Schema], ...]
     on_error: OnError
+
+    def ordered_by(self, order: RowOrder) -> Process:
+        return ProcessBatchesInOrder(**self.settings, order=order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +133,10 @@ class ProcessKeysInOrder(ProcessKeys):
     order: RowOrder = field(kw_only=True)
 
     @property
+    def row_order(self) -> RowOrder:  # type: ignore[override]
+        return self.order
+
+    @property
     def kind(self) -> str:
         return "processkeys"
 
@@ -138,6 +148,10 @@ class ProcessBatchesInOrder(ProcessBatches):
     times_broadcasts = True
 
     order: RowOrder = field(kw_only=True)
+
+    @property
+    def row_order(self) -> RowOrder:  # type: ignore[override]
+        return self.order
 
     @property
     def kind(self) -> str:

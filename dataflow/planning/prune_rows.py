@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from dataflow.contracts.source import Comparison, Condition, Source
 from dataflow.errors import GraphError
 from dataflow.planning.graph import Graph, Node, Partitioning
-from dataflow.planning.specs import Filter, Project, Read
+from dataflow.planning.specs import Read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,38 +93,30 @@ def _conditions_after(graph: Graph, source: Node, parallelism: int) -> list[Cond
     origins: dict[str, str | None] = {name: name for name in source.schema.names}
     while (after := _only_consumer(graph, node, parallelism)) is not None:
         spec = after.spec
-        expressions = _expressions(after)
-        if not all([never_raises(resolve(expression, node.schema, after.name)) for expression in expressions]):
+        resolved = [resolve(expression, node.schema, after.name) for expression in spec.expressions or ()]
+        if not all([never_raises(expression) for expression in resolved]):
             break
-        if isinstance(spec, Filter):
-            for condition in conditions_of(spec.predicate, node.schema):
-                origin = origins[condition.column]
-                conditions += [] if origin is None else [replace(condition, column=origin)]
-        else:
-            before = {name: spec.origin_of(name) for name in after.schema.names}
-            origins = {name: None if old is None else origins[old] for name, old in before.items()}
+        for condition in () if spec.condition is None else conditions_of(spec.condition, node.schema):
+            origin = origins[condition.column]
+            conditions += [] if origin is None else [replace(condition, column=origin)]
+        before = {name: spec.origin_of(name) for name in after.schema.names}
+        origins = {name: None if old is None else origins[old] for name, old in before.items()}
         node = after
     return conditions
 
 
-def _expressions(node: Node) -> Sequence[Expr]:
-    match node.spec:
-        case Filter(predicate):
-            return [predicate]
-        case Project(columns):
-            return columns
-    raise AssertionError(f"{node.name!r} is neither a filter nor a projection")
-
-
 def _only_consumer(graph: Graph, node: Node, parallelism: int) -> Node | None:
-    """Return the filter or projection that alone takes the rows of ``node``, in the same tasks; None: there is none."""
+    """Return the operator that alone takes the rows of ``node``, in the same tasks, and only computes expressions.
+
+    Returns: None if there is none.
+    """
     edges = [(after, edge) for after in graph for edge in after.inputs if edge.source == node.id]
     if len(edges) != 1:
         return None
     ((after, edge),) = edges
     joined = edge.tag is None and edge.partitioning in (None, Partitioning.FORWARD)
     together = (after.parallelism or parallelism) == (node.parallelism or parallelism)
-    return after if joined and together and isinstance(after.spec, Filter | Project) else None
+    return after if joined and together and after.spec.expressions is not None and not after.sides else None
 
 
 def _skip(source: Source, conditions: Sequence[Condition], name: str) -> Source:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from dataflow.contracts.live_splits import Silence
 from dataflow.contracts.operator import OperatorFactory
 from dataflow.contracts.row_errors import OnError
 from dataflow.contracts.sink import Sink
@@ -71,6 +72,14 @@ class Filter(Spec):
 
     predicate: Expr
 
+    @property
+    def expressions(self) -> Sequence[Expr]:  # type: ignore[override]
+        return (self.predicate,)
+
+    @property
+    def condition(self) -> Expr:  # type: ignore[override]
+        return self.predicate
+
     def detail(self) -> dict[str, Json]:
         return {"predicate": str(self.predicate)}
 
@@ -115,6 +124,10 @@ class Project(Spec):
     sees_batches = False
 
     columns: tuple[Expr, ...]
+
+    @property
+    def expressions(self) -> Sequence[Expr]:  # type: ignore[override]
+        return self.columns
 
     def detail(self) -> dict[str, Json]:
         return {"columns": [str(c) for c in self.columns]}
@@ -185,9 +198,15 @@ class AddRows(Project):
 
 @dataclass(frozen=True, slots=True)
 class _FunctionSpec(Spec):
-    """A function of the user; ``time`` is the event time that the stream keeps after it."""
+    """A function of the user; ``time`` is the event time that the stream keeps after it.
+
+    ``passes_changes``: whether it can be called with rows of signed changes, which keep their ``change``.
+    """
+
+    passes_changes: ClassVar[bool] = False
 
     is_users = False  # its operator is the library's, and checks what the function returns
+    calls_users_code = True
     stateful = False
     row_wise = True
     blocking = True  # the function may wait for anything
@@ -224,6 +243,7 @@ class _RowFunctionSpec(_FunctionSpec):
     """
 
     sees_batches = False
+    passes_changes = True
 
     hidden: tuple[str, ...] = ()
 
@@ -303,6 +323,9 @@ class Watermarks(Spec):
     def in_batch(self) -> Watermarks:
         return EventTimes(self.column, None, 0, None, self.on_error)
 
+    def without_splits(self) -> Watermarks:
+        return LatestTimes(*[getattr(self, setting.name) for setting in fields(self)])
+
 
 @dataclass(frozen=True, slots=True)
 class EventTimes(Watermarks):
@@ -320,6 +343,10 @@ class LatestTimes(Watermarks):
     """Computes watermarks of rows that another engine has read, which are of no split that we know."""
 
     @property
+    def split_silence(self) -> Silence:  # type: ignore[override]
+        return Silence(self.idle_after, self.close_after)
+
+    @property
     def kind(self) -> str:
         return "watermarks"
 
@@ -333,6 +360,7 @@ class ProcessingTime(Spec):
     row_wise = True
     sees_batches = False
     assigns_time = True
+    times_by_clock = True
 
     column: str
 
@@ -360,6 +388,7 @@ class Union(Spec):
 
     is_users = False
     times_broadcasts = True
+    runs_per_input = True
     stateful = False
     row_wise = True
     sees_batches = False
@@ -404,6 +433,10 @@ class Apply(Spec):
     @property
     def row_wise(self) -> bool:  # type: ignore[override]
         return self.stateless
+
+    @property
+    def made_by(self) -> OperatorFactory:
+        return self.factory
 
     @property
     def kernels(self) -> Sequence[str]:  # type: ignore[override]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -20,14 +21,40 @@ __all__ = [
     "GlobalAggregate",
     "TriggeredAggregate",
     "TriggeredSessionAggregate",
-    "discards_panes",
-    "goes_by_clock",
-    "has_pane_columns",
 ]
 
 
+class _Triggered(Grouped):
+    """Aggregates that triggers show, ``early`` before the end of a window and ``late`` after it, as ``panes``."""
+
+    @property
+    @abstractmethod
+    def early(self) -> Trigger | None: ...
+
+    @property
+    @abstractmethod
+    def late(self) -> Trigger | None: ...
+
+    @property
+    @abstractmethod
+    def panes(self) -> Panes: ...
+
+    @property
+    def has_pane_columns(self) -> bool:  # type: ignore[override]
+        """Whether results say which pane they are: with early panes, but for signed changes."""
+        return self.early is not None and self.emit is not Emit.CHANGES
+
+    @property
+    def depends_on_cuts(self) -> bool:  # type: ignore[override]
+        return self.has_pane_columns or self.panes is Panes.DISCARDING
+
+    @property
+    def shown_by_clock(self) -> bool:  # type: ignore[override]
+        return any(isinstance(trigger, AfterTime) for trigger in (self.early, self.late))
+
+
 @dataclass(frozen=True, slots=True)
-class TriggeredAggregate(WindowAggregate):
+class TriggeredAggregate(_Triggered, WindowAggregate):
     """Computes aggregates per key and window of event time, which ``early`` and ``late`` show besides the one at the
     end.
 
@@ -78,7 +105,7 @@ class TriggeredAggregate(WindowAggregate):
 
 
 @dataclass(frozen=True, slots=True)
-class TriggeredSessionAggregate(SessionAggregate):
+class TriggeredSessionAggregate(_Triggered, SessionAggregate):
     """Computes aggregates per key and session over the rows that no pane has shown, so that panes add up.
 
     Each pane is a row that counts. ``emit`` is ``Emit.UPDATES``.
@@ -135,8 +162,11 @@ class _UntimedAggregate(Grouped):
 
 
 @dataclass(frozen=True, slots=True)
-class GlobalAggregate(_UntimedAggregate):
+class GlobalAggregate(_Triggered, _UntimedAggregate):
     """Computes aggregates per key over all rows; ``early`` shows results before the end."""
+
+    late = None
+    emits_sooner = "give window(early=...) a trigger"
 
     keys: tuple[str, ...]
     aggregations: tuple[Aggregation, ...]
@@ -144,6 +174,10 @@ class GlobalAggregate(_UntimedAggregate):
     because: str = field(default="", compare=False)
     early: Trigger | None = None
     panes: Panes = Panes.ACCUMULATING
+
+    @property
+    def emits_at_end(self) -> str:  # type: ignore[override]
+        return "its results" if self.early is None else ""
 
     @property
     def sees_batches(self) -> bool:  # type: ignore[override]
@@ -199,25 +233,6 @@ class CountAggregate(_UntimedAggregate):
 def _never(trigger: Trigger | None) -> Trigger | None:
     """Return a trigger that keeps the columns of ``trigger`` and never shows a result; None stays None."""
     return None if trigger is None else AfterRows(2**62)
-
-
-def has_pane_columns(spec: Spec) -> bool:
-    """Return whether results say which pane they are: with early panes, but for signed changes."""
-    if not isinstance(spec, TriggeredAggregate | TriggeredSessionAggregate | GlobalAggregate):
-        return False
-    return spec.early is not None and spec.emit is not Emit.CHANGES
-
-
-def discards_panes(spec: Spec) -> bool:
-    """Return whether results are of the rows that were not shown before, so that they add up."""
-    kinds = TriggeredAggregate | TriggeredSessionAggregate | GlobalAggregate
-    return isinstance(spec, kinds) and spec.panes is Panes.DISCARDING
-
-
-def goes_by_clock(spec: Spec) -> bool:
-    """Return whether the clock decides when results are shown."""
-    triggers = [getattr(spec, phase, None) for phase in ("early", "late")]
-    return isinstance(spec, Grouped) and any(isinstance(trigger, AfterTime) for trigger in triggers)
 
 
 def _text(trigger: Trigger | None) -> str | None:

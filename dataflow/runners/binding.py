@@ -19,11 +19,11 @@ __all__ = ["LIBRARY"]
 
 
 def _mergeable(node: Node, schema: pa.Schema) -> bool:
-    return isinstance(node.spec, Grouped) and takes_records(node.spec, schema)
+    return takes_records(_grouped(node.spec), schema)
 
 
-def _folded_schema(spec: Spec, schema: pa.Schema) -> pa.Schema | None:
-    return partial_schema(spec, schema) if isinstance(spec, Grouped) else None
+def _folded_schema(spec: Spec, schema: pa.Schema) -> pa.Schema:
+    return partial_schema(_grouped(spec), schema)
 
 
 def _shown_rows(spec: Spec, batch: pa.RecordBatch, taken: pa.Schema, made: pa.Schema) -> pa.Table:
@@ -33,8 +33,13 @@ def _shown_rows(spec: Spec, batch: pa.RecordBatch, taken: pa.Schema, made: pa.Sc
 
     if not is_partial(batch.schema):
         return pa.Table.from_batches([batch])
-    assert isinstance(spec, Grouped), f"{spec} takes records"
-    return rows_of_partials(spec, taken, made, batch)
+    return rows_of_partials(_grouped(spec), taken, made, batch)
+
+
+def _grouped(spec: Spec) -> Grouped:
+    """Return a spec that has `Spec.folding`."""
+    assert isinstance(spec, Grouped), f"{spec} takes no folded rows"
+    return spec
 
 
 LIBRARY = Library(

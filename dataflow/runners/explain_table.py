@@ -8,9 +8,8 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from dataflow.contracts.checkpointing import Checkpointing, Mode
-from dataflow.contracts.execution import Execution, RowOrder
+from dataflow.contracts.execution import Execution
 from dataflow.contracts.sink import Guarantee
-from dataflow.planning.aggregate_specs import Combine
 from dataflow.planning.graph import Node, Partitioning
 from dataflow.planning.specs import Read
 
@@ -73,7 +72,7 @@ def _input(plan: Plan, vertex: Vertex, node: Node) -> str:
 
 
 def _chained(node: Node) -> str:
-    return "chained, folded per key" if isinstance(node.spec, Combine) else "chained"
+    return "chained, folded per key" if node.spec.folds_rows else "chained"
 
 
 def _edge(plan: Plan, link: Link) -> str:
@@ -111,6 +110,5 @@ def _batch_notes(plan: Plan, *, checkpointed: bool) -> Iterator[str]:
     else:
         yield "without checkpoint= a crash leaves nothing to resume: the next run begins from nothing"
     for node in plan.graph:
-        order = getattr(node.spec, "order", None)
-        if isinstance(order, RowOrder):
-            yield f"{node.name}: rows sorted by {order}"
+        if node.spec.row_order is not None:
+            yield f"{node.name}: rows sorted by {node.spec.row_order}"

@@ -23,8 +23,8 @@ from dataflow.planning.batch_graph import refuse_in_batch
 from dataflow.planning.graph import NamedGraph, Node
 from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.runners.binding import LIBRARY
+from dataflow.runners.endless_input import warn_of_endless_input
 from dataflow.runners.explain_table import Explanation, explain_plan
-from dataflow.runners.growing_state import warn_of_growing_state
 from dataflow.runners.job_progress import NoLine, ProgressLine, ProgressMeter
 from dataflow.runners.kernel_wait import load_kernels
 from dataflow.runners.local_job import LocalJob
@@ -205,7 +205,7 @@ class LocalRunner:
         chosen = Execution.of(execution, "run")
         plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, chosen, encode=combines(checkpoint))
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
-        warn_of_growing_state(pipeline.name, pipeline.graph)
+        warn_of_endless_input(pipeline.name, pipeline.graph)
         background = Background(apart=JOB_QUEUES)
         clock = SystemClock()
         stop = threading.Event()

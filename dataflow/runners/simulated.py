@@ -44,8 +44,8 @@ from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.specs import Write
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.drawn_policies import FewRows, SomeJoined, SomeKept, SomePolls
+from dataflow.runners.endless_input import warn_of_endless_input
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
-from dataflow.runners.growing_state import warn_of_growing_state
 from dataflow.runners.job_handle import JobHandle
 from dataflow.runners.liveness_check import ClockCheck, Stillness, check_age, check_finished
 from dataflow.runners.predicate_requests import make_answers
@@ -206,7 +206,7 @@ class SimulatedRunner:
             )
 
         warn_of_unnamed_state(pipeline.name, plan_for(checkpoint).logical, checkpoint)
-        warn_of_growing_state(pipeline.name, pipeline.graph)
+        warn_of_endless_input(pipeline.name, pipeline.graph)
         if checkpoint is None and self._simulation.faults.crashes:
             checkpoint = Checkpointing(MemoryStore())
         return SimulatedJob(pipeline.name, plan_for, checkpoint, restore, channel_credit, self._simulation)

@@ -20,7 +20,6 @@ from dataflow.contracts.source import Json
 from dataflow.contracts.updates import CHANGE
 from dataflow.expressions import col
 from dataflow.planning.aggregate_specs import Aggregate, Emit, Grouped, WindowAggregate
-from dataflow.planning.triggered_specs import has_pane_columns
 from dataflow.state.arrays import LEAST
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
@@ -62,7 +61,7 @@ def shown_values(state: Snapshot) -> Mapping[str, Json]:
 
 def shown_state(spec: Grouped, state: Snapshot, taken: pa.Schema, made: pa.Schema) -> Snapshot:
     """Return the state with one table, ``rows``: the keys and values as the aggregate emits them."""
-    hidden = [*([CHANGE] if spec.emit is Emit.CHANGES else []), *([PANE, PANE_INDEX] if has_pane_columns(spec) else [])]
+    hidden = [*([CHANGE] if spec.emit is Emit.CHANGES else []), *([PANE, PANE_INDEX] if spec.has_pane_columns else [])]
     made = pa.schema([field for field in made if field.name not in hidden])
     return Snapshot(shown_values(state), _Rows(lambda: _rows_of_state(spec, taken, made, state)))
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.compare.claims import AnyRows, claims
-from dataflow.errors import CheckpointMismatch, ConfigurationError, GraphError, SchemaMismatch
+from dataflow.compare.claims import AnyRows, LastRows, claims
+from dataflow.errors import CheckpointMismatch, ConfigurationError, EndlessInputWarning, GraphError, SchemaMismatch
+from dataflow.planning.encode_columns import encode_columns
 from dataflow.planning.prune_columns import prune_columns
+from dataflow.runners.endless_input import warn_of_endless_input
 from dataflow.runners.faults import Faults
 from tests.planning.toy_family import Ordinals, OrdinalsOperator, SplitOdd, ordinals
 from tests.seeds import each_once_with_seeds
@@ -152,6 +156,38 @@ def test_updates_are_refused_unless_it_says_otherwise() -> None:
 
 def test_a_comparison_knows_that_its_output_depends_on_state() -> None:
     assert claims(pipeline().graph) == {"out": AnyRows()}
+
+
+@dataclass(frozen=True)
+class Totals(flow.Spec):
+    """Emits a row for each key at the end."""
+
+    key: str
+    emits_at_end = "its totals"
+    emits_sooner = "ask for each one"
+
+    @property
+    def groups_by(self) -> Sequence[str]:  # type: ignore[override]
+        return [self.key]
+
+    @property
+    def row_keys(self) -> tuple[str, ...]:
+        return (self.key,)
+
+    def takes_encoded(self, column: str) -> bool:
+        return True
+
+
+def test_it_may_tell_what_the_engine_knows_of_the_kinds_of_the_library(tmp_path: Path) -> None:
+    pq.write_table(TABLE, tmp_path / "rows.parquet")
+    with flow.Pipeline() as p:
+        p.source(op.read_parquet(tmp_path)).key_by("k").then(Totals("k"), name="totals").sink(op.collect(), name="out")
+        endless = p.source(op.generate({"k": op.sequence()})).key_by("k").then(Totals("k"), name="more")
+        endless.sink(op.collect(), name="none")
+    assert claims(p.graph)["out"] == LastRows(("k",), ("k",), "totals", updates=False, first=True)
+    assert encode_columns(p.graph).nodes[0].encoded == ("k",)
+    with pytest.warns(EndlessInputWarning, match="'more' has no end, so its totals never come; ask for each one"):
+        warn_of_endless_input("p", p.graph)
 
 
 def test_a_checkpoint_of_other_settings_is_named() -> None:

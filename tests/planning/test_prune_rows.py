@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
@@ -84,6 +85,30 @@ def test_a_filter_is_no_condition_after(name: str) -> None:
     assert told(lambda s: s.filter(col("a") > 0).filter(col("b") > 0)) == ["a > 0", "b > 0"]
     build = AFTER[name]
     assert told(lambda s: build(s.filter(col("a") > 0)).filter(col("b") > 0)) == ["a > 0"]
+
+
+@dataclass(frozen=True)
+class Above(flow.Spec):
+    """An operator of a user that passes on the rows with ``column`` above ``limit``."""
+
+    column: str
+    limit: int
+
+    @property
+    def condition(self) -> flow.Expr:  # type: ignore[override]
+        return col(self.column) > self.limit
+
+    @property
+    def expressions(self) -> Sequence[flow.Expr]:  # type: ignore[override]
+        return (self.condition,)
+
+    def origin_of(self, column: str) -> str:
+        return column
+
+
+def test_an_operator_of_a_user_may_have_a_condition() -> None:
+    assert told(lambda s: s.then(Above("a", 1)).select(c="b").filter(col("c") > 2)) == ["a > 1", "b > 2"]
+    assert told(lambda s: s.then(Above("a", 1), sides={"rest": None}).filter(col("b") > 2)) == []
 
 
 def test_a_second_consumer_sees_every_row() -> None:

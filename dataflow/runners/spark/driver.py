@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from dataflow.errors import AwaitedSplitsWarning, BarrierflowWarning, CleanupFailedWarning, NothingToReadWarning
 from dataflow.planning.physical_plan import task_id
-from dataflow.planning.specs import Watermarks
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.job_progress import ReadInput
 from dataflow.runners.micro_batches import MicroBatches
@@ -111,7 +110,7 @@ class Driver(DriverSinks):
 
     def notes(self) -> list[str]:
         logical = self.assignment.spark_plan.plan.logical
-        if not self._may_have_more or not any(isinstance(node.spec, Watermarks) for node in logical):
+        if not self._may_have_more or not any(node.spec.assigns_time for node in logical):
             return []
         return [
             "a later run may have more input for Spark's own readers, so what waits for time to pass, such as open "

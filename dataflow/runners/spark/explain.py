@@ -7,8 +7,6 @@ from typing import Final, assert_never
 
 from dataflow.planning.graph import Node, Partitioning
 from dataflow.planning.physical_plan import Vertex
-from dataflow.planning.specs import ProcessingTime, Watermarks
-from dataflow.planning.triggered_specs import goes_by_clock
 from dataflow.runners.explain_table import Explanation
 from dataflow.runners.spark.placement import Placement, SparkPlan
 
@@ -55,16 +53,12 @@ def explain_plan(pipeline: str, spark_plan: SparkPlan, readers: Mapping[str, str
     rows = list(dict.fromkeys(rows))  # of two inputs in one vertex
     if readers:
         return Explanation(f"{pipeline} on Spark", _HEADS, tuple(rows), _NOTES_ON_READERS)
-    drift = [
-        node for node in spark_plan.plan.graph if isinstance(node.spec, Watermarks) and node.spec.max_drift is not None
-    ]
-    clock = [node for node in spark_plan.plan.graph if isinstance(node.spec, ProcessingTime)]
-    timed = [node for node in spark_plan.plan.graph if goes_by_clock(node.spec)]
+    specs = [node.spec for node in spark_plan.plan.graph]
     notes = (
         *_NOTES,
-        *([_DRIFT] if drift else []),
-        *([_CLOCK] if clock else []),
-        *([_TRIGGERS] if timed else []),
+        *([_DRIFT] if any(spec.max_drift is not None for spec in specs) else []),
+        *([_CLOCK] if any(spec.times_by_clock for spec in specs) else []),
+        *([_TRIGGERS] if any(spec.shown_by_clock for spec in specs) else []),
     )
     return Explanation(f"{pipeline} on Spark", _HEADS, tuple(rows), notes)
 

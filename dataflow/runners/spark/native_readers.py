@@ -28,12 +28,9 @@ import pyarrow.compute as pc
 from dataflow.clock import SystemClock
 from dataflow.contracts.source import SourceContext
 from dataflow.errors import ConfigurationError, UnknownSplitsWarning, UnsupportedOnRunner, did_you_mean
-from dataflow.planning.aggregate_specs import Emit, Grouped
-from dataflow.planning.chosen_row_specs import SignedTop, Top
 from dataflow.planning.graph import Graph, Node
-from dataflow.planning.join_specs import UnboundedJoin
 from dataflow.planning.physical_plan import Vertex, task_id
-from dataflow.planning.specs import ProcessingTime, Read, Watermarks, Write
+from dataflow.planning.specs import Read, Write
 from dataflow.protocol.events import Data
 from dataflow.runners.spark.accepted_types import cast_batch, differences
 from dataflow.runners.spark.envelopes import DDL, batches_of
@@ -94,7 +91,7 @@ class NativeReaders:
     def warn_of_splits(self, graph: Graph, notices: Notices) -> None:
         """Warn of DataFrames whose splits are not known before their first rows, if there is event time."""
         unknown = [n for n, source in self._sources.items() if source.split_by and source.splits is None]
-        if unknown and any(isinstance(node.spec, Watermarks) for node in graph):
+        if unknown and any(node.spec.assigns_time for node in graph):
             notices.add(
                 UnknownSplitsWarning,
                 f"the splits of {', '.join(map(repr, unknown))} count from their first row on, so the rows of a split "
@@ -275,16 +272,13 @@ def _arrow(frame: Any) -> pa.Schema:
 def _refuse_waiting(node: Node) -> None:
     """Raise UnsupportedOnRunner for an operator that waits for the end of the input, or goes by the clock."""
     spec = node.spec
-    final = getattr(spec, "emit", None) is Emit.FINAL
-    if isinstance(spec, ProcessingTime):
+    if spec.times_by_clock:
         reason, instead = "it sets time by the clock", "remove it"
-    elif isinstance(spec, Watermarks) and spec.max_drift is not None:
+    elif spec.max_drift is not None:
         reason = "max_drift stops the tasks of a source"
         instead = "leave it out of with_watermark, and limit the micro-batch in the DataFrame"
-    elif (isinstance(spec, Grouped) and not spec.windowed and final) or (isinstance(spec, Top | SignedTop) and final):
-        reason, instead = "its results come at the end of the input", "give emit='changes', or emit='updates'"
-    elif isinstance(spec, UnboundedJoin) and any(spec.outer) and final:
-        reason, instead = "rows without a counterpart come at the end of the input", "give emit='changes'"
+    elif spec.emits_at_end:
+        reason, instead = f"{spec.emits_at_end} come at the end of the input", spec.emits_sooner
     else:
         return
     raise UnsupportedOnRunner(

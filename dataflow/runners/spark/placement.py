@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
@@ -34,7 +34,7 @@ from dataflow.planning.graph import Graph, Node, Partitioning
 from dataflow.planning.inline_unions import inline_unions
 from dataflow.planning.operator_table import operator_class
 from dataflow.planning.physical_plan import Link, Plan, Vertex, executed_graph, place
-from dataflow.planning.specs import Apply, LatestTimes, ProcessingTime, Read, Watermarks, Write
+from dataflow.planning.specs import Read, Write
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.spark.batch.cut import Cut, ReasonAgainst, cut_graph
 from dataflow.runners.spark.envelopes import CLOSING, Envelope
@@ -250,9 +250,9 @@ class SparkPlan:
     def maker_of_time(self, link: Link) -> Node | None:
         """Return the operator that makes the watermarks of rows that Spark has read, before a link; None: none does."""
         node = self.plan.graph.nodes[link.node]
-        while node.inputs and type(node.spec) is not LatestTimes:
+        while node.inputs and node.spec.split_silence is None:
             node = self.plan.graph.nodes[node.inputs[0].source]
-        return node if type(node.spec) is LatestTimes else None
+        return None if node.spec.split_silence is None else node
 
     def rules_of(self, vertex: str) -> Mapping[int, SplitRule]:
         """Return how the splits of streaming DataFrames count, by the number of a link into a vertex."""
@@ -260,9 +260,9 @@ class SparkPlan:
         for number, link in enumerate(self.plan.links):
             native = self.placements[link.source] is Placement.NATIVE_READER and not self.in_batch
             if link.target == vertex and native and (maker := self.maker_of_time(link)) is not None:
-                spec = maker.spec
-                assert isinstance(spec, LatestTimes), f"{maker.name} makes time"
-                rules[number] = SplitRule(self.awaited.get(link.source, ()), spec.idle_after, spec.close_after)
+                silence = maker.spec.split_silence
+                assert silence is not None, f"{maker.name} makes time"
+                rules[number] = SplitRule(self.awaited.get(link.source, ()), silence.idle_after, silence.close_after)
         return rules
 
     def channels(self, vertex: str, subtask: int) -> list[tuple[int, int]]:
@@ -323,7 +323,7 @@ def plan_for_spark(
     check_count("parallelism", parallelism)
     check_count("max_key_groups", key_groups)
     graph = executed_graph(widened, parallelism, input_identity, execution)
-    graph = graph if in_batch or not readers else _timed_by_rows(graph)
+    graph = graph if in_batch or not readers else _without_splits(graph)
     cut = None if reason_against is None else cut_graph(graph, reason_against, readers)
     plan = place(
         Plan(graph if cut is None else cut.tasks, widened, {}, [], groups, execution),
@@ -341,15 +341,9 @@ def plan_for_spark(
     return SparkPlan(plan, placements, regions, cut, readers)
 
 
-def _timed_by_rows(graph: Graph) -> Graph:
+def _without_splits(graph: Graph) -> Graph:
     """Return the graph with watermarks of rows that Spark has read."""
-    nodes = [
-        replace(node, spec=LatestTimes(*[getattr(node.spec, field.name) for field in fields(node.spec)]))
-        if type(node.spec) is Watermarks
-        else node
-        for node in graph
-    ]
-    return Graph(nodes)
+    return Graph([replace(node, spec=node.spec.without_splits()) for node in graph])
 
 
 def _region(cut: Cut, vertex: Vertex) -> int:
@@ -371,7 +365,7 @@ def _refuse_unrepeatable(graph: Graph, readers: Container[str]) -> None:
 def _refuse_processing_time(vertex: Vertex) -> None:
     """Raise UnsupportedOnRunner for an operator that takes time from the clock: idle keyed tasks are not called."""
     for node in vertex.nodes:
-        if isinstance(node.spec, ProcessingTime):
+        if node.spec.times_by_clock:
             raise UnsupportedOnRunner(
                 f"operator {node.name!r}",
                 "spark",
@@ -439,7 +433,7 @@ def _decides_time(node: Node) -> bool:
     """Return whether subtasks may pass on different watermarks for the same one: of a user's, as its class tells."""
     if isinstance(node.spec, Read | Write) or not node.is_users:
         return node.spec.assigns_time or node.spec.holds_by_rows
-    made = node.spec.factory if isinstance(node.spec, Apply) else operator_class(node.spec)
+    made = operator_class(node.spec) if node.spec.made_by is None else node.spec.made_by
     made = inspect.unwrap(getattr(made, "func", made))
     known = isinstance(made, type) and issubclass(made, Operator)
     return not known or made.makes_time or made.held is not Operator.held

@@ -29,8 +29,8 @@ from dataflow.errors import (
 )
 from dataflow.planning.graph import NamedGraph
 from dataflow.protocol.recovery import Policy, parse
+from dataflow.runners.endless_input import warn_of_endless_input
 from dataflow.runners.explain_table import Explanation
-from dataflow.runners.growing_state import warn_of_growing_state
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.job_progress import NoLine, ProgressLine
 from dataflow.runners.spark.batch.dataframe import dataframe_of, part_of
@@ -308,7 +308,7 @@ class SparkRunner:
         spark_plan = _checked_plan(pipeline, source_tasks, groups, self._readers, input_identity(checkpoint))
         check_picklable(spark_plan)
         check_workers(session, spark_plan)
-        warn_of_growing_state(pipeline.name, pipeline.graph)
+        warn_of_endless_input(pipeline.name, pipeline.graph)
         notices = Notices()
         with notices.as_notes():
             spark_plan = spark_plan.loaded(notices.add)

@@ -35,7 +35,7 @@ from dataflow.errors import (
 )
 from dataflow.planning.graph import Partitioning, has_dictionaries, schema_json
 from dataflow.planning.physical_plan import Link, Plan, Vertex, task_id
-from dataflow.planning.specs import Read
+from dataflow.planning.specs import Read, Write
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.checkpoint_policy import CheckpointPolicy
 from dataflow.protocol.coordination import Coordinator
@@ -161,10 +161,11 @@ def store_of(checkpointing: Checkpointing) -> CheckpointStore:
 def _refuse_ends_elsewhere(plan: Plan) -> None:
     """Raise UnsupportedOnRunner for a source or a sink that exists on another runner only."""
     for node in plan.graph:
-        end = node.spec.source if isinstance(node.spec, Read) else getattr(node.spec, "sink", None)
+        spec = node.spec
+        end = spec.source if isinstance(spec, Read) else spec.sink if isinstance(spec, Write) else None
         if end is not None and end.only_on:
             raise UnsupportedOnRunner(
-                f"{'source' if isinstance(node.spec, Read) else 'sink'} {node.name!r}, {end!r}",
+                f"{'source' if isinstance(spec, Read) else 'sink'} {node.name!r}, {end!r}",
                 "local",
                 f"it exists on the {end.only_on} runner only",
                 f'run the pipeline with p.run("{end.only_on}"), or put another one in its place',

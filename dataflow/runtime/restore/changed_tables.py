@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dataflow.contracts.spec import Spec
 from dataflow.errors import CheckpointMismatch, TableReloadedWarning
-from dataflow.planning.lookup_specs import Lookup
-from dataflow.planning.lookup_tables import LoadedTable
 from dataflow.planning.physical_plan import Plan
 from dataflow.runtime.task.notices import Notices
 from dataflow.untrusted import damaged_by
@@ -21,7 +20,7 @@ __all__ = ["note_reloaded", "refuse_changed_tables"]
 
 def refuse_changed_tables(nodes: Sequence[Mapping[str, Any]], what: str, plan: Plan) -> None:
     """Raise CheckpointMismatch if a table has changed since ``what`` was stored, whose operators are ``nodes``."""
-    refused = [sentence for spec, sentence in _changed(nodes, plan) if spec.on_change == "refuse"]
+    refused = [sentence for spec, sentence in _changed(nodes, plan) if not spec.accepts_reloaded]
     if refused:
         listing = "".join(f"\n  {sentence}" for sentence in refused)
         raise CheckpointMismatch(
@@ -37,20 +36,9 @@ def note_reloaded(notices: Notices, nodes: Sequence[Mapping[str, Any]], what: st
             notices.add(TableReloadedWarning, f"{what}: {sentence}; rows from here on are joined with the new one")
 
 
-def _changed(nodes: Sequence[Mapping[str, Any]], plan: Plan) -> Iterator[tuple[Lookup, str]]:
-    saved = {node["name"]: node["detail"] for node in nodes if node["kind"] == "lookup"}
+def _changed(nodes: Sequence[Mapping[str, Any]], plan: Plan) -> Iterator[tuple[Spec, str]]:
+    saved = {(node["name"], node["kind"]): node["detail"] for node in nodes}
     for node in plan.graph:
-        if not isinstance(node.spec, Lookup) or not isinstance(node.spec.table, LoadedTable):
-            continue
-        table, then = node.spec.table, saved.get(node.name, {}).get("table")
-        if then is None:
-            continue
-        differences = [
-            f"column {name!r} has other values, or another order"
-            for name, hash_ in table.hashes.items()
-            if then["hashes"].get(name, hash_) != hash_
-        ]
-        if then["rows"] != table.count:
-            differences = [f"it had {then['rows']:,} rows, now {table.count:,}"]
-        if differences:
-            yield node.spec, f"operator {node.name!r}: the table {table.text} has changed: {', '.join(differences)}"
+        stored = saved.get((node.name, node.kind))
+        if stored is not None and (change := node.spec.reloaded(stored)):
+            yield node.spec, f"operator {node.name!r}: {change}"

@@ -80,8 +80,9 @@ def check_carried(captured: ChannelState, plan: Plan, link: Link, library: Libra
     node = plan.graph.nodes[link.node]
     expected = [wide_schema(node.declared(link.tag))]
     head = plan.vertices[link.target].head
-    folded = library.folded_schema(head.spec, plan.graph.schema_of(head.inputs[0]))
-    if folded is not None:
+    folded = None
+    if head.spec.folding() is not None:
+        folded = library.folded_schema(head.spec, plan.graph.schema_of(head.inputs[0]))
         folded = decoded_schema(folded, node.encoded)
         expected.append(wide_schema(folded))
     for element in captured.elements:

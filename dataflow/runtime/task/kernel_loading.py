@@ -60,8 +60,8 @@ def _kernels(owner: Operator | Source) -> Sequence[str]:
 
 def _imported(name: str) -> bool:
     """Return whether a module is imported, and no other thread is still executing it."""
-    spec = getattr(sys.modules.get(name), "__spec__", None)
-    return spec is not None and not getattr(spec, "_initializing", False)
+    module_spec = getattr(sys.modules.get(name), "__spec__", None)
+    return module_spec is not None and not getattr(module_spec, "_initializing", False)
 
 
 class KernelLoader:

@@ -30,7 +30,7 @@ class Library:
         mergeable: ``mergeable(node, schema)`` returns whether rows of ``schema`` may be folded per key before they
             reach the operator of ``node``, because its records can be merged: ``combine=`` of the planner.
         folded_schema: ``folded_schema(spec, schema)`` returns the columns of folded rows on a channel to the operator
-            of ``spec``; None if it takes none.
+            of ``spec``, which has `Spec.folding`.
         check_folded: ``check_folded(batch, spec, where)`` raises CheckpointDamaged for folded rows that the operator
             must not receive.
         shown_rows: ``shown_rows(spec, batch, taken, made)`` returns rows in flight in the user's columns: folded rows
@@ -40,7 +40,7 @@ class Library:
     """
 
     mergeable: Callable[[Node, pa.Schema], bool]
-    folded_schema: Callable[[Spec, pa.Schema], pa.Schema | None]
+    folded_schema: Callable[[Spec, pa.Schema], pa.Schema]
     check_folded: Callable[[pa.RecordBatch, Spec, str], None]
     shown_rows: Callable[[Spec, pa.RecordBatch, pa.Schema, pa.Schema], pa.Table]
     fuse: Callable[[Graph, Sequence[tuple[Node, ChainNode]], Submit], None]

@@ -224,7 +224,7 @@ class TaskState:
 class _Operator(msgspec.Struct):
     values: dict[str, Any]
     tables: list[str]
-    rules: dict[str, Rule] = {}
+    rules: dict[str, Rule]
 
 
 class _Duplicates(msgspec.Struct):

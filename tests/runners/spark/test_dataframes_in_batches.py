@@ -124,10 +124,10 @@ def test_what_is_no_table_that_is_read_once_is_refused(spark: Any) -> None:
         p.run(flow.SparkRunner(spark, sources={"rows": spark.range(3)}), execution="batch")
 
 
-def test_a_source_without_an_end_may_be_replaced(spark: Any) -> None:
+def test_a_source_without_an_end_may_be_replaced_by_rows_that_end(spark: Any) -> None:
     with flow.Pipeline("replaced") as p:
         rows = p.source(op.generate({"x": op.sequence()}, rate="10/s"), name="rows")
-        rows.key_by("x").agg(n=op.count(), emit="updates").sink(op.collect(), name="out")
+        rows.key_by("x").agg(n=op.count(), emit="final").sink(op.collect(), name="out")
     runner = flow.SparkRunner(spark, sources={"rows": spark.range(5).withColumnRenamed("id", "x")})
     assert sorted(p.run(runner, execution="batch").table("out")["x"].to_pylist()) == [0, 1, 2, 3, 4]
     with pytest.raises(ConfigurationError, match="has no end"):

@@ -122,6 +122,10 @@ def remembering(read: flow.Stream) -> flow.Stream:
     return read.apply(lambda context: Counting(), schema=read.schema, name="own")
 
 
+def whole(read: flow.Stream) -> flow.Stream:
+    return read.key_by("shop").window(op.global_window()).agg(n=op.count(), name="all")
+
+
 def ranked(read: flow.Stream) -> flow.Stream:
     return read.key_by("shop").top(2, by="id", emit="final", name="first")
 
@@ -136,6 +140,7 @@ def joined(read: flow.Stream) -> flow.Stream:
         (keyed, "operator 'counts'.*end of the input.*give emit='changes'.*use SparkRunner without sources="),
         (timed, "operator 'clock'.*max_drift stops the tasks of a source"),
         (clocked, "operator 'clock'.*sets time by the clock"),
+        (whole, r"operator 'all'.*its results come at the end of the input.*give window\(early=...\) a trigger"),
         (ranked, "operator 'first'.*its results come at the end of the input"),
         (joined, "operator 'pairs'.*rows without a counterpart come at the end of the input"),
         (remembering, r"operator 'own'.*set stateless = True in its class and pass the class to apply"),

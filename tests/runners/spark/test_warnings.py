@@ -19,9 +19,11 @@ from dataflow.contracts.source import Json, Source, SourceContext, Split, SplitR
 from dataflow.errors import (
     BarrierflowWarning,
     CleanupFailedWarning,
+    EndlessInputWarning,
     InputMissingWarning,
     JobFailedWarning,
     RowsTakenBackWarning,
+    SourceError,
 )
 from dataflow.runners.spark.runner import SparkRunner
 from dataflow.runtime.task.progress import JobState
@@ -41,6 +43,13 @@ class Telling(Source):
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
         context.notify(InputMissingWarning, "the other half is gone")
         return self.inner.reader(split, offset, context)
+
+
+class Unreadable(Telling):
+    """Numbers that are gone."""
+
+    def splits(self) -> Sequence[Split]:
+        raise OSError("gone")
 
 
 class BadlyClosed(flow.Operator):
@@ -168,6 +177,17 @@ def test_rows_of_a_micro_batch_that_spark_had_not_counted_are_taken_back_with_a_
     )
     assert sorted(op.read_committed(tmp_path / "out")["x"].to_pylist()) == NUMBERS["x"].to_pylist()
     assert [str(warning) for warning in result.warnings] == [str(found[0].message)]
+
+
+def test_results_that_never_come_are_warned_of_before_the_query_starts(spark: Any) -> None:
+    with flow.Pipeline("endless") as p:
+        rows = p.source(op.generate({"x": op.sequence()}), name="numbers").lookup(Unreadable(), on="x", name="names")
+        rows.window(op.global_window()).agg(n=op.count(), name="all").sink(op.collect(), name="out")
+    with (
+        pytest.warns(EndlessInputWarning, match="the input of 'all' has no end, so its results never come"),
+        pytest.raises(SourceError, match="'names': lookup cannot read its table"),
+    ):
+        p.start(SparkRunner(spark))
 
 
 @pytest.mark.soak

@@ -53,6 +53,14 @@ def test_a_header_that_lacks_an_entry_is_damage(missing: str) -> None:
         TaskState.decode(encode(values, tables))
 
 
+@pytest.mark.parametrize("missing", ["values", "tables", "rules"])
+def test_an_operator_that_lacks_an_entry_is_damage(missing: str) -> None:
+    values, tables = decode(TaskState("t[0]", operators={"a": Snapshot()}).encode("sample"))
+    del values["operators"]["a"][missing]
+    with pytest.raises(CheckpointDamaged, match=f"missing required field `{missing}`"):
+        TaskState.decode(encode(values, tables))
+
+
 def test_an_input_that_lacks_the_ends_of_its_channels_is_damage() -> None:
     with pytest.raises(CheckpointDamaged, match="missing required field `ended`"):
         again(TaskState("t[0]", inlet={"watermarks": [3]}))

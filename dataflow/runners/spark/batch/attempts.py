@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from dataflow.planning.physical_plan import Plan, Vertex, task_id, vertex_of
-from dataflow.planning.specs import FlatMapRows, MapBatches, MapRows, Read
+from dataflow.planning.specs import Read
 from dataflow.runners.spark.placeholders import PlaceholderSource
 from dataflow.runners.spark.task_host import TaskReport
 
@@ -48,6 +48,4 @@ def _repeats(vertex: Vertex) -> bool:
     """Return whether each attempt at a subtask sends the same rows to the same tasks."""
     spec = vertex.head.spec
     reads = isinstance(spec, Read) and not isinstance(spec.source, PlaceholderSource)
-    return reads and not any(
-        node.is_users or isinstance(node.spec, MapBatches | MapRows | FlatMapRows) for node in vertex.nodes
-    )
+    return reads and not any(node.spec.calls_users_code for node in vertex.nodes)

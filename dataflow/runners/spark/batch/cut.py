@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dataflow.contracts.sink import FrameSink
-from dataflow.planning.batch_specs import NumberRows
 from dataflow.planning.graph import Edge, Graph, Node
 from dataflow.planning.specs import Read, Write
 from dataflow.runners.spark.placeholders import PlaceholderSink, PlaceholderSource
@@ -87,7 +86,7 @@ def _reason(
 ) -> str | None:
     if isinstance(node.spec, Write):
         return _SINK
-    if isinstance(node.spec, Read) and any(isinstance(consumer.spec, NumberRows) for consumer, _ in consumers):
+    if isinstance(node.spec, Read) and any(consumer.spec.numbers_rows for consumer, _ in consumers):
         return "the order of its rows is needed"
     if tags := sorted({edge.tag for _, edge in consumers if edge.tag is not None}):
         return f"its side output {tags[0]!r} is read"

@@ -7,6 +7,7 @@ from typing import Final, assert_never
 
 from dataflow.planning.graph import Node
 from dataflow.planning.physical_plan import Vertex
+from dataflow.planning.specs import Read, Write
 from dataflow.runners.explain_table import Explanation
 from dataflow.runners.spark.batch.cut import SAME_PROCESS, Cut
 from dataflow.runners.spark.placeholders import PlaceholderSink, PlaceholderSource
@@ -58,8 +59,10 @@ def _reasons(cut: Cut) -> list[str]:
 
 
 def _is_placeholder(node: Node) -> bool:
-    source, sink = getattr(node.spec, "source", None), getattr(node.spec, "sink", None)
-    return isinstance(source, PlaceholderSource) or isinstance(sink, PlaceholderSink)
+    spec = node.spec
+    if isinstance(spec, Read):
+        return isinstance(spec.source, PlaceholderSource)
+    return isinstance(spec, Write) and isinstance(spec.sink, PlaceholderSink)
 
 
 def _place(spark_plan: SparkPlan, vertex: Vertex, node: Node) -> str:

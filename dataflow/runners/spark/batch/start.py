@@ -24,7 +24,6 @@ from dataflow.contracts.source import Split
 from dataflow.planning.batch_graph import refuse_in_batch
 from dataflow.planning.graph import NamedGraph
 from dataflow.planning.specs import Read
-from dataflow.runners.growing_state import warn_of_growing_state
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.job_progress import NoLine, ProgressLine
 from dataflow.runners.spark.batch.checkpoint import BatchCheckpoint, stored_plan
@@ -103,7 +102,6 @@ class BatchStart:
         check(spark_plan)
         check_settings(self.session)
         check_workers(self.session, spark_plan)
-        warn_of_growing_state(self.pipeline.name, self.pipeline.graph)
         notices = Notices()
         with notices.as_notes():
             spark_plan = spark_plan.loaded(notices.add)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from dataflow.contracts.spec import Spec
 from dataflow.errors import UnsupportedOnRunner
 from dataflow.planning.aggregate_specs import Aggregate, WindowAggregate
-from dataflow.planning.batch_specs import AddChange, DropPlace, NumberRows, Sorted
+from dataflow.planning.batch_specs import AddChange, DropPlace, NumberRows
 from dataflow.planning.chosen_row_specs import Top, Unique, WindowTop
 from dataflow.planning.graph import Graph, Node
 from dataflow.planning.join_specs import IntervalJoin, UnboundedJoin, WindowJoin
@@ -65,11 +65,11 @@ def lower(node: Node, graph: Graph, frames: Sequence[Any], session: Any) -> Any:
 def reason_against(node: Node, graph: Graph) -> str | None:
     """Return why Spark cannot compute ``node`` exactly as the local engine does; None: it can. Needs no session."""
     rule = _RULES.get(type(node.spec))
-    if isinstance(node.spec, Sorted):
-        return "it goes by the order of its rows"
+    if rule is None and node.spec.calls_users_code:
+        return "it calls a function"
     if rule is None:
-        calls = node.spec.is_users or hasattr(node.spec, "function")
-        return "it calls a function" if calls else f"Spark has no operator like it ({node.spec.kind})"
+        ordered = node.spec.row_order is not None
+        return "it goes by the order of its rows" if ordered else f"Spark has no operator like it ({node.spec.kind})"
     inputs = [graph.schema_of(edge) for edge in node.inputs]
     if (reason := _against_columns([*inputs, node.schema])) is not None:
         return reason
