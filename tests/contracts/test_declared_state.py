@@ -103,7 +103,7 @@ def test_a_checkpoint_says_by_itself_whose_rows_are_where() -> None:
         (
             {"rules": {"few": Rule("table")}},
             CheckpointMismatch,
-            r"op: the checkpoint has Rule\(kind='table'\) for 'few'",
+            r"op: the checkpoint has table \(keys=0\) for 'few'",
         ),
         ({"rules": {"more": Rule("passed")}}, CheckpointMismatch, "for 'more', the operator declares no such state"),
         ({"rules": {"slices": Rule("log", keys=1, low=("k2", 1))}}, CheckpointDamaged, "op: slices: its bound is for "),

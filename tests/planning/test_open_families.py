@@ -15,7 +15,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.compare.claims import AnyRows, LastRows, claims
+from dataflow.compare.claims import AnyRows, LastRowsOfKeys, claims
 from dataflow.errors import CheckpointMismatch, ConfigurationError, EndlessInputWarning, GraphError, SchemaMismatch
 from dataflow.planning.encode_columns import encode_columns
 from dataflow.planning.prune_columns import prune_columns
@@ -184,7 +184,7 @@ def test_it_may_tell_what_the_engine_knows_of_the_kinds_of_the_library(tmp_path:
         p.source(op.read_parquet(tmp_path)).key_by("k").then(Totals("k"), name="totals").sink(op.collect(), name="out")
         endless = p.source(op.generate({"k": op.sequence()})).key_by("k").then(Totals("k"), name="more")
         endless.sink(op.collect(), name="none")
-    assert claims(p.graph)["out"] == LastRows(("k",), ("k",), "totals", updates=False, first=True)
+    assert claims(p.graph)["out"] == LastRowsOfKeys(("k",), ("k",), "totals", updates=False, first=True)
     assert encode_columns(p.graph).nodes[0].encoded == ("k",)
     with pytest.warns(EndlessInputWarning, match="'more' has no end, so its totals never come; ask for each one"):
         warn_of_endless_input("p", p.graph)
