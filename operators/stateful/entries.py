@@ -12,18 +12,14 @@ from operators.stateful.columns import RECORD, ROWS, WINDOW, is_partial, key_col
 from operators.stateful.times import time_column
 from operators.stateful.window_numbers import Numbered, Numbering
 
-__all__ = ["entry_rows", "number_rows", "weights_of"]
+__all__ = ["entry_rows", "number_records", "number_rows", "weights_of"]
 
 
 def number_rows(batch: pa.RecordBatch, numbering: Numbering, where: str) -> Numbered | None:
-    """Return the numbers of a batch of rows or records; None if no row is in a window.
+    """Return the numbers of a batch of rows; None if no row is in a window.
 
     Raises: ValueError for a null event time; OverflowError for times out of range.
     """
-    if is_partial(batch.schema):
-        numbers = to_numbers(batch.column(WINDOW))
-        starts = [to_numbers(batch.column(field.name)) for field in numbering.key_fields]
-        return Numbered(numbers, int(numbers.min()), int(numbers.max()), *starts)
     column = numbering.time.column
     time_column(batch, column, where)
     try:
@@ -33,6 +29,13 @@ def number_rows(batch: pa.RecordBatch, numbering: Numbering, where: str) -> Numb
             f"{where}: event times in {column!r} are out of range for window edges of {numbering.window}: {error}; "
             "filter such rows out"
         ) from error
+
+
+def number_records(batch: pa.RecordBatch, numbering: Numbering) -> Numbered:
+    """Return the numbers of a batch of records, which have them."""
+    numbers = to_numbers(batch.column(WINDOW))
+    starts = [to_numbers(batch.column(field.name)) for field in numbering.key_fields]
+    return Numbered(numbers, int(numbers.min()), int(numbers.max()), *starts)
 
 
 def entry_rows(

@@ -22,7 +22,7 @@ from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.row_errors import LATE, LATE_RIGHT
 from dataflow.state.arrays import GREATEST, LEAST, Mask, Numbers
 from operators.stateful.columns import ROWS, is_partial
-from operators.stateful.entries import number_rows
+from operators.stateful.entries import number_records, number_rows
 from operators.stateful.time_units import TimeUnit
 from operators.stateful.window_numbers import Numbered, Numbering
 
@@ -80,9 +80,14 @@ class LateRows:
 
         Raises: ValueError for a null event time; OverflowError for times out of range.
         """
-        weights = to_numbers(batch.column(ROWS)) if is_partial(batch.schema) else None
-        self._tally.lateness.checked += batch.num_rows if weights is None else int(np.sum(weights))
-        entries = number_rows(batch, numbering, self._where)
+        if is_partial(batch.schema):
+            weights = to_numbers(batch.column(ROWS))
+            self._tally.lateness.checked += int(np.sum(weights))
+            entries: Numbered | None = number_records(batch, numbering)
+        else:
+            weights = None
+            self._tally.lateness.checked += batch.num_rows
+            entries = number_rows(batch, numbering, self._where)
         if entries is None:
             return batch, None
         bounds = self._bounds(batch)
