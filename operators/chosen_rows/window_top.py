@@ -17,8 +17,7 @@ from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.windows import Sliced
 from dataflow.planning.chosen_row_specs import EDGES, WindowTop
-from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.state.arrays import Numbers
+from dataflow.state.arrays import LEAST, Numbers
 from dataflow.state.keyed import KeyIndex, index_kernels
 from operators.chosen_rows.ranking import KERNELS, Ranked, order_words, rank_rows
 from operators.chosen_rows.rows import KeyColumns, RowColumns
@@ -26,8 +25,7 @@ from operators.joins.row_log import NUMBER, RowLog, by_number
 from operators.stateful.chunks import CHUNK
 from operators.stateful.columns import ARRIVAL, START
 from operators.stateful.complete_windows import CompleteWindows
-from operators.stateful.entries import number_rows
-from operators.stateful.late_rows import without_late
+from operators.stateful.late_rows import LateRows
 from operators.stateful.window_numbers import BySlice, ByWindow, Numbering
 
 __all__ = ["WindowTopOperator"]
@@ -61,25 +59,16 @@ class WindowTopOperator(Stateful):
         self._limits: dict[int, int] = {}
         self._arrived = 0
         self._time = Passed()
+        self._late = LateRows(context, self._time, spec.lateness, spec.keys)
 
     @property
     def kernels(self) -> Sequence[str]:
         return *index_kernels(self._key_schema), "operators.kernels.windows", *KERNELS
 
-    @property
-    def _closed(self) -> int | None:
-        """The watermark less the lateness: the windows that it completes are over. None: no watermark has come."""
-        if self._time.watermark is None or self._time.watermark == MAX_WATERMARK:
-            return self._time.watermark
-        return self._time.watermark - self._spec.lateness
-
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if not batch.num_rows:
             return
-        context, numbering = self._context, self._numbering
-        entries = number_rows(batch, numbering, context.tally, context.name)
-        if entries is not None and self._closed is not None:
-            batch, entries = without_late(batch, entries, numbering, self._closed, context.tally, out)
+        batch, entries = self._late.split_numbers(batch, self._numbering, out)
         if entries is None:
             return
         columns = [*self._keys.of(batch), *self._columns.of(batch).columns]
@@ -116,7 +105,8 @@ class WindowTopOperator(Stateful):
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the windows that the watermark, less the lateness, completes, in order of time."""
-        before, self._time.watermark = self._closed, watermark
+        before = self._time.less(self._spec.lateness)
+        self._time.advance(watermark)
         if not len(self._log.numbers):
             return None
         return self._fire(before, out)
@@ -125,16 +115,15 @@ class WindowTopOperator(Stateful):
         """Return the watermark below which no result comes any more."""
         return watermark - self._spec.lateness
 
-    def _fire(self, before: int | None, out: Out) -> Iterator[None]:
-        closed, window = self._closed, self._windows
-        assert closed is not None, "windows fire at a watermark"
+    def _fire(self, before: int, out: Out) -> Iterator[None]:
+        closed, window = self._time.less(self._spec.lateness), self._windows
         over = self._numbering.over(closed)
         if window is None:
             numbers = self._log.numbers
             for number in numbers[numbers <= over].tolist():
                 yield from self._emit(self._log.rows(number, number + 1), None, number, out)
         else:
-            done = None if before is None else window.last_complete(before)
+            done = None if before == LEAST else window.last_complete(before)
             for number in CompleteWindows(window, self._log.numbers, done, window.last_complete(closed)):
                 rows = self._log.rows(*window.covered(number))
                 yield from self._emit(rows, window.start(number), window.end(number), out)
@@ -161,7 +150,7 @@ class WindowTopOperator(Stateful):
     # --- state
 
     def state(self) -> Mapping[str, Piece]:
-        low = None if self._closed is None else (NUMBER, self._numbering.first_open(self._closed))
+        low = self._numbering.low(NUMBER, self._time.less(self._spec.lateness))
         return {"time": self._time, "rows": Log(self._log, len(self._keys.schema), low=low)}
 
     def restored(self) -> None:

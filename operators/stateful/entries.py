@@ -8,28 +8,20 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.contracts.row_errors import RowTally
 from operators.stateful.columns import RECORD, ROWS, WINDOW, is_partial, key_columns
 from operators.stateful.times import time_column
 from operators.stateful.window_numbers import Numbered, Numbering
 
-__all__ = ["entry_rows", "number_rows", "weights_of"]
+__all__ = ["entry_rows", "number_records", "number_rows", "weights_of"]
 
 
-def number_rows(batch: pa.RecordBatch, numbering: Numbering, tally: RowTally, where: str) -> Numbered | None:
-    """Return the numbers of a batch of rows or records, and count its rows in ``tally``.
+def number_rows(batch: pa.RecordBatch, numbering: Numbering, where: str) -> Numbered | None:
+    """Return the numbers of a batch of rows; None if no row is in a window.
 
     Raises: ValueError for a null event time; OverflowError for times out of range.
     """
-    checked = tally.lateness
-    if is_partial(batch.schema):
-        checked.checked += int(np.sum(to_numbers(batch.column(ROWS))))
-        numbers = to_numbers(batch.column(WINDOW))
-        starts = [to_numbers(batch.column(field.name)) for field in numbering.key_fields]
-        return Numbered(numbers, int(numbers.min()), int(numbers.max()), *starts)
     column = numbering.time.column
     time_column(batch, column, where)
-    checked.checked += batch.num_rows
     try:
         return numbering.of(batch)
     except OverflowError as error:
@@ -37,6 +29,13 @@ def number_rows(batch: pa.RecordBatch, numbering: Numbering, tally: RowTally, wh
             f"{where}: event times in {column!r} are out of range for window edges of {numbering.window}: {error}; "
             "filter such rows out"
         ) from error
+
+
+def number_records(batch: pa.RecordBatch, numbering: Numbering) -> Numbered:
+    """Return the numbers of a batch of records, which have them."""
+    numbers = to_numbers(batch.column(WINDOW))
+    starts = [to_numbers(batch.column(field.name)) for field in numbering.key_fields]
+    return Numbered(numbers, int(numbers.min()), int(numbers.max()), *starts)
 
 
 def entry_rows(
