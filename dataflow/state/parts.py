@@ -130,9 +130,10 @@ def check_columns(table: pa.Table, expected: pa.Schema) -> None:
     ours = {name: str(type_) for name, type_ in zip(expected.names, expected.types, strict=True)}
     only = {name: type_ for name, type_ in theirs.items() if ours.get(name) != type_}
     missing = {name: type_ for name, type_ in ours.items() if theirs.get(name) != type_}
+    others = "none of them" if missing else "the same columns in another order"
     raise CheckpointMismatch(
-        f"the checkpoint's state has {only or 'the same columns in another order'} where this pipeline has "
-        f"{missing or 'others'}: restore it with the pipeline that wrote it, or start without it"
+        f"the checkpoint's state has {only or others} where this pipeline has {missing or 'others'}: restore it with "
+        "the pipeline that wrote it, or start without it"
     )
 
 
