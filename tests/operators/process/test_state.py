@@ -518,6 +518,15 @@ def test_time_is_at_least_the_restored_watermark() -> None:
     assert driver.take() == [("a", None), ("a", 1), ("a", None)]
 
 
+def test_nothing_expires_by_the_last_watermark_for_rows_that_come_again() -> None:
+    first = Driver(BriefValue)
+    first.rows(("a", 5, 1))
+    first.end()
+    for driver in (first, Driver(BriefValue, restored=first.snapshot())):
+        driver.rows(("a", 6, 0))
+        assert driver.take()[-1] == ("a", 1)
+
+
 def test_a_failed_timer_does_not_renew_state_that_a_later_timer_reads() -> None:
     class Timed(BriefValue):
         def process(self, key: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
