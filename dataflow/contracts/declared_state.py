@@ -91,6 +91,7 @@ class Log:
         shared: whether all subtasks have equal rows, so that one copy is enough.
         low: a column of numbers, and the least number that counts now; rows with smaller ones have left the state, and
             a checkpoint may still hold them. None: all rows count.
+        counts: columns of numbers that count up from 0, if the next row gets the number after the greatest one.
 
     >>> import pyarrow as pa
     >>> from dataflow.state.keyed_state import KeyedState
@@ -102,6 +103,7 @@ class Log:
     keys: int
     shared: bool = False
     low: tuple[str, int] | None = None
+    counts: Sequence[str] = ()
 
     @property
     def rule(self) -> Rule:
@@ -112,7 +114,7 @@ class Log:
 
         parts: Any = stored.logs[name]
         columns = self.state.stored
-        check_parts(parts, columns)
+        check_parts(parts, columns, self.counts)
         if self.keys:
             mine = context.key_groups, context.max_key_groups
             parts = [{n: owned(table, self.keys, *mine) for n, table in part.items()} for part in parts]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.state.index import Slots
-from dataflow.state.keyed_rows import TIME
+from dataflow.state.keyed_rows import ROW_TIME, TIME
 from dataflow.state.keyed_state import KeyedState, Ttl
 from operators.aggregation.window_times import Numbers
 from operators.process.stores import EVER, LEAST, Codec, Store, free_name
@@ -32,6 +32,10 @@ class Lists(Store):
     @property
     def states(self) -> dict[str, KeyedState]:
         return {"": self._state}
+
+    @property
+    def counts(self) -> Sequence[str]:
+        return (ROW_TIME,)
 
     def until(self, slots: Slots) -> Numbers:
         return super().until(slots) if self.ttl is None else self._expiry(self._state, slots)

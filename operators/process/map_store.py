@@ -6,7 +6,7 @@ entries do not count any more; they are removed by a sweep, or when the key is w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +46,10 @@ class Maps(Store):
     def states(self) -> dict[str, KeyedState]:
         lives = {} if self._lives is None else {" lives": self._lives}
         return {"": self._entries, **lives}
+
+    @property
+    def counts(self) -> Sequence[str]:
+        return (self._number,)
 
     @property
     def kernels(self) -> list[str]:

@@ -15,7 +15,7 @@ from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from operators.process.list_store import Lists
 from operators.process.map_store import Maps
-from operators.process.shared import SharedValues
+from operators.process.shared import NUMBER, SharedValues
 from operators.process.stores import Codec, ExpiringValues, MainValues, Store, free_name
 
 __all__ = ["States"]
@@ -103,11 +103,13 @@ class States:
         """Return the pieces of the state; each begins with the columns of the key, but for shared mappings."""
         keys = len(self._key_schema)
         stores = {
-            f"state {name}{suffix}": Log(state, keys)
+            f"state {name}{suffix}": Log(state, keys, counts=store.counts)
             for name, store in self.stores.items()
             for suffix, state in store.states.items()
         }
-        shared = {f"shared {name}": Log(each.state, 0, shared=True) for name, each in self.shared.items()}
+        shared = {
+            f"shared {name}": Log(each.state, 0, shared=True, counts=[NUMBER]) for name, each in self.shared.items()
+        }
         return {MAIN: Log(self.main, keys), **stores, **shared}
 
     def restored(self) -> None:

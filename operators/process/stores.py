@@ -88,6 +88,11 @@ class Store(ABC):
         return {}
 
     @property
+    def counts(self) -> Sequence[str]:
+        """The columns of ``states`` with numbers that count up from 0."""
+        return ()
+
+    @property
     def kernels(self) -> Sequence[str]:
         """The modules with the kernels that are called."""
         return [module for state in self.states.values() for module in state.kernels]

@@ -23,7 +23,7 @@ from dataflow.errors import AmbiguousKey, GraphError, NegativeNet, SchemaMismatc
 from dataflow.state.arrays import is_key
 from dataflow.state.dictionaries import decoded, decoded_schema
 from dataflow.state.index import Slots
-from dataflow.state.keyed_rows import TIME
+from dataflow.state.keyed_rows import ROW_TIME, TIME
 from dataflow.state.keyed_state import KeyedState
 from operators.nested_columns import NestedColumns, can_be_kept
 from operators.sinks.net import equal_rows
@@ -137,7 +137,7 @@ class NetUpsertWriter(Stateful, ReceiverWriter):
         return Stateful.snapshot(self)
 
     def state(self) -> Mapping[str, Piece]:
-        return {"rows": Log(self._state, len(self._keys))}
+        return {"rows": Log(self._state, len(self._keys), counts=[ROW_TIME, _ARRIVAL])}
 
     def restored(self) -> None:
         for slots in self._chunks():
