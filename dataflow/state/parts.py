@@ -23,6 +23,7 @@ from dataflow.state.columns import PIECE_BYTES, Store
 from dataflow.state.copy_on_write import CHUNK, FrozenRows, Reading, Rows
 from dataflow.state.hashing import hash_rows, key_groups
 from dataflow.state.index import Slots
+from dataflow.state.ipc import check_messages
 from dataflow.state.keyed import KeyIndex, KnownKeys
 from dataflow.state.ranges import SLOT
 
@@ -116,7 +117,7 @@ def check_parts(
     """Check the tables of a base and of the deltas after it against the columns that are ``expected`` of each.
 
     Raises: CheckpointMismatch for other columns; CheckpointDamaged for tables that are not expected, for nulls where
-        there can be none, and as ``check_counts`` does.
+        there can be none, and as ``check_counts`` and ``check_messages`` do.
     """
     for part in parts:
         for name, table in part.items():
@@ -124,6 +125,8 @@ def check_parts(
                 raise CheckpointDamaged(f"it has a table {name!r}, expected {list(expected)}")
             check_columns(table, expected[name])
             check_counts(table, counts)
+            for field, column in zip(expected[name], table.columns, strict=True):
+                check_messages(column, field)
 
 
 def counting(table: pa.Table, column: str, least: int) -> pa.Table:

@@ -160,10 +160,6 @@ class ExpiringJoinOperator(Stateful):
         time: dict[str, Piece] = {"time units": units_of(self._times), "time": self._time} if self._times else {}
         return {**time, **met, **alone}
 
-    def restored(self) -> None:
-        for side in (*self._met, *self._alone):
-            side.restored()
-
 
 def _add(side: TimedRows, keys: Sequence[pa.Array], rows: pa.RecordBatch, times: Numbers, at: Numbers) -> None:
     """Add the rows ``at``."""

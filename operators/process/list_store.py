@@ -16,8 +16,6 @@ from operators.process.stores import EVER, LEAST, Codec, Store, free_name
 
 __all__ = ["Lists", "lists_of"]
 
-_CHUNK = 65_536
-
 
 class Lists(Store):
     """A list for each key. The time of a row is the number of values that were appended before it."""
@@ -25,7 +23,7 @@ class Lists(Store):
     def __init__(self, main: KeyedState, keys: pa.Schema, type_: pa.DataType, ttl: int | None) -> None:
         super().__init__(main, ttl)
         self.codec = Codec(type_)
-        self._schema = pa.schema([pa.field(free_name("value", keys.names), self.codec.kept)])
+        self._schema = pa.schema([self.codec.field(free_name("value", keys.names))])
         self._state = KeyedState(keys, pa.schema([]), rows=self._schema, ttl=None if ttl is None else Ttl(ttl))
         self._appended = 0
 
@@ -91,12 +89,10 @@ class Lists(Store):
     def expire(self, now: int, limit: int) -> None:
         self._state.expire(now, limit)
 
-    def restored(self, where: str) -> None:
+    def restored(self) -> None:
         rows = self._state.all_rows
         if len(rows):
             self._appended = int(self._state.row_records[rows, TIME].max()) + 1
-        for begin in range(0, len(rows), _CHUNK):
-            self.codec.check_values(self._state.read_rows(rows[begin : begin + _CHUNK]).column(0), where)
 
 
 def lists_of(offsets: Numbers, values: pa.Array) -> pa.Array:

@@ -33,7 +33,7 @@ class SharedValues:
         self._codec = Codec(value)
         self._key = Converter(key, f"{where}: key", nullable=False)
         self._value = Converter(value, f"{where}: value")
-        self._schema = pa.schema([pa.field("value", self._codec.kept), number_field(NUMBER)])
+        self._schema = pa.schema([self._codec.field("value"), number_field(NUMBER)])
         self.state = KeyedState(pa.schema([pa.field("key", key)]), self._schema)
         self._entries: dict[Any, tuple[Any, Any]] = {}
         self._numbers: dict[Any, int] = {}
@@ -86,8 +86,7 @@ class SharedValues:
             self.state.write(slots.copy(), pa.RecordBatch.from_arrays([values, numbers], schema=self._schema))
 
     def restored(self) -> None:
-        """Take note that ``state`` is restored. Raises: CheckpointDamaged if values cannot be decoded."""
-        self._codec.check(self.state, "value", self._where)
+        """Take note that ``state`` is restored."""
         slots = self.state.slots
         stored = self.state.read(slots)
         numbers = to_numbers(stored.column(1))

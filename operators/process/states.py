@@ -43,7 +43,7 @@ class States:
             for name, state in spec.states
             if _word(state) == ValueState.word and state.ttl is None
         }
-        fields = [pa.field(columns[name], Codec(state.types[0]).kept) for name, state in spec.states if name in columns]
+        fields = [Codec(state.types[0]).field(columns[name]) for name, state in spec.states if name in columns]
         self.main = KeyedState(keys, pa.schema(fields))
         self.stores: dict[str, Store] = {}
         self.shared: dict[str, SharedValues] = {}
@@ -113,9 +113,9 @@ class States:
         return {MAIN: Log(self.main, keys), **stores, **shared}
 
     def restored(self) -> None:
-        """Take note that the pieces are restored. Raises: CheckpointDamaged if values cannot be decoded."""
-        for name, store in self.stores.items():
-            store.restored(f"{self._context.name}: state {name!r}")
+        """Take note that the pieces are restored."""
+        for store in self.stores.values():
+            store.restored()
         for shared in self.shared.values():
             shared.restored()
 

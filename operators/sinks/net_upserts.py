@@ -140,8 +140,6 @@ class NetUpsertWriter(Stateful, ReceiverWriter):
         return {"rows": Log(self._state, len(self._keys), counts=[ROW_TIME, _ARRIVAL])}
 
     def restored(self) -> None:
-        for slots in self._chunks():
-            self._columns.check(self._state.between(slots, _LEAST, _GREATEST)[1], "rows of keys")
         numbers = self._state.all_rows
         if len(numbers):
             self._arrival = int(self._state.row_records[numbers, TIME].max()) + 1

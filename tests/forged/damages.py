@@ -117,6 +117,8 @@ def _tables(table: pa.Table) -> Iterator[tuple[str, bool, pa.Table]]:
         yield f"no column {at}", True, table.remove_column(at)
         if table.num_rows:
             yield f"column {at} is null", not field.nullable, changed(pa.nulls(table.num_rows, field.type))
+        if table.num_rows and field.metadata:  # messages of Arrow, each with a nested value
+            yield f"column {at} is no message", True, changed(pa.array([b"odd"] * table.num_rows))
         if table.num_rows and pa.types.is_integer(field.type):
             for extreme in (2 ** (field.type.bit_width - 1) - 1, -(2 ** (field.type.bit_width - 1)), -1):
                 first = pa.array([extreme], field.type)
