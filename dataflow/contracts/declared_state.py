@@ -277,7 +277,9 @@ class Stateful(Operator):
         values: dict[str, Json] = {}
         tables: dict[str, pa.Table | pa.RecordBatchReader] = {}
         logs: dict[str, Any] = {}
-        pieces = _pieces_of(self)
+        pieces = self.state()
+        if not isinstance(pieces, Mapping):
+            raise _no_pieces(self, pieces)
         for name, piece in pieces.items():
             try:
                 match piece:
@@ -291,21 +293,19 @@ class Stateful(Operator):
                         values[name] = piece.watermark
                     case Fixed():
                         values[name] = piece.value
+                    case _:
+                        raise _no_pieces(self, pieces)
             except Exception as error:
                 error.add_note(f"raised while state {name!r} was read")
                 raise
         return Snapshot(values, tables, logs, {name: piece.rule for name, piece in pieces.items()})
 
 
-def _pieces_of(operator: Stateful) -> Mapping[str, Piece]:
-    """Return what ``state`` returns. Raises: ContractViolation unless it maps names to pieces."""
-    pieces: Any = operator.state()
-    if not isinstance(pieces, Mapping) or not all([isinstance(piece, Piece) for piece in pieces.values()]):
-        raise ContractViolation(
-            f"{type(operator).__name__}.state() returns a dict of flow.Log, Table, Value, Passed and Fixed by name, "
-            f"but returned {excerpt(pieces)}"
-        )
-    return pieces
+def _no_pieces(operator: Stateful, returned: object) -> ContractViolation:
+    return ContractViolation(
+        f"{type(operator).__name__}.state() returns a dict of flow.Log, Table, Value, Passed and Fixed by name, "
+        f"but returned {excerpt(returned)}"
+    )
 
 
 def restore_state(operator: Operator, context: OperatorContext) -> None:
@@ -317,7 +317,7 @@ def restore_state(operator: Operator, context: OperatorContext) -> None:
     stored = context.restored
     if not isinstance(operator, Stateful) or stored is None:
         return
-    pieces = _pieces_of(operator)
+    pieces = operator.state()
     _check_rules(stored, {name: piece.rule for name, piece in pieces.items()}, context.name)
     for name, piece in pieces.items():
         with naming_state(f"{context.name}: {name}", piece.state if isinstance(piece, Log) else operator):
