@@ -285,7 +285,7 @@ class Keeps(flow.KeyedProcess):
             self.fresh.set(row["c"])
             self.listed.append({"x": row["x"], "c": row["c"]})
             self.recent.append(row["x"])
-            self.by_colour.put(row["c"], self.by_colour.get(row["c"], 0) + 1)
+            self.by_colour.put(row["c"], (self.by_colour.get(row["c"]) or 0) + 1)  # null in some forgeries
             self.of_late.put(row["x"] % 5, row["d"])
             ctx.timers.event(row["t"] + timedelta(seconds=60))
             ctx.timers.clock(datetime(1970, 1, 1) + timedelta(milliseconds=row["x"]))
