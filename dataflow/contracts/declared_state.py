@@ -29,16 +29,17 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.operator import Operator, OperatorContext, Rule, Snapshot
 from dataflow.contracts.source import Json
-from dataflow.errors import OTHER_PIPELINE, CheckpointDamaged, CheckpointMismatch
+from dataflow.errors import OTHER_PIPELINE, CheckpointDamaged, CheckpointMismatch, ContractViolation
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.untrusted import Time, excerpt, parsed
+from dataflow.untrusted import Time, damaged_by, excerpt, parsed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,11 +55,13 @@ __all__ = [
     "Stateful",
     "Table",
     "Value",
+    "check_declared",
     "naming_state",
     "restore_state",
 ]
 
 
+@runtime_checkable
 class Restorable(Incremental, Protocol):
     """Incremental state that can be restored.
 
@@ -91,6 +94,7 @@ class Log:
         shared: whether all subtasks have equal rows, so that one copy is enough.
         low: a column of numbers, and the least number that counts now; rows with smaller ones have left the state, and
             a checkpoint may still hold them. None: all rows count.
+        counts: columns of numbers that count up from 0, if the next row gets the number after the greatest one.
 
     >>> import pyarrow as pa
     >>> from dataflow.state.keyed_state import KeyedState
@@ -102,6 +106,7 @@ class Log:
     keys: int
     shared: bool = False
     low: tuple[str, int] | None = None
+    counts: Sequence[str] = ()
 
     @property
     def rule(self) -> Rule:
@@ -110,17 +115,14 @@ class Log:
     def _restore(self, stored: Snapshot, name: str, context: OperatorContext, rule: Rule) -> None:
         from dataflow.state.parts import check_parts, counting, owned
 
-        parts: Any = stored.logs.get(name, ())
+        parts: Any = stored.logs[name]
         columns = self.state.stored
-        check_parts(parts, columns)
+        check_parts(parts, columns, self.counts)
         if self.keys:
             mine = context.key_groups, context.max_key_groups
             parts = [{n: owned(table, self.keys, *mine) for n, table in part.items()} for part in parts]
         if rule.low is not None:
-            bound = rule.low[0]
-            types = [schema.field(bound).type for schema in columns.values() if bound in schema.names]
-            if not types or any(str(type_) != "int64" for type_ in types):
-                raise CheckpointDamaged(f"its bound is for column {excerpt(bound)}, which has no int64 numbers")
+            _check_bound(rule.low[0], columns)
             parts = [{n: counting(table, *rule.low) for n, table in part.items()} for part in parts]
         self.state.restore(parts)
 
@@ -296,19 +298,34 @@ class Stateful(Operator):
         tables: dict[str, pa.Table | pa.RecordBatchReader] = {}
         logs: dict[str, Any] = {}
         pieces = self.state()
+        if not isinstance(pieces, Mapping):
+            raise _no_pieces(self, pieces)
         for name, piece in pieces.items():
-            match piece:
-                case Log():
-                    logs[name] = piece.state
-                case Table():
-                    tables[name] = piece.read()
-                case Value():
-                    values[name] = msgspec.to_builtins(getattr(piece.owner, piece.name))
-                case Passed():
-                    values[name] = piece.watermark
-                case Fixed():
-                    values[name] = piece.value
+            try:
+                match piece:
+                    case Log():
+                        logs[name] = piece.state
+                    case Table():
+                        tables[name] = piece.read()
+                    case Value():
+                        values[name] = msgspec.to_builtins(getattr(piece.owner, piece.name))
+                    case Passed():
+                        values[name] = piece.watermark
+                    case Fixed():
+                        values[name] = piece.value
+                    case _:
+                        raise _no_pieces(self, pieces)
+            except Exception as error:
+                error.add_note(f"raised while state {name!r} was read")
+                raise
         return Snapshot(values, tables, logs, {name: piece.rule for name, piece in pieces.items()})
+
+
+def _no_pieces(operator: Stateful, returned: object) -> ContractViolation:
+    return ContractViolation(
+        f"{type(operator).__name__}.state() returns a dict of flow.Log, Table, Value, Passed and Fixed by name, "
+        f"but returned {excerpt(returned)}"
+    )
 
 
 def restore_state(operator: Operator, context: OperatorContext) -> None:
@@ -318,14 +335,14 @@ def restore_state(operator: Operator, context: OperatorContext) -> None:
         checkpoint of this operator has. Both name operator and piece.
     """
     stored = context.restored
-    if not isinstance(operator, Stateful) or stored is None or not (stored.rules or stored.values or stored.logs):
+    if not isinstance(operator, Stateful) or stored is None:
         return
     pieces = operator.state()
     _check_rules(stored, {name: piece.rule for name, piece in pieces.items()}, context.name)
     for name, piece in pieces.items():
-        with naming_state(f"{context.name}: {name}"):
+        with naming_state(f"{context.name}: {name}", piece.state if isinstance(piece, Log) else operator):
             piece._restore(stored, name, context, stored.rules[name])
-    with naming_state(context.name):
+    with naming_state(context.name, operator):
         operator.restored()
 
 
@@ -343,7 +360,7 @@ def _check_rules(stored: Snapshot, own: Mapping[str, Rule], where: str) -> None:
             f"{where}: the checkpoint has {was} for {excerpt(name)}, the operator declares {now}; {OTHER_PIPELINE}"
         )
     places = {"log": stored.logs, "table": stored.tables}
-    kept = {name for name, rule in own.items() if name in places.get(rule.kind, stored.values) or rule.kind == "log"}
+    kept = {name for name, rule in own.items() if name in places.get(rule.kind, stored.values)}
     lacking = own.keys() - kept
     more = {*stored.logs, *stored.tables, *stored.values} - own.keys()
     if lacking or more:
@@ -353,10 +370,72 @@ def _check_rules(stored: Snapshot, own: Mapping[str, Rule], where: str) -> None:
         )
 
 
+def check_declared(operator: Stateful, snapshot: Snapshot) -> None:
+    """Check that a checkpoint with the state of a user's operator could be restored.
+
+    Raises: ContractViolation for a piece that does not have what is declared of it.
+    """
+    from dataflow.state.parts import check_columns
+
+    pieces = operator.state()
+    for name, piece in pieces.items():
+        try:
+            match piece:
+                case Log():
+                    _check_log(piece)
+                case Table():
+                    check_columns(snapshot.tables[name], piece.stored)
+                    _check_keys(piece.keys, {"": piece.stored})
+                case Value():
+                    parsed(piece.type, snapshot.values[name], "its value")
+                    parsed(Rule, msgspec.to_builtins(piece.rule), "its rule")
+                    if piece.waiting and not isinstance(pieces.get(piece.waiting), Value):
+                        raise CheckpointMismatch(f"waiting= names {piece.waiting!r}, which is no Value")
+        except (CheckpointMismatch, CheckpointDamaged) as error:
+            raise ContractViolation(
+                f"{type(operator).__name__}.state() declares {name!r}, but a checkpoint with it could not be restored: "
+                f"{error}"
+            ) from error
+
+
+def _check_log(log: Log) -> None:
+    if not isinstance(log.state, Restorable):
+        raise CheckpointMismatch(f"a {type(log.state).__name__} has no freeze(), durable(), restore() and stored")
+    stored = log.state.stored
+    _check_keys(log.keys, stored)
+    if log.low is not None:
+        _check_bound(log.low[0], stored)
+
+
+def _check_bound(column: str, stored: Mapping[str, pa.Schema]) -> None:
+    types = [schema.field(column).type for schema in stored.values() if column in schema.names]
+    if not types or any(str(type_) != "int64" for type_ in types):
+        raise CheckpointDamaged(f"its bound is for column {excerpt(column)}, which has no int64 numbers")
+
+
+def _check_keys(keys: int, stored: Mapping[str, pa.Schema]) -> None:
+    places = zip(*[schema.names for schema in stored.values()], strict=False)
+    common = [names[0] for names in takewhile(lambda names: len({*names}) == 1, places)]
+    if keys > len(common):
+        raise CheckpointMismatch(f"keys={keys}, but the first columns that its tables have in common are {common}")
+
+
 @contextmanager
-def naming_state(what: str) -> Iterator[None]:
-    """Name operator and piece in errors about stored state."""
+def naming_state(what: str, code: object) -> Iterator[None]:
+    """Name operator and piece in errors about stored state.
+
+    Args:
+        what: operator and piece.
+        code: the object that reads the state. Any error of the library's own code is damage, because it is ready for
+            all that it writes. Errors of a user's code pass, with a note.
+    """
     try:
         yield
     except (CheckpointMismatch, CheckpointDamaged) as error:
         raise type(error)(f"{what}: {error}") from error
+    except Exception as error:
+        if type(code).__module__.partition(".")[0] not in ("dataflow", "operators"):
+            error.add_note(f"raised while {what} was restored")
+            raise
+        with damaged_by(what):
+            raise

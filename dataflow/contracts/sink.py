@@ -214,7 +214,8 @@ class Sink(ABC):
         """Return the writer of one subtask.
 
         Args:
-            context: as for every operator; restored state is in ``context.restored``.
+            context: as for every operator. A writer with state declares it (`Stateful`), or finds what its ``snapshot``
+                returned in ``context.restored``.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> class Count(flow.Operator):
@@ -344,7 +345,8 @@ class TwoPhaseSink(Sink):
         """Return the writer of one subtask.
 
         Args:
-            context: as for every operator; restored state is in ``context.restored``.
+            context: as for every operator. A writer with state declares it (`Stateful`), or finds what its ``snapshot``
+                returned in ``context.restored``.
 
         >>> import dataflow as flow
         >>> from types import SimpleNamespace

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from dataflow.errors import CheckpointDamaged
 
-__all__ = ["IpcStream", "read_stream"]
+__all__ = ["IpcStream", "check_messages", "messages_field", "read_stream", "stream_of"]
 
 _LENGTH, _NODES, _BUFFERS, _COMPRESSION = 0, 1, 2, 3
 """Fields of the flatbuffer table ``RecordBatch`` (Arrow's Message.fbs)."""
@@ -27,6 +27,38 @@ _HEADER: Final = 2
 """Field of the table ``Message``."""
 _DATA, _IS_DELTA = 1, 2
 """Fields of the table ``DictionaryBatch``."""
+
+
+_SCHEMA: Final = b"barrierflow.messages"
+_END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""The end of a stream."""
+_AT_ONCE: Final = 65_536
+
+
+def messages_field(name: str, schema: pa.Schema, *, nullable: bool = False) -> pa.Field:
+    """Return the field of a column of messages, each of which is one row of ``schema``."""
+    return pa.field(name, pa.binary(), nullable, metadata={_SCHEMA: schema.serialize().to_pybytes()})
+
+
+def stream_of(messages: pa.Array, schema: pa.Schema) -> pa.Buffer:
+    """Return a stream of the rows in ``messages``, none of which is null."""
+    return pa.py_buffer(b"".join([schema.serialize(), *messages.to_pylist(), _END]))
+
+
+def check_messages(column: pa.ChunkedArray, field: pa.Field) -> None:
+    """Check a column of a checkpoint, if ``field`` is one of ``messages_field``. Nulls are left out.
+
+    Raises: CheckpointDamaged if a message is not one row of its schema.
+    """
+    if field.metadata is None or _SCHEMA not in field.metadata:
+        return
+    schema = pa.ipc.read_schema(pa.py_buffer(field.metadata[_SCHEMA]))
+    kept = column.drop_null().combine_chunks()
+    for start in range(0, len(kept), _AT_ONCE):
+        messages = kept.slice(start, _AT_ONCE)
+        stream = read_stream(stream_of(messages, schema), f"column {field.name!r}")
+        if stream.rows != len(messages) or any(batch.num_rows != 1 for batch in stream.batches):
+            raise CheckpointDamaged(f"column {field.name!r}: {len(messages)} rows were stored as {stream.rows}")
 
 
 @dataclass(frozen=True, slots=True)

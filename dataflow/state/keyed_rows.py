@@ -33,11 +33,13 @@ from dataflow.state.parts import (
 from dataflow.state.ranges import SEQUENCE, SLOT, TimeRanges
 from dataflow.state.runs import Runs
 
-__all__ = ["KeyedRows"]
+__all__ = ["ROW_TIME", "KeyedRows"]
 
 
 TIME = 3
 """The word of a row's record that holds its time."""
+ROW_TIME = "/time"
+"""The column of a checkpoint with the times of rows."""
 WORDS = 3
 """Words of a record before those of the columns."""
 
@@ -51,7 +53,7 @@ class KeyedRows:
         self.schema = schema
         self._keys = len(keys)
         columns = [field.with_nullable(nullable=True) for field in schema]  # rows that were removed have nulls
-        self.stored = pa.schema([*keys, number_field("/sequence"), number_field("/time"), *columns, LIVE_FIELD])
+        self.stored = pa.schema([*keys, number_field("/sequence"), number_field(ROW_TIME), *columns, LIVE_FIELD])
         self.columns = WordColumns(schema, WORDS)
         self.records = RecordRows(self.columns.template)
         self.columns.attach(self.records, readers)

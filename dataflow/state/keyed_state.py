@@ -814,16 +814,20 @@ class KeyedState:
         """
         assert not len(self._index), f"restore is for empty state; this one has had {len(self._index)} keys"
         chain = list(parts)
-        bases = [i for i, part in enumerate(chain) if "keys" in part and is_base(part["keys"])]
+        always = {"keys"} if self._rows is None else {"keys", "rows"}
+        if lacking := [sorted(always - part.keys()) for part in chain if not always <= part.keys()]:
+            raise CheckpointDamaged(
+                f"{len(lacking)} of {len(chain)} parts of keyed state have no table {lacking[0][0]!r}"
+            )
+        bases = [i for i, part in enumerate(chain) if is_base(part["keys"])]
         if chain and not bases:
             raise CheckpointDamaged(f"keyed state has {len(chain)} parts with changes, but the base is missing")
         mine = range(max_groups) if groups is None else groups
         count = self._grouped_by
         for part in chain[bases[-1] :] if bases else []:
-            if "keys" in part:
-                table = owned(part["keys"], count, mine, max_groups)
-                self._drop_values(self._values.dead_keys(table))
-                self._values.restore(table)
+            table = owned(part["keys"], count, mine, max_groups)
+            self._drop_values(self._values.dead_keys(table))
+            self._values.restore(table)
             if "rows" in part:
                 self._restore_rows(owned(part["rows"], count, mine, max_groups))
             if "timers" in part:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch
@@ -22,10 +23,22 @@ from dataflow.state.columns import PIECE_BYTES, Store
 from dataflow.state.copy_on_write import CHUNK, FrozenRows, Reading, Rows
 from dataflow.state.hashing import hash_rows, key_groups
 from dataflow.state.index import Slots
+from dataflow.state.ipc import check_messages
 from dataflow.state.keyed import KeyIndex, KnownKeys
 from dataflow.state.ranges import SLOT
 
-__all__ = ["LIVE", "STAMP", "check_columns", "check_parts", "check_present", "counting", "is_base", "marked", "owned"]
+__all__ = [
+    "LIVE",
+    "STAMP",
+    "check_columns",
+    "check_counts",
+    "check_parts",
+    "check_present",
+    "counting",
+    "is_base",
+    "marked",
+    "owned",
+]
 __all__ += ["LIVE_FIELD", "MakeRows", "in_order", "number_field", "resolved", "rows_since_base", "small_batches"]
 __all__ += ["stored_keys", "stored_numbers"]
 
@@ -37,6 +50,7 @@ _PART = b"barrierflow.part"
 _KEYS = b"barrierflow.keys"
 _BASE, _DELTA = b"base", b"delta"
 _SIGN = -(2**63)
+_MOST_COUNTED = 2**62
 
 
 def number_field(name: str) -> pa.Field:
@@ -97,17 +111,22 @@ def rows_since_base(parts: Sequence[Mapping[str, pa.Table]], expected: pa.Schema
     return found
 
 
-def check_parts(parts: Sequence[Mapping[str, pa.Table]], expected: Mapping[str, pa.Schema]) -> None:
+def check_parts(
+    parts: Sequence[Mapping[str, pa.Table]], expected: Mapping[str, pa.Schema], counts: Sequence[str] = ()
+) -> None:
     """Check the tables of a base and of the deltas after it against the columns that are ``expected`` of each.
 
-    Raises: CheckpointMismatch for other columns; CheckpointDamaged for tables that are not expected, and for nulls
-        where there can be none.
+    Raises: CheckpointMismatch for other columns; CheckpointDamaged for tables that are not expected, for nulls where
+        there can be none, and as ``check_counts`` and ``check_messages`` do.
     """
     for part in parts:
         for name, table in part.items():
             if name not in expected:
                 raise CheckpointDamaged(f"it has a table {name!r}, expected {list(expected)}")
             check_columns(table, expected[name])
+            check_counts(table, counts)
+            for field, column in zip(expected[name], table.columns, strict=True):
+                check_messages(column, field)
 
 
 def counting(table: pa.Table, column: str, least: int) -> pa.Table:
@@ -130,9 +149,10 @@ def check_columns(table: pa.Table, expected: pa.Schema) -> None:
     ours = {name: str(type_) for name, type_ in zip(expected.names, expected.types, strict=True)}
     only = {name: type_ for name, type_ in theirs.items() if ours.get(name) != type_}
     missing = {name: type_ for name, type_ in ours.items() if theirs.get(name) != type_}
+    others = "none of them" if missing else "the same columns in another order"
     raise CheckpointMismatch(
-        f"the checkpoint's state has {only or 'the same columns in another order'} where this pipeline has "
-        f"{missing or 'others'}: restore it with the pipeline that wrote it, or start without it"
+        f"the checkpoint's state has {only or others} where this pipeline has {missing or 'others'}: restore it with "
+        "the pipeline that wrote it, or start without it"
     )
 
 
@@ -148,6 +168,22 @@ def check_present(rows: pa.Table | pa.RecordBatch, expected: pa.Schema) -> None:
             raise CheckpointDamaged(
                 f"{column.null_count} of {rows.num_rows} stored rows have no {field.name!r}, which is never null"
             )
+
+
+def check_counts(table: pa.Table, columns: Sequence[str]) -> None:
+    """Check columns of numbers that count up from 0, so that the next one is a number, too. Nulls are left out.
+
+    Raises: CheckpointDamaged if one is out of range.
+
+    >>> check_counts(pa.table({"n": [3, None, 2**62]}), ["n"])
+    Traceback (most recent call last):
+    dataflow.errors.CheckpointDamaged: the numbers 'n' are from 3 to 4611686018427387904, which is out of range
+    """
+    for name in columns:
+        if name in table.column_names and table.num_rows > table.column(name).null_count:
+            least, most = pc.min_max(table.column(name)).as_py().values()
+            if least < 0 or most >= _MOST_COUNTED:
+                raise CheckpointDamaged(f"the numbers {name!r} are from {least} to {most}, which is out of range")
 
 
 def _moved(found: Sequence[str], expected: Sequence[str]) -> bool:
@@ -232,9 +268,11 @@ class MakeRows(Protocol):
 def in_order(table: pa.Table, column: int, keys: int) -> Iterator[pa.RecordBatch]:
     """Yield the batches of ``table`` in ascending order of an int64 column, the sequence number.
 
-    Raises: CheckpointDamaged if a key, the first ``keys`` columns, has two rows of one number that are live. Rows of
-        several tasks, after a change of parallelism, have the same numbers under other keys.
+    Raises: CheckpointDamaged if a number is out of range, or a key, the first ``keys`` columns, has two rows of one
+        number that are live. Rows of several tasks, after a change of parallelism, have the same numbers under other
+        keys.
     """
+    check_counts(table, [table.column_names[column]])
     numbers = to_numbers(table.column(column))
     steps = np.diff(numbers)
     if (steps < 0).any():

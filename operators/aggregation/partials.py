@@ -86,7 +86,7 @@ def check_partial(batch: pa.RecordBatch, spec: object, what: str) -> None:
         raise CheckpointDamaged(f"{what}: some records are null")
     if isinstance(spec, WindowAggregate):
         # records that are here can be merged
-        with naming_state(what):
+        with naming_state(what, spec):
             numbering(spec.window, spec.time, mergeable=True).check(batch.column(WINDOW))
 
 

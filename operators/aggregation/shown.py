@@ -98,7 +98,7 @@ class ShownRows:
         return self._records.touched[places >= 0], self._kept_columns()
 
     def restore(self, slots: Slots, columns: list[pa.Array]) -> bool:
-        """Restore the rows kept of ``slots``, all of them touched; return False if that is not so."""
+        """Restore the rows kept of ``slots``: all touched ones that are shown. Return False if that is not so."""
         touched = self._records.touched
         order = np.argsort(touched, kind="stable")
         found = np.searchsorted(touched, slots, sorter=order)
@@ -109,6 +109,8 @@ class ShownRows:
             return False
         shown = np.zeros(len(touched), np.bool_)
         shown[at] = True
+        if not np.array_equal(shown, self._records.shown(touched)):
+            return False
         self._keep([column.take(to_array(np.argsort(at))) for column in columns], shown)
         return True
 

@@ -22,7 +22,7 @@ from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.chosen_row_specs import Top
 from dataflow.state.arrays import GREATEST, LEAST, Numbers
 from dataflow.state.index import Slots
-from dataflow.state.keyed_rows import TIME
+from dataflow.state.keyed_rows import ROW_TIME, TIME
 from dataflow.state.keyed_state import KeyedState
 from operators.chosen_rows.last_rows import Distinct, LastRows
 from operators.chosen_rows.ranking import KERNELS, order_words, rank_rows
@@ -249,12 +249,10 @@ class TopOperator(Stateful):
 
     def state(self) -> Mapping[str, Piece]:
         times = {} if self._expiry is None else self._expiry.state()
-        return {**times, "state": Log(self._state, len(self._keys.schema))}
+        return {**times, "state": Log(self._state, len(self._keys.schema), counts=[ROW_TIME])}
 
     def restored(self) -> None:
         numbers = self._state.all_rows
-        for begin in range(0, len(numbers), CHUNK):
-            self._nested.check(self._state.read_rows(numbers[begin : begin + CHUNK]), "rows")
         if len(numbers):
             self._arrived = int(self._state.row_records[numbers, TIME].max()) + 1
         self._last.forget(self._state.slots[:0], len(self._state.records))

@@ -119,9 +119,6 @@ class AsofJoinOperator(Stateful):
             pieces[name] = Log(waiting, keys, low=None if watermark is None else (TIME, unit.first(watermark)))
         return {**pieces, _PASSED: Log(self._passed.state, keys)}
 
-    def restored(self) -> None:
-        self._passed.restored()
-
 
 class PassedRows:
     """The right row of each key that the watermark passed last.
@@ -228,13 +225,6 @@ class PassedRows:
         """Drop some of the rows that no left row at or after ``below`` meets."""
         if self._reach is not None:
             self.state.expire(below, _SWEPT)
-
-    def restored(self) -> None:
-        """Check the rows that were restored. Raises: CheckpointDamaged."""
-        slots = self.state.slots
-        for begin in range(0, len(slots), CHUNK):
-            kept = self.state.read(slots[begin : begin + CHUNK], *self._columns.kept.names)
-            self._columns.check(kept, "rows of a join")
 
 
 def _in_order(parts: list[tuple[pa.RecordBatch, Numbers]]) -> tuple[pa.RecordBatch, Numbers]:

@@ -129,7 +129,3 @@ class ForwardAsofJoinOperator(Stateful):
         keys = len(self._result.keys)
         sides = {"left": Log(self._left.state, keys), "right": Log(self._right.state, keys)}
         return {"time units": units_of(self._times), "time": self._time, **sides}
-
-    def restored(self) -> None:
-        self._left.restored()
-        self._right.restored()

@@ -152,10 +152,6 @@ class ExpiringJoinOperator(Stateful):
         units = {"time units": units_of(self._times)} if self._times else {}
         return {**units, **self._expiry.state(), **met, **alone}
 
-    def restored(self) -> None:
-        for side in (*self._met, *self._alone):
-            side.restored()
-
 
 def _add(side: TimedRows, keys: Sequence[pa.Array], rows: pa.RecordBatch, times: Numbers, at: Numbers) -> None:
     """Add the rows ``at``."""

@@ -156,7 +156,3 @@ class IntervalJoinOperator(Stateful):
     def state(self) -> Mapping[str, Piece]:
         sides = {name: Log(side.state, len(self._result.keys)) for name, side in zip(SIDES, self._sides, strict=True)}
         return {"time units": units_of(self._times), "time": self._time, **sides}
-
-    def restored(self) -> None:
-        for side in self._sides:
-            side.restored()

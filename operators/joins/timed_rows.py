@@ -13,7 +13,6 @@ from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.ranges import SLOT
 from operators.joins.result import without_null
-from operators.stateful.chunks import CHUNK
 from operators.stateful.nested_columns import NestedColumns
 
 __all__ = ["TimedRows"]
@@ -59,9 +58,3 @@ class TimedRows:
     def keys(self, numbers: Slots) -> list[pa.Array]:
         """Return the key columns of rows by their numbers."""
         return self.state.keys(self.state.row_records[numbers, SLOT].astype(np.int32))
-
-    def restored(self) -> None:
-        """Check the rows that were restored. Raises: CheckpointDamaged."""
-        numbers = self.state.all_rows
-        for begin in range(0, len(numbers), CHUNK):
-            self._columns.check(self.state.read_rows(numbers[begin : begin + CHUNK]), "rows of a join")

@@ -58,7 +58,7 @@ class ProcessOperator(Stateful):
         self._changes = TimerChanges(self._states.main)
         self._clock = ClockTimer(context)
         self._time = Passed()
-        self._before = LEAST  # the watermark by which state expires: while timers fire, the last one
+        self._before = LEAST  # by which state expires in the step at hand, see _begin_step
         self._function = self._new_function()
         self._handles: dict[str, Any] = {}
         self._bind()
@@ -122,14 +122,19 @@ class ProcessOperator(Stateful):
             return None
         return self._take_broadcast(batch, out) if port == BROADCAST else self._process_rows(batch, out)
 
+    def _begin_step(self) -> None:
+        """Let state expire by the clock, or by the watermark that came last, but not by the last one of all."""
+        if self._spec.time is None:
+            self._before = self._clock.now()
+        elif self._time.watermark != MAX_WATERMARK:
+            self._before = self._time.reached
+
     def _process_rows(self, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
+        self._begin_step()
         yield from self._call_rows(batch, out)
         yield from self._send(out)
-        if self._states.expires:
-            if self._spec.time is None:
-                self._before = self._clock.now()
-            if self._time.watermark != MAX_WATERMARK:
-                self._states.expire(self._before, SWEPT + SWEPT_A_ROW * batch.num_rows)
+        if self._states.expires and self._time.watermark != MAX_WATERMARK:
+            self._states.expire(self._before, SWEPT + SWEPT_A_ROW * batch.num_rows)
 
     @abstractmethod
     def _call_rows(self, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
@@ -195,18 +200,19 @@ class ProcessOperator(Stateful):
     # --- time
 
     def advance(self, watermark: int, out: Out) -> Iterator[None]:
-        self._time.watermark = watermark
+        self._begin_step()  # timers that are due see state by the watermark before
+        self._time.advance(watermark)
         yield from self._fire(watermark, TimeDomain.EVENT, out)
         if watermark == MAX_WATERMARK:
             self._states.main.dropped_timers += self._changes.drop_deferred()
         else:
             self._changes.apply_deferred()
             if self._spec.time is not None:
-                self._before = watermark
                 self._states.expire(watermark, SWEPT_AT_ONCE)
 
     def timer(self, due: int, out: Out) -> Iterator[None]:
         self._clock.fired()
+        self._begin_step()
         yield from self._fire(self._clock.now(), TimeDomain.CLOCK, out)
         self._changes.apply_deferred()
         self._request_clock()
@@ -216,14 +222,13 @@ class ProcessOperator(Stateful):
 
         Rows that come again after the last watermark, in mode ``unaligned``, may have set timers of event time.
         """
+        self._begin_step()
         yield from self._fire(MAX_WATERMARK, TimeDomain.EVENT, out)
         yield from self._fire(self._clock.now(), TimeDomain.CLOCK, out)
         self._states.main.dropped_timers += self._changes.drop_deferred()
 
     def _fire(self, upto: int, domain: TimeDomain, out: Out) -> Iterator[None]:
         """Call the function with all timers that are due at ``upto``, in order."""
-        if self._spec.time is None:
-            self._before = self._clock.now()
         while True:
             dues, slots = self._states.main.due(upto, domain, self.most_timers)
             if not len(slots):
@@ -241,8 +246,6 @@ class ProcessOperator(Stateful):
         return {"time": self._time, **self._states.pieces()}
 
     def restored(self) -> None:
-        if self._time.watermark is not None:
-            self._before = self._time.watermark
         self._states.restored()
 
 

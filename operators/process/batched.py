@@ -81,9 +81,7 @@ class BatchProcessOperator(ProcessOperator):
         self._slots = self._states.main.enter([batch.column(name) for name in self._spec.keys])
         time = self._spec.time
         self._times = None
-        if self._states.expires and time is None:
-            self._before = self._clock.now()
-        elif self._states.expires and time is not None:
+        if self._states.expires and time is not None:
             times = row_times(time_column(batch, time.column, self.where), time.back)
             self._set_times(self._slots, times)
         with self._guarded("process(slots, rows, ctx)", lambda: render_rows(batch)):

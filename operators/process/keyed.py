@@ -115,11 +115,8 @@ class KeyedProcessOperator(ProcessOperator):
 
     def _times(self, rows: pa.RecordBatch, starts: Numbers) -> list[int] | None:
         """Return the time of each call: that of its latest row, at least the watermark; None: that of the clock."""
-        if not self._states.expires:
-            return None
         time = self._spec.time
-        if time is None:
-            self._before = self._clock.now()
+        if time is None or not self._states.expires:
             return None
         times = row_times(time_column(rows, time.column, self.where), time.back)
         return np.maximum(np.maximum.reduceat(times, starts[:-1]), self._before).tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,13 +10,11 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array
 from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
-from dataflow.state.keyed_rows import TIME
+from dataflow.state.keyed_rows import ROW_TIME, TIME
 from dataflow.state.keyed_state import KeyedState, Ttl
 from operators.process.stores import EVER, LEAST, Codec, Store, free_name
 
 __all__ = ["Lists", "lists_of"]
-
-_CHUNK = 65_536
 
 
 class Lists(Store):
@@ -25,13 +23,17 @@ class Lists(Store):
     def __init__(self, main: KeyedState, keys: pa.Schema, type_: pa.DataType, ttl: int | None) -> None:
         super().__init__(main, ttl)
         self.codec = Codec(type_)
-        self._schema = pa.schema([pa.field(free_name("value", keys.names), self.codec.kept)])
+        self._schema = pa.schema([self.codec.field(free_name("value", keys.names))])
         self._state = KeyedState(keys, pa.schema([]), rows=self._schema, ttl=None if ttl is None else Ttl(ttl))
         self._appended = 0
 
     @property
     def states(self) -> dict[str, KeyedState]:
         return {"": self._state}
+
+    @property
+    def counts(self) -> Sequence[str]:
+        return (ROW_TIME,)
 
     def until(self, slots: Slots) -> Numbers:
         return super().until(slots) if self.ttl is None else self._expiry(self._state, slots)
@@ -87,12 +89,10 @@ class Lists(Store):
     def expire(self, now: int, limit: int) -> None:
         self._state.expire(now, limit)
 
-    def restored(self, where: str) -> None:
+    def restored(self) -> None:
         rows = self._state.all_rows
         if len(rows):
             self._appended = int(self._state.row_records[rows, TIME].max()) + 1
-        for begin in range(0, len(rows), _CHUNK):
-            self.codec.check_values(self._state.read_rows(rows[begin : begin + _CHUNK]).column(0), where)
 
 
 def lists_of(offsets: Numbers, values: pa.Array) -> pa.Array:

@@ -6,7 +6,7 @@ entries do not count any more; they are removed by a sweep, or when the key is w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,7 @@ class Maps(Store):
         self._count = len(keys)
         names = [free_name(name, keys.names) for name in ("entry", "value", "number")]
         self._entry, self._value, self._number = names
-        self._schema = pa.schema([pa.field(names[1], self.codec.kept), number_field(names[2])])
+        self._schema = pa.schema([self.codec.field(names[1]), number_field(names[2])])
         self._entries = KeyedState(pa.schema([*keys, pa.field(names[0], entry)]), self._schema, grouped_by=len(keys))
         self._members = Members(keys)
         self._lives = None if ttl is None else KeyedState(keys, pa.schema([]), ttl=Ttl(ttl))
@@ -46,6 +46,10 @@ class Maps(Store):
     def states(self) -> dict[str, KeyedState]:
         lives = {} if self._lives is None else {" lives": self._lives}
         return {"": self._entries, **lives}
+
+    @property
+    def counts(self) -> Sequence[str]:
+        return (self._number,)
 
     @property
     def kernels(self) -> list[str]:
@@ -166,12 +170,11 @@ class Maps(Store):
             keys = self._entries.keys(slots)[: self._count]
             self._remove(slots[self._lives.find(keys, now) < 0])
 
-    def restored(self, where: str) -> None:
+    def restored(self) -> None:
         slots = self._entries.slots
         for begin in range(0, len(slots), _CHUNK):
             some = slots[begin : begin + _CHUNK]
             stored = self._entries.read(some)
-            self.codec.check_values(stored.column(0), where)
             self._link(some, 1)
             self._written = max(self._written, int(to_numbers(stored.column(1)).max()) + 1)
 

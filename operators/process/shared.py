@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,10 @@ from dataflow.state.parts import number_field
 from operators.process.stores import Codec
 from operators.process.values import Converter, canonical
 
-__all__ = ["SharedValues"]
+__all__ = ["NUMBER", "SharedValues"]
+
+NUMBER: Final = "number"
+"""The column with the places of the keys, in the order in which they came."""
 
 
 class SharedValues:
@@ -30,7 +33,7 @@ class SharedValues:
         self._codec = Codec(value)
         self._key = Converter(key, f"{where}: key", nullable=False)
         self._value = Converter(value, f"{where}: value")
-        self._schema = pa.schema([pa.field("value", self._codec.kept), number_field("number")])
+        self._schema = pa.schema([self._codec.field("value"), number_field(NUMBER)])
         self.state = KeyedState(pa.schema([pa.field("key", key)]), self._schema)
         self._entries: dict[Any, tuple[Any, Any]] = {}
         self._numbers: dict[Any, int] = {}
@@ -83,8 +86,7 @@ class SharedValues:
             self.state.write(slots.copy(), pa.RecordBatch.from_arrays([values, numbers], schema=self._schema))
 
     def restored(self) -> None:
-        """Take note that ``state`` is restored. Raises: CheckpointDamaged if values cannot be decoded."""
-        self._codec.check(self.state, "value", self._where)
+        """Take note that ``state`` is restored."""
         slots = self.state.slots
         stored = self.state.read(slots)
         numbers = to_numbers(stored.column(1))

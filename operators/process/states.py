@@ -15,7 +15,7 @@ from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from operators.process.list_store import Lists
 from operators.process.map_store import Maps
-from operators.process.shared import SharedValues
+from operators.process.shared import NUMBER, SharedValues
 from operators.process.stores import Codec, ExpiringValues, MainValues, Store, free_name
 
 __all__ = ["States"]
@@ -43,7 +43,7 @@ class States:
             for name, state in spec.states
             if _word(state) == ValueState.word and state.ttl is None
         }
-        fields = [pa.field(columns[name], Codec(state.types[0]).kept) for name, state in spec.states if name in columns]
+        fields = [Codec(state.types[0]).field(columns[name]) for name, state in spec.states if name in columns]
         self.main = KeyedState(keys, pa.schema(fields))
         self.stores: dict[str, Store] = {}
         self.shared: dict[str, SharedValues] = {}
@@ -103,17 +103,19 @@ class States:
         """Return the pieces of the state; each begins with the columns of the key, but for shared mappings."""
         keys = len(self._key_schema)
         stores = {
-            f"state {name}{suffix}": Log(state, keys)
+            f"state {name}{suffix}": Log(state, keys, counts=store.counts)
             for name, store in self.stores.items()
             for suffix, state in store.states.items()
         }
-        shared = {f"shared {name}": Log(each.state, 0, shared=True) for name, each in self.shared.items()}
+        shared = {
+            f"shared {name}": Log(each.state, 0, shared=True, counts=[NUMBER]) for name, each in self.shared.items()
+        }
         return {MAIN: Log(self.main, keys), **stores, **shared}
 
     def restored(self) -> None:
-        """Take note that the pieces are restored. Raises: CheckpointDamaged if values cannot be decoded."""
-        for name, store in self.stores.items():
-            store.restored(f"{self._context.name}: state {name!r}")
+        """Take note that the pieces are restored."""
+        for store in self.stores.values():
+            store.restored()
         for shared in self.shared.values():
             shared.restored()
 

@@ -15,17 +15,17 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array
 from dataflow.state.arrays import Numbers, is_key
 from dataflow.state.index import Slots
+from dataflow.state.ipc import messages_field
 from dataflow.state.keyed_state import KeyedState, Ttl
 from operators.stateful.nested_columns import NestedColumns
 
 __all__ = ["EVER", "LEAST", "Codec", "ExpiringValues", "MainValues", "Store", "Values", "free_name", "last_of_each"]
 
 LEAST, EVER = -(2**63), 2**63 - 1
-_CHUNK = 65_536
 
 
 class Codec:
-    """Converts arrays of ``type_`` to arrays that keyed state can have as a column, of type ``kept``, and back.
+    """Converts arrays of ``type_`` to arrays that keyed state can have as a column, and back.
 
     >>> codec = Codec(pa.list_(pa.int64()))
     >>> codec.decode(codec.encode(pa.array([[1, 2], None]))).to_pylist()
@@ -35,7 +35,14 @@ class Codec:
     def __init__(self, type_: pa.DataType) -> None:
         self.type = type_
         self._nested = None if is_key(type_) else NestedColumns(pa.schema([pa.field("value", type_)]))
-        self.kept = type_ if self._nested is None else pa.binary()
+
+    def field(self, name: str) -> pa.Field:
+        """Return the field of a column with what is kept."""
+        return (
+            pa.field(name, self.type)
+            if self._nested is None
+            else messages_field(name, self._nested.schema, nullable=True)
+        )
 
     def encode(self, values: pa.Array) -> pa.Array:
         """Return ``values`` as they are kept; null stays null."""
@@ -62,17 +69,6 @@ class Codec:
         places = to_array(np.cumsum(present) - 1, mask=~present)
         return values.take(places)
 
-    def check(self, state: KeyedState, column: str, what: str) -> None:
-        """Check a column of restored ``state``. Raises: CheckpointDamaged if values cannot be decoded."""
-        slots = state.slots
-        for begin in range(0, len(slots) if self._nested is not None else 0, _CHUNK):
-            self.check_values(state.read(slots[begin : begin + _CHUNK], column).column(0), what)
-
-    def check_values(self, kept: pa.Array, what: str) -> None:
-        """Check kept values of a checkpoint. Raises: as ``check``."""
-        if self._nested is not None:
-            self._nested.check(pa.RecordBatch.from_arrays([kept.drop_null()], schema=self._nested.kept), what)
-
 
 class Store(ABC):
     """The state of one declaration."""
@@ -85,6 +81,11 @@ class Store(ABC):
     def states(self) -> dict[str, KeyedState]:
         """What is in checkpoints beside the main state, by a suffix of its name."""
         return {}
+
+    @property
+    def counts(self) -> Sequence[str]:
+        """The columns of ``states`` with numbers that count up from 0."""
+        return ()
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -106,8 +107,8 @@ class Store(ABC):
         """Return the times at which state that expires at ``until`` was written; 0 if it does not expire."""
         return np.zeros(len(until), np.int64) if self.ttl is None else until - self.ttl
 
-    def restored(self, where: str) -> None:
-        """Take note that ``states`` are restored. Raises: CheckpointDamaged if values cannot be decoded."""
+    def restored(self) -> None:
+        """Take note that ``states`` are restored."""
 
     def _expiry(self, state: KeyedState, slots: Slots) -> Numbers:
         """Return the time at which the value that ``state``, with a ttl, has of each slot expires."""
@@ -161,7 +162,7 @@ class MainValues(Values):
         self._column = column
         self.wrote_null = False
         """Whether a null was written, so that slots may have no value any more. The owner resets it."""
-        self._schema = pa.schema([pa.field(column, self.codec.kept)])
+        self._schema = pa.schema([self.codec.field(column)])
 
     def read(self, slots: Slots, now: Numbers | int) -> pa.Array:
         return self.codec.decode(self.main.read(slots, self._column).column(0))
@@ -174,16 +175,13 @@ class MainValues(Values):
     def clear(self, slots: Slots) -> None:
         self.write(slots, pa.nulls(len(slots), self.codec.type), LEAST, 0)
 
-    def restored(self, where: str) -> None:
-        self.codec.check(self.main, self._column, where)
-
 
 class ExpiringValues(Values):
     """Values with a time to live."""
 
     def __init__(self, main: KeyedState, keys: pa.Schema, type_: pa.DataType, ttl: int) -> None:
         super().__init__(main, type_, ttl)
-        self._schema = pa.schema([pa.field(free_name("value", keys.names), self.codec.kept)])
+        self._schema = pa.schema([self.codec.field(free_name("value", keys.names))])
         self._state = KeyedState(keys, self._schema, ttl=Ttl(ttl))
 
     @property
@@ -213,9 +211,6 @@ class ExpiringValues(Values):
 
     def expire(self, now: int, limit: int) -> None:
         self._state.expire(now, limit)
-
-    def restored(self, where: str) -> None:
-        self.codec.check(self._state, self._schema.names[0], where)
 
 
 def last_of_each(slots: Slots) -> Numbers:

@@ -15,7 +15,7 @@ from dataflow.contracts.sink import Guarantee, Sink
 from dataflow.contracts.updates import Changes
 from dataflow.errors import ConfigurationError, GraphError
 from operators.sinks.net_upserts import NetFunction, NetUpsertSink
-from operators.sinks.receivers import ReceiverWriter, checked_function, checked_receiver
+from operators.sinks.receivers import ReceiverWriter, checked_function
 
 __all__ = ["BatchesSink", "UpsertSink", "upsert_batches", "write_batches"]
 
@@ -44,7 +44,7 @@ class BatchesSink(Sink):
         return f"{self.called}({self._name})"
 
     def writer(self, context: OperatorContext) -> _Writer:
-        return _Writer(checked_receiver(self._factory(context), self.called, context.name))
+        return _Writer(context, self._factory, self.called)
 
 
 class UpsertSink(BatchesSink):

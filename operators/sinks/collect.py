@@ -11,7 +11,7 @@ from dataflow.contracts.declared_state import Log, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.sink import Collector, Guarantee, Sink
 from dataflow.contracts.updates import Changes
-from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch, ConfigurationError, GraphError, SchemaMismatch
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.state.dictionaries import wide_schema, widened
 from operators.sinks.net import left_rows, net_rows
 
@@ -57,11 +57,6 @@ class CollectWriter(Stateful, Collector):
 
     def restore(self, parts: Sequence[Mapping[str, pa.Table]]) -> None:
         """Take over the rows of a checkpoint, in order."""
-        for part in parts:
-            if part["rows"].schema != self._schema:
-                raise CheckpointMismatch(
-                    f"it collects {self._schema}, the checkpoint holds rows of {part['rows'].schema}; {OTHER_PIPELINE}"
-                )
         stored = [batch for part in parts for batch in part["rows"].to_batches()]
         self._batches = [pa.RecordBatch.from_arrays(batch.columns, schema=self._schema) for batch in stored]
         self._rows = sum([batch.num_rows for batch in self._batches])

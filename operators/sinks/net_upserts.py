@@ -23,10 +23,10 @@ from dataflow.errors import AmbiguousKey, GraphError, NegativeNet, SchemaMismatc
 from dataflow.state.arrays import is_key
 from dataflow.state.dictionaries import decoded, decoded_schema
 from dataflow.state.index import Slots
-from dataflow.state.keyed_rows import TIME
+from dataflow.state.keyed_rows import ROW_TIME, TIME
 from dataflow.state.keyed_state import KeyedState
 from operators.sinks.net import equal_rows
-from operators.sinks.receivers import ReceiverWriter, checked_receiver
+from operators.sinks.receivers import ReceiverWriter
 from operators.stateful.nested_columns import NestedColumns, can_be_kept
 
 __all__ = ["NetFunction", "NetUpsertSink"]
@@ -85,19 +85,19 @@ class NetUpsertSink(Sink):
                 )
 
     def writer(self, context: OperatorContext) -> NetUpsertWriter:
-        receiver = checked_receiver(self._factory(context), "upsert_batches", context.name)
-        return NetUpsertWriter(context, receiver, self._keys)
+        return NetUpsertWriter(context, self._factory, self._keys)
 
 
 class NetUpsertWriter(Stateful, ReceiverWriter):
     """Keeps the rows of the keys of one subtask."""
 
-    def __init__(self, context: OperatorContext, receiver: NetFunction, keys: tuple[str, ...]) -> None:
-        ReceiverWriter.__init__(self, receiver)
+    def __init__(
+        self, context: OperatorContext, factory: Callable[[OperatorContext], NetFunction], keys: tuple[str, ...]
+    ) -> None:
+        ReceiverWriter.__init__(self, context, factory, "upsert_batches")
         (schema,) = context.input_schemas
         dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
         schema = decoded_schema(schema, dictionaries)
-        self._name = context.name
         self._schema = schema.remove(schema.get_field_index(CHANGE))
         self._keys = pa.schema([schema.field(key) for key in keys])
         kept = [field for field in schema if field.name not in keys]
@@ -106,7 +106,6 @@ class NetUpsertWriter(Stateful, ReceiverWriter):
         self._state = KeyedState(self._keys, pa.schema([]), rows=self._columns.kept)
         self._arrival = 0
         self._is_restored = False
-        self._repeated = context.repeated
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -128,7 +127,7 @@ class NetUpsertWriter(Stateful, ReceiverWriter):
 
     def finish(self, out: Out) -> None:
         self._show_restored()
-        if not self._repeated:  # else a change may have come twice
+        if not self._context.repeated:  # else a change may have come twice
             for slots in self._chunks():
                 self._check_end(slots)
         ReceiverWriter.finish(self, out)
@@ -138,11 +137,9 @@ class NetUpsertWriter(Stateful, ReceiverWriter):
         return Stateful.snapshot(self)
 
     def state(self) -> Mapping[str, Piece]:
-        return {"rows": Log(self._state, len(self._keys))}
+        return {"rows": Log(self._state, len(self._keys), counts=[ROW_TIME, _ARRIVAL])}
 
     def restored(self) -> None:
-        for slots in self._chunks():
-            self._columns.check(self._state.between(slots, _LEAST, _GREATEST)[1], "rows of keys")
         numbers = self._state.all_rows
         if len(numbers):
             self._arrival = int(self._state.row_records[numbers, TIME].max()) + 1
@@ -220,12 +217,12 @@ class NetUpsertWriter(Stateful, ReceiverWriter):
             key = self._shown_key(slots[counts > 1])
             others = f", and so have {more:,} more keys" if (more := int((counts > 1).sum()) - 1) else ""
             raise AmbiguousKey(
-                f"sink {self._name!r}: the key {key} has {counts.max()} rows at the end{others}; "
+                f"sink {self._context.name!r}: the key {key} has {counts.max()} rows at the end{others}; "
                 "keys= of upsert_batches must name columns of which each value has at most one row"
             )
         if not added.all():
             key = self._shown_key(slots[owners[~added]])
-            raise NegativeNet(f"sink {self._name!r}: a row of key {key} was taken back and never added")
+            raise NegativeNet(f"sink {self._context.name!r}: a row of key {key} was taken back and never added")
 
     def _shown_key(self, slots: Slots) -> str:
         (row,) = render_rows(pa.RecordBatch.from_arrays(self._keys_of(slots[:1]), schema=self._keys))

@@ -1,4 +1,7 @@
-"""Writers that pass rows to a function of the user, or to an object with hooks."""
+"""Writers that pass rows to a function of the user, or to an object with hooks.
+
+The function is made when the writer is opened: its state is restored before, to see whether a checkpoint is damaged.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,30 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dataflow.contracts.operator import Operator, Out, Snapshot
+from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.errors import ConfigurationError
 
-__all__ = ["ReceiverWriter", "checked_function", "checked_receiver"]
+__all__ = ["ReceiverWriter", "checked_function"]
 
 
 class ReceiverWriter(Operator):
     """Calls the receiver of one subtask. If it has ``flush()``, that must deliver all rows that it holds back."""
 
     blocking = True
+    receiver: Any = None
 
-    def __init__(self, receiver: Callable[..., object]) -> None:
-        self.receiver = receiver
+    def __init__(self, context: OperatorContext, factory: Callable[[OperatorContext], Any], called: str) -> None:
+        self._context = context
+        self._factory = factory
+        self._called = called
+
+    def open(self) -> None:
+        self.receiver = self._factory(self._context)
+        if not callable(self.receiver):
+            raise ConfigurationError(
+                f"sink {self._context.name!r}: {self._called}(factory=) must return something that can be called with "
+                f"a batch, it returned a {type(self.receiver).__name__}"
+            )
 
     def snapshot(self) -> Snapshot:
         self._call_hook("flush")
@@ -64,13 +78,3 @@ def _takes(given: Any, count: int) -> bool:
     except TypeError:
         return False
     return True
-
-
-def checked_receiver(receiver: Any, called: str, sink: str) -> Callable[..., object]:
-    """Return what a factory returned. Raises: ConfigurationError if it cannot be called."""
-    if not callable(receiver):
-        raise ConfigurationError(
-            f"sink {sink!r}: {called}(factory=) must return something that can be called with a batch, it returned a "
-            f"{type(receiver).__name__}"
-        )
-    return receiver

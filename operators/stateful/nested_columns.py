@@ -10,15 +10,12 @@ from typing import Final
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.errors import CheckpointDamaged
 from dataflow.state.arrays import is_key
-from dataflow.state.ipc import read_stream
+from dataflow.state.ipc import messages_field, stream_of
 
 __all__ = ["NestedColumns", "can_be_kept"]
 
 _NESTED: Final = "barrierflow:nested"
-_END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-"""The end of an IPC stream."""
 
 
 def can_be_kept(type_: pa.DataType) -> bool:
@@ -44,7 +41,7 @@ class NestedColumns:
         self.schema = schema
         self._nested = pa.schema([field for field in schema if not is_key(field.type)])
         plain = [field for field in schema if is_key(field.type)]
-        self.kept = pa.schema([*plain, *([pa.field(_NESTED, pa.binary())] if len(self._nested) else [])])
+        self.kept = pa.schema([*plain, *([messages_field(_NESTED, self._nested)] if len(self._nested) else [])])
 
     def encode(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return ``rows`` with the columns ``kept``."""
@@ -59,23 +56,10 @@ class NestedColumns:
         """Return the rows that ``encode`` returned as ``kept``."""
         if not len(self._nested):
             return kept
-        with pa.ipc.open_stream(self._stream(kept)) as reader:
+        with pa.ipc.open_stream(stream_of(kept.column(_NESTED), self._nested)) as reader:
             nested = reader.read_all().combine_chunks()
         columns = {name: kept.column(name) for name in self.kept.names[:-1]}
         for name in self._nested.names:
             chunks = nested.column(name).chunks
             columns[name] = chunks[0] if chunks else pa.array([], self._nested.field(name).type)
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
-
-    def check(self, kept: pa.RecordBatch, what: str) -> None:
-        """Check rows that come from a checkpoint. Raises: CheckpointDamaged if they cannot be decoded."""
-        if not len(self._nested):
-            return
-        if kept.column(_NESTED).null_count:
-            raise CheckpointDamaged(f"{what}: some rows are null")
-        stream = read_stream(self._stream(kept), what)
-        if stream.rows != kept.num_rows or any(batch.num_rows != 1 for batch in stream.batches):
-            raise CheckpointDamaged(f"{what}: {kept.num_rows} rows were stored as {stream.rows}")
-
-    def _stream(self, kept: pa.RecordBatch) -> pa.Buffer:
-        return pa.py_buffer(b"".join([self._nested.serialize(), *kept.column(_NESTED).to_pylist(), _END]))

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_numbers
+from dataflow.contracts.declared_state import Passed
 from dataflow.contracts.operator import OperatorContext
 from dataflow.contracts.windows import EventTime
 
@@ -38,21 +39,22 @@ class MovedTimes:
 
     def __init__(self, time: EventTime | None, where: str, context: OperatorContext | None = None) -> None:
         self._where = where
-        self._watermark = None if context is None else context.watermark
-        again = context is not None and (context.repeated or (context.repeats and self._watermark is not None))
+        self._passed = Passed(None if context is None else context.watermark)
+        again = context is not None and (context.repeated or (context.repeats and context.watermark is not None))
         self._time = None if again else time
 
     def advance(self, watermark: int) -> None:
         """Store the new merged watermark (microseconds)."""
-        self._watermark = watermark
+        self._passed.advance(watermark)
 
     def rows(self, given: pa.RecordBatch, made: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Return the rows of ``made`` with times before the watermark that no row of ``given`` has."""
-        if self._time is None or self._watermark is None or not made.num_rows:
+        watermark = self._passed.watermark
+        if self._time is None or watermark is None or not made.num_rows:
             return _NONE
         times = made.column(self._time.column)
         least = pc.min(times)
-        bound = min(_bound(self._watermark, times.type.unit) + self._time.back, 2**63 - 1)
+        bound = min(_bound(watermark, times.type.unit) + self._time.back, 2**63 - 1)
         if not least.is_valid or least.value >= bound:
             return _NONE
         known = given.column(self._time.column)

@@ -206,7 +206,7 @@ class MergingWindowOperator(Stateful):
     # --- state
 
     def state(self) -> Mapping[str, Piece]:
-        return {"time": self._passed, "rows": Log(self._state, len(self._user_keys))}
+        return {"time": self._passed, "rows": Log(self._state, len(self._user_keys), counts=[_ARRIVAL])}
 
     def restored(self) -> None:
         slots = self._state.slots
@@ -215,9 +215,7 @@ class MergingWindowOperator(Stateful):
             offsets, numbers = self._state.rows_between(some, LEAST, GREATEST)
             if not len(numbers):
                 continue
-            kept = self._state.read_rows(numbers)
-            self._columns.check(kept, "rows of windows")
-            rows = self._columns.decode(kept)
+            rows = self._columns.decode(self._state.read_rows(numbers))
             owners = np.repeat(np.arange(len(some)), np.diff(offsets))
             keys = [column.take(to_array(owners)) for column in self._state.keys(some)]
             self._add(keys, to_numbers(rows.column(_START)), self._ends(numbers))

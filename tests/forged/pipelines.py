@@ -20,6 +20,7 @@ import operators as op
 from dataflow import col, when
 from dataflow.contracts.operator import Operator, OperatorContext, Snapshot
 from dataflow.expressions import count
+from dataflow.state.keyed_state import KeyedState
 from dataflow.store.directory import DirectoryStore
 from tests.operators.sources.until_quiet import UntilQuiet
 
@@ -284,7 +285,7 @@ class Keeps(flow.KeyedProcess):
             self.fresh.set(row["c"])
             self.listed.append({"x": row["x"], "c": row["c"]})
             self.recent.append(row["x"])
-            self.by_colour.put(row["c"], self.by_colour.get(row["c"], 0) + 1)
+            self.by_colour.put(row["c"], (self.by_colour.get(row["c"]) or 0) + 1)  # null in some forgeries
             self.of_late.put(row["x"] % 5, row["d"])
             ctx.timers.event(row["t"] + timedelta(seconds=60))
             ctx.timers.clock(datetime(1970, 1, 1) + timedelta(milliseconds=row["x"]))
@@ -334,11 +335,58 @@ def processed(home: Path) -> flow.Pipeline:
     return p
 
 
+class Totals(flow.Stateful):
+    """A user's sink, which writes nothing, and has a piece of each kind."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        self.totals = KeyedState(pa.schema({"k": pa.string()}), pa.schema({"n": pa.int64()}))
+        self.time, self.rows, self.seen = flow.Passed(), 0, pa.table({"k": pa.array([], pa.string())})
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "totals": flow.Log(self.totals, keys=1),
+            "seen": flow.Table(lambda: self.seen, self._see, self.seen.schema, keys=0),
+            "rows": flow.Value(self, "rows", int, "greatest"),
+            "time": self.time,
+            "unit": flow.Fixed("us"),
+        }
+
+    def _see(self, rows: pa.Table) -> None:
+        self.seen = rows
+
+    def advance(self, watermark: int, out: flow.Out) -> None:
+        self.time.advance(watermark)
+
+    def process(self, port: int, batch: pa.RecordBatch, out: flow.Out) -> None:
+        self.rows += batch.num_rows
+        self.seen = pa.table({"k": batch.column("k")})
+        slots, _ = self.totals.insert([batch.column("k")])
+        self.totals.write(slots, pa.record_batch({"n": batch.column("x")}))
+
+
+class TotalsSink(flow.Sink):
+    """Makes `Totals`."""
+
+    def writer(self, context: OperatorContext) -> Totals:
+        return Totals(context)
+
+
+def written(home: Path) -> flow.Pipeline:
+    """Sinks with state, of the library and of a user."""
+    with flow.Pipeline("written") as p:
+        rows = _timed(p, home)
+        counts = rows.key_by("k").agg(n=count(), emit="changes", name="counts")
+        counts.sink(op.upsert_batches(lambda rows, gone: None, keys="k"), name="upserts")
+        counts.sink(op.collect(net=True), name="rows")
+        rows.select("k", "x", "t").sink(TotalsSink(), name="totals")
+    return p
+
+
 PIPELINES = {
     f.__name__: f
     for f in (
         keyed, windowed, various, watching, generated, chosen, watched,
-        joined, joined_by_time, sessions, triggered, ranked, processed,
+        joined, joined_by_time, sessions, triggered, ranked, processed, written,
     )
 }  # fmt: skip
 

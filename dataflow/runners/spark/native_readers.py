@@ -330,7 +330,7 @@ def run_partition(
                 host.push(0, Data(declared, 0))
                 recorder.step(next(number))
         recorder.take_times(host.split_times(), clock.time())
-        host.snapshot(round_ + 1)
+        host.prepare_writers(round_ + 1)
         recorder.step(next(number))  # rows that were folded until now
         host.close()  # before the report, which includes errors of closing
         sent = [*recorder.envelopes(), report_envelope(host.report(), round_)]

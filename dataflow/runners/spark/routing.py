@@ -117,7 +117,7 @@ class PartitionOutput:
         ):
             for data in merge_contents([Content.decode(e.payload) for e in unrouted]).rows():
                 host.push(0, data)
-            host.snapshot(round_ + 1)
+            host.prepare_writers(round_ + 1)
             host.close()  # before the report, which includes errors of closing
             return host.report()
 

@@ -17,6 +17,7 @@ from dataflow.contracts.incremental import Counted
 from dataflow.contracts.live_splits import TimesSplits
 from dataflow.contracts.operator_metrics import OperatorMetrics
 from dataflow.contracts.source import Json
+from dataflow.errors import ContractViolation
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import Link, Vertex, task_id
 from dataflow.planning.specs import Read, Write
@@ -416,6 +417,22 @@ class TaskHost:
         ``since`` is the number of the state that the host started from, which is below ``round_``; 0: it had none.
         """
         return self._snapshot(round_, round_, since)
+
+    def prepare_writers(self, round_: int) -> None:
+        """Let writers that are made anew for each micro-batch prepare their transactions for ``round_``.
+
+        Raises: SerializedError of a ContractViolation if one has state, which would be lost.
+        """
+        state = self.snapshot(round_)
+        for node in self._nodes:
+            kept = state.operators[node.name]
+            if isinstance(node.spec, Write) and (kept.values or kept.tables or kept.logs):
+                names = sorted([*kept.values, *kept.tables, *kept.logs])
+                with serialized_errors(self.task):
+                    raise ContractViolation(
+                        f"sink {node.name!r}: its writer has the state {names}, but on Spark each micro-batch has "
+                        "writers of its own, so it would be lost; keep it in an operator before the sink"
+                    )
 
     def _snapshot(self, round_: int, number: int, since: int) -> TaskState:
         with self._serialized_errors():

@@ -372,7 +372,7 @@ class ChainNode:
             return Snapshot()
         snapshot = operator.snapshot()
         if self.declared is not None:
-            check_snapshot(snapshot, self.where)
+            check_snapshot(operator, snapshot, self.where)
         return snapshot
 
     def validate(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from dataflow.contracts.declared_schema import DeclaredSchema
-from dataflow.contracts.declared_state import restore_state
+from dataflow.contracts.declared_state import Stateful, check_declared, restore_state
 from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.operator import Operator, OperatorContext, Snapshot
 from dataflow.contracts.row_errors import ERRORS
@@ -106,7 +106,7 @@ def check_emission(returned: object, method: str, where: str) -> None:
         )
 
 
-def check_snapshot(returned: object, where: str) -> None:
+def check_snapshot(operator: Operator, returned: object, where: str) -> None:
     """Raise ContractViolation unless ``snapshot`` returned a Snapshot that a checkpoint can hold."""
     if not isinstance(returned, Snapshot):
         raise ContractViolation(f"{where}: snapshot() returns a Snapshot, but returned {_shown(returned)}")
@@ -130,6 +130,8 @@ def check_snapshot(returned: object, where: str) -> None:
                 f"{where}: logs of a Snapshot are state with freeze() and durable() by name, but logs[{name!r}] is "
                 f"{_shown(log)}"
             )
+    if isinstance(operator, Stateful):
+        check_declared(operator, returned)
 
 
 def check_handles(returned: Any, where: str) -> tuple[Handle, ...]:

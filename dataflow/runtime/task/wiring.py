@@ -14,6 +14,7 @@ from dataflow.clock import OperatorClock
 from dataflow.contracts.emitted_rows import UNWATCHED, Unwatched, unwatched
 from dataflow.contracts.execution import Execution, Spill
 from dataflow.contracts.operator import Operator, OperatorContext
+from dataflow.contracts.sink import TwoPhaseSink
 from dataflow.planning.graph import Node
 from dataflow.planning.physical_plan import Link, Plan, Vertex, task_id
 from dataflow.planning.specs import Read, Write
@@ -81,16 +82,19 @@ def wire_chain(
 def restore_nodes(setup: SubtaskSetup) -> dict[int, ChainNode]:
     """Return the library's operators, restored from the state of ``setup`` and not wired yet, by node.
 
-    Writers are left out, because they keep no state and their output is not locked yet. A user's operators are left
-    out, too.
+    Writers in two phases are left out, because their output is not locked yet, and a user's operators and sinks.
 
     Raises: CheckpointDamaged, naming the operator; other errors of restoring an operator.
     """
     return {
         node.id: _chain_node(setup, node)
         for node in setup.vertex.nodes
-        if not (node.is_users or isinstance(node.spec, Read | Write))
+        if not (node.is_users or isinstance(node.spec, Read) or _is_two_phase(node))
     }
+
+
+def _is_two_phase(node: Node) -> bool:
+    return isinstance(node.spec, Write) and isinstance(node.spec.sink, TwoPhaseSink)
 
 
 def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.errors import CheckpointMismatch, ContractViolation, GraphError, SchemaMismatch
+from dataflow.errors import CheckpointDamaged, CheckpointMismatch, ContractViolation, GraphError, SchemaMismatch
 from tests.operators.process.process_driver import US, Driver, moment
 from tests.seeds import seeds
 
@@ -516,6 +517,39 @@ def test_time_is_at_least_the_restored_watermark() -> None:
     driver.rows(("a", 20, 0))
     driver.rows(("a", 110, 0))
     assert driver.take() == [("a", None), ("a", 1), ("a", None)]
+
+
+def test_nothing_expires_by_the_last_watermark_for_rows_that_come_again() -> None:
+    first = Driver(BriefValue)
+    first.rows(("a", 5, 1))
+    first.end()
+    for driver in (first, Driver(BriefValue, restored=first.snapshot())):
+        driver.rows(("a", 6, 0))
+        assert driver.take()[-1] == ("a", 1)
+
+
+def test_a_count_of_values_that_is_out_of_range_is_damage() -> None:
+    driver = Driver(Counted)
+    driver.rows(("a", 0, 1))
+    for piece, table, column in (("state listed", "rows", "/time"), ("state pairs", "keys", "number")):
+        snapshot = driver.snapshot()
+        (part,) = snapshot.logs[piece]  # type: ignore[misc]
+        rows = part[table]
+        far = rows.set_column(rows.column_names.index(column), column, pa.array([2**63 - 1]))
+        logs = {**snapshot.logs, piece: [{**part, table: far.replace_schema_metadata(rows.schema.metadata)}]}
+        with pytest.raises(CheckpointDamaged, match=f"op: {piece}: the numbers '{column}' are .* out of range"):
+            Driver(Counted, restored=replace(snapshot, logs=logs))
+
+
+class Counted(flow.KeyedProcess):
+    """Counts values: those of a list, and the entries of a mapping."""
+
+    listed = flow.list_state(pa.int64())
+    pairs = flow.map_state(pa.int64(), pa.int64())
+
+    def process(self, key: Any, rows: pa.RecordBatch, ctx: flow.ProcessContext) -> None:
+        self.listed.append(1)
+        self.pairs.put(1, 1)
 
 
 def test_a_failed_timer_does_not_renew_state_that_a_later_timer_reads() -> None:

@@ -17,6 +17,7 @@ from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.task_host import MicroBatchClock, OutputRecorder, TaskHost
 from dataflow.runners.spark.user_errors import SerializedError, original_error
 from dataflow.runtime.task.parts import TaskState
+from dataflow.testing import Ledger, ledger_sink
 from tests.runners.spark.test_placement import spark_plan
 
 
@@ -99,6 +100,34 @@ def test_operators_see_a_micro_batch_as_a_moment() -> None:
     assert first == [{"x": 100, "at": 120}]
     assert [rung(169, state)[0] for _ in range(2)] == [[{"x": 100, "at": 169}]] * 2  # it set it again when it opened
     assert rung(170, state)[0] == [{"x": 100, "at": 170}, {"x": 170, "at": 170}]
+
+
+class Numbering(flow.Stateful, flow.TwoPhaseWriter):
+    rows = 0
+
+    def state(self) -> dict[str, Any]:
+        return {"rows": flow.Value(self, "rows", int, "greatest")}
+
+    def process(self, port: int, batch: Any, out: flow.Out) -> None: ...
+
+    def prepare(self, checkpoint: int) -> tuple[()]:
+        return ()
+
+
+class Numbered(type(ledger_sink(Ledger()))):  # type: ignore[misc]
+    def writer(self, context: flow.OperatorContext) -> Numbering:
+        return Numbering(context)
+
+
+def test_state_of_a_writer_that_each_micro_batch_makes_anew_is_refused() -> None:
+    p = flow.Pipeline()
+    p.source(op.from_arrow(pa.table({"x": [1]})), name="in").rebalance().sink(Numbered(Ledger()), name="out")
+    plan = spark_plan(p)
+    recorder = OutputRecorder(plan, 0, 1, distributed=False)
+    host = TaskHost(plan, plan.plan.vertices["out"], 0, None, "run", recorder)
+    with pytest.raises(SerializedError) as raised:
+        host.prepare_writers(1)
+    assert "sink 'out': its writer has the state ['rows'], but on Spark" in str(original_error(raised.value))
 
 
 class Closing(flow.Operator):

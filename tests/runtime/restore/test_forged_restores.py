@@ -110,8 +110,29 @@ def with_another_position(values: Any, tables: object) -> None:
     values["inlet"]["splits"][0]["info"]["bytes"] = "many"
 
 
+def with_another_table_of_the_sink(values: Any, tables: dict[str, pa.Table]) -> None:
+    values["logs"][1]["tables"] = ["more"]
+    tables["/logs/1/more"] = tables.pop("/logs/1/rows")
+
+
+def without_the_state_of_the_sink(values: Any, tables: object) -> None:
+    values["operators"]["out"]["rules"] = {}
+    values["logs"] = [log for log in values["logs"] if log["operator"] != "out"]
+
+
+def without_an_operator(values: Any, tables: object) -> None:
+    del values["operators"]["user"]
+
+
 @pytest.mark.parametrize(
-    ("task", "change", "part"), [("sums[0]", with_a_key_twice, LOG), ("in[0]", with_another_position, STATE)]
+    ("task", "change", "part"),
+    [
+        ("sums[0]", with_a_key_twice, LOG),
+        ("in[0]", with_another_position, STATE),
+        ("sums[0]", with_another_table_of_the_sink, LOG),
+        ("sums[0]", without_the_state_of_the_sink, STATE),
+        ("in[0]", without_an_operator, STATE),
+    ],
 )
 def test_damage_that_only_an_operator_or_a_source_sees_is_passed_over(
     directory: Path, task: str, change: Any, part: int
