@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from dataflow.runners.drawn_policies import DrawnPolicies
 from dataflow.runners.local import LocalRunner
 from operators.aggregation.combine import CombineOperator
 from tests.costs import Counters
-from tests.forcing import forced
+from tests.forcing import Force, forced
 from tests.liveness import check_every_job
 from tests.needs import need_spark
 from tests.seeds import leave_out_other_tiers
@@ -73,14 +73,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture
-def force() -> Iterator[Callable[..., None]]:
+def force() -> Iterator[Force]:
     """Set constants until the test ends; see `forced`."""
     with ExitStack() as stack:
         yield lambda *constant, **path: stack.enter_context(forced(*constant, **path))
 
 
 @pytest.fixture
-def folded(force: Callable[..., None]) -> None:
+def folded(force: Force) -> None:
     """Fold each batch before a shuffle, on threads and on simulated runners."""
     force(LocalRunner, "_folding", FoldAll, calls=CombineOperator._fold_into)
     force(DrawnPolicies, "folding", lambda policies: FoldAll(), calls=CombineOperator._fold_into)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +22,7 @@ from dataflow.testing import Ledger, ledger_sink
 from operators.sources import row_groups
 from operators.sources.parquet import ParquetSource
 from operators.sources.row_groups import GroupSizes
+from tests.forcing import Force
 from tests.seeds import each_once_with_seeds, seeds
 from tests.simulation.jobs import simulate
 
@@ -212,7 +212,7 @@ def answer(stream: Any, **options: Any) -> Counter[Any]:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", seeds(2, 60))
 def test_random_files_give_what_text_gives(
-    tmp_path: Path, shape: str, seed: int, force: Callable[..., None], request: pytest.FixtureRequest
+    tmp_path: Path, shape: str, seed: int, force: Force, request: pytest.FixtureRequest
 ) -> None:
     draw = random.Random(seed)
     if draw.choice([True, False]):

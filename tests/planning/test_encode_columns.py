@@ -24,6 +24,7 @@ from dataflow.runners.faults import Faults
 from dataflow.testing import Ledger, ledger_sink
 from operators.sources import row_groups
 from operators.sources.row_groups import GroupSizes
+from tests.forcing import Force
 from tests.seeds import each_once_with_seeds
 from tests.simulation.jobs import simulate
 
@@ -133,7 +134,7 @@ def test_a_file_that_cannot_be_read_fails_where_its_rows_are_read(tmp_path: Path
 @pytest.mark.parametrize("combine", ["folded", "unfolded"])
 @pytest.mark.parametrize("name", ["a key", "behind a filter and a projection", "binary"])
 def test_a_run_gives_what_text_gives(
-    tmp_path: Path, name: str, combine: str, force: Callable[..., None], request: pytest.FixtureRequest
+    tmp_path: Path, name: str, combine: str, force: Force, request: pytest.FixtureRequest
 ) -> None:
     if combine == "folded":
         request.getfixturevalue("folded")
