@@ -17,7 +17,7 @@ from tests.seeds import in_soak
 
 RUN = (3, 2, "unaligned-persisted")
 MORE = [
-    (1, 1, "aligned"),
+    (8, 1, "aligned"),
     (3, 2, "aligned-timeout"),
     (6, 4, "unaligned-persisted"),
     (2, 2, "unaligned-persisted"),
