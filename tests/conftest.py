@@ -11,15 +11,21 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from dataflow.contracts.folding import FoldAll
 from dataflow.kernel_cache.file_names import package_modules
 from dataflow.kernel_cache.two_processes import missing_loops
+from dataflow.runners.drawn_policies import DrawnPolicies
+from dataflow.runners.local import LocalRunner
+from operators.aggregation.combine import CombineOperator
 from tests.costs import Counters
+from tests.forcing import Force, forced
 from tests.liveness import check_every_job
 from tests.needs import need_spark
 from tests.seeds import leave_out_other_tiers
@@ -64,3 +70,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     made = session(tmp_path_factory.mktemp("spark"))
     yield made
     made.stop()
+
+
+@pytest.fixture
+def force() -> Iterator[Force]:
+    """Set constants until the test ends; see `forced`."""
+    with ExitStack() as stack:
+        yield lambda *constant, **path: stack.enter_context(forced(*constant, **path))
+
+
+@pytest.fixture
+def folded(force: Force) -> None:
+    """Fold each batch before a shuffle, on threads and on simulated runners."""
+    force(LocalRunner, "_folding", FoldAll, calls=CombineOperator._fold_into)
+    force(DrawnPolicies, "folding", lambda policies: FoldAll(), calls=CombineOperator._fold_into)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from dataflow.contracts.folding import Folding, FoldWherePays
 from dataflow.contracts.operator import Operator, Out
 
 __all__ = ["MOST_RECORDS", "Keep", "KeepMany", "KeepNone", "RowKeeper"]
@@ -69,7 +70,8 @@ class RowKeeper(Operator):
     """
 
     keep: Keep = KeepNone()
-    """The rule of the runner. Set before the first batch."""
+    folding: Folding = FoldWherePays()
+    """The rules of the runner. Set before the first batch."""
 
     def emit_kept(self, out: Out) -> None:
         """Emit all rows that are kept back, if any.

@@ -35,8 +35,9 @@ class Faults:
         stall: probability per scheduler turn that a task stops for a while.
         slices: probability that a task takes no more than a few rows per step, for a whole attempt.
         joins: probability that an attempt joins some of the batches that wait, that a source task is polled later than
-            it could be, and that an aggregate keeps rows back before a shuffle. These draws have generators of their
-            own, derived from the seed, so that they leave all other draws as they are.
+            it could be, that an aggregate keeps rows back before a shuffle, and that it folds batches whether that pays
+            or not. These draws have generators of their own, derived from the seed, so that they leave all other draws
+            as they are.
         wall_steps: probability per scheduler turn that the wall clock steps, forward or back, by up to two days. Time
             by the clock must go on all the same. These draws have a generator of their own.
         little_room: probability that the channels of an attempt hold only a few bytes. These draws have a generator of

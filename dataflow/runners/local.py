@@ -11,12 +11,13 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from dataflow.background import Background
 from dataflow.clock import Duration, SystemClock, microseconds
 from dataflow.contracts.checkpointing import Checkpointing, input_identity
 from dataflow.contracts.execution import Execution, Spill
+from dataflow.contracts.folding import Folding, FoldWherePays
 from dataflow.contracts.kept_rows import KeepMany
 from dataflow.errors import ConfigurationError, check_count
 from dataflow.planning.batch_graph import refuse_in_batch
@@ -69,6 +70,8 @@ class LocalRunner:
     >>> LocalRunner(slow={"counts": "100us"})
     LocalRunner(slow={'counts': 100})
     """
+
+    _folding: ClassVar[type[Folding]] = FoldWherePays
 
     def __init__(
         self,
@@ -223,6 +226,7 @@ class LocalRunner:
             join=JoinSmall.over,
             polls=LearnedPolls,
             keep=KeepMany,
+            folding=self._folding,
             pace=partial(LearnedPace, *budgets(self._step_budget, interval)),
             delays={name: _delay(cost, stop) for name, cost in self._slow.items()},
             load=partial(load_kernels, line=line),

@@ -21,8 +21,7 @@ from functools import cache, partial
 from dataflow.clock import ManualClock
 from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
 from dataflow.contracts.emitted_rows import Watches
-from dataflow.contracts.execution import Execution, Spill
-from dataflow.contracts.kept_rows import Keep, KeepNone
+from dataflow.contracts.execution import Execution
 from dataflow.contracts.sink import TwoPhaseSink
 from dataflow.errors import (
     BarrierflowWarning,
@@ -43,7 +42,7 @@ from dataflow.planning.graph import NamedGraph
 from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.specs import Write
 from dataflow.runners.binding import LIBRARY
-from dataflow.runners.drawn_policies import FewRows, SomeJoined, SomeKept, SomePolls
+from dataflow.runners.drawn_policies import DrawnPolicies
 from dataflow.runners.endless_input import warn_of_endless_input
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
 from dataflow.runners.job_handle import JobHandle
@@ -57,13 +56,9 @@ from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
 from dataflow.runtime.restore.job_ids import seeded_ids
-from dataflow.runtime.task.byte_credit import TASK_BYTES
 from dataflow.runtime.task.channel import SIMULATED_CREDIT
 from dataflow.runtime.task.crash_points import Point
-from dataflow.runtime.task.joined_rows import Apart, Join
 from dataflow.runtime.task.notices import Notices
-from dataflow.runtime.task.pace import Pace, Unpaced
-from dataflow.runtime.task.poll_times import AtOnce, PollTimes
 from dataflow.runtime.task.progress import JobState, Progress
 from dataflow.runtime.task.task import Task
 from dataflow.store.manifest import LOG, STATE
@@ -240,10 +235,8 @@ class SimulatedJob(JobHandle):
         self._faults = faults = simulation.faults
         self._max_turns = simulation.max_turns
         self._random = random.Random(seed)
-        self._joins = random.Random(f"joined batches, seed {seed}")  # other draws stay those of the seed
-        self._keeps = random.Random(f"rows kept back, seed {seed}")
-        self._rooms = random.Random(f"bytes in channels, seed {seed}")
-        self._logs = random.Random(f"writes of logs, seed {seed}")
+        self._drawn = DrawnPolicies(faults, self._random, seed)
+        self._logs = random.Random(f"writes of logs, seed {seed}")  # other draws stay those of the seed
         self._steps = random.Random(f"steps of the wall clock, seed {seed}")
         self._clock = ManualClock(wall=simulation.wall)
         self._turn = 0
@@ -351,14 +344,15 @@ class SimulatedJob(JobHandle):
             submit=self._submit,
             credit=self._credit,
             choose=lambda: self._random.choice,
-            pace=self._pace,
-            join=self._join(),
-            polls=self._polls,
-            keep=self._keep,
-            task_bytes=self._task_bytes(),
+            pace=self._drawn.pace,
+            join=self._drawn.join(),
+            polls=self._drawn.polls,
+            keep=self._drawn.keep,
+            folding=self._drawn.folding,
+            task_bytes=self._drawn.task_bytes(),
             probe=self._probe,
             library=LIBRARY,
-            spill=self._spill(),
+            spill=self._drawn.spill(),
             emitted=watches,
         )
         job = build(self._plan_for(checkpointing), settings)
@@ -416,32 +410,6 @@ class SimulatedJob(JobHandle):
         if len(self.attempts) == 1 or not self._faults.restart_with:
             return self._checkpoint
         return self._random.choice(self._faults.restart_with)
-
-    def _pace(self) -> Pace:
-        """Return the pace of one task."""
-        return FewRows(self._random) if self._random.random() < self._faults.slices else Unpaced()
-
-    def _join(self) -> Callable[[int], Join]:
-        """Return the rule of an attempt for joining batches, for any number of channels."""
-        rule = SomeJoined(self._joins) if self._joins.random() < self._faults.joins else Apart()
-        return lambda channels: rule
-
-    def _polls(self) -> PollTimes:
-        """Return the rule for polling one source task."""
-        return SomePolls(self._joins) if self._joins.random() < self._faults.joins else AtOnce()
-
-    def _keep(self) -> Keep:
-        """Return the rule by which one operator keeps rows back."""
-        return SomeKept(self._keeps) if self._keeps.random() < self._faults.joins else KeepNone()
-
-    def _spill(self) -> Spill:
-        """Return the memory in which a subtask of a batch sorts its rows, for an attempt."""
-        few = self._keeps.random() < self._faults.joins
-        return Spill(memory=self._keeps.choice((1, 500, 5000))) if few else Spill()
-
-    def _task_bytes(self) -> int:
-        """Return the bytes that may wait in the channels into a task, for an attempt."""
-        return self._rooms.choice((1, 40, 200)) if self._rooms.random() < self._faults.little_room else TASK_BYTES
 
     def _advance(self, job: Job, stillness: Stillness) -> None:
         """Run one turn of the scheduler."""

@@ -3,7 +3,8 @@
 If the aggregate emits final results only, records are kept back and take the rows of many batches, until the engine
 asks for them (``RowKeeper``) or there are many. Otherwise the records of a batch leave with it. Nothing is kept over a
 barrier, so there is nothing to checkpoint. If folding does not pay, because a batch is small or records have few rows,
-rows pass unchanged; the aggregate downstream takes both.
+rows pass unchanged; the aggregate downstream takes both. What pays is decided by a rule of the runner
+(``dataflow.contracts.folding``).
 
 When records leave depends on time, and an error must not. So rows are folded only if their sums cannot overflow before
 those of the aggregate downstream do: numbers of both signs only if they are small enough.
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
+from dataflow.contracts.folding import PAYS, SMALL
 from dataflow.contracts.kept_rows import RowKeeper
 from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.tuning import Choice
@@ -36,20 +38,12 @@ __all__ = ["CombineOperator"]
 
 _PROBE = 8
 """Part of a batch whose keys are found first if no key is known: often enough to see that folding will not pay."""
-_SMALL = 4_096
-"""Rows of a batch below which folding costs more than it saves."""
-_PAYS = 24
-"""Rows that a record must hold on average for folding to pay: a record costs as much as that many rows, because it is
-written, sent and merged. Measured in batches of 524,288 rows: 14 ns a row instead of 19 with 52 rows a record, 25
-instead of 20 with 17."""
 _PAUSE, _LONGEST_PAUSE = 8, 64
 """After an attempt that did not pay, so many times its rows pass unchanged until the next one: at first, and at most,
 because the pause is doubled after each attempt in vain."""
 _TRIAL = 1 << 16
 """Rows in whose two halves keys are counted, to see whether it pays to keep records back: of the first batch that has
 so many, before it is folded, or of smaller ones together."""
-_MOST_NEW = 0.75
-"""If more of the second half are new keys, the keys are too many for records that are kept back."""
 _MOST_MEMORY = 1 << 25
 """Limit for the bytes of records: those kept back, or remembered keys times windows of a batch."""
 _MOST_KEYS = 1 << 20
@@ -61,6 +55,7 @@ _MOST_SUM = (1 << 63) - 1
 _FOLDED = "; folded {folded:,} of {batches:,} batches"
 _NOTHING = "no rows came"
 _SMALL_BATCHES = "batches: {batches:,}, each with fewer than {small:,} rows"
+_REFUSED = "batches: {batches:,}, which the rule of the runner does not fold"
 _MEASURED = "{last_rows:,} rows gave {last_records:,} records, folding pays from {pays} rows a record on" + _FOLDED
 _WINDOWS = "keys times windows were {last_records:,} for {last_rows:,} rows" + _FOLDED
 _NULL_TIMES = "times were null" + _FOLDED
@@ -90,6 +85,7 @@ class CombineOperator(RowKeeper):
         self._widest = 0  # a bound on the absolute values in their sums
         self._reason = _NOTHING
         self._batches = self._folded = self._last_rows = self._last_records = 0
+        self._pays = True  # the last answer of the rule
         context.tally.report(self._choice)
         self._start()
 
@@ -97,7 +93,7 @@ class CombineOperator(RowKeeper):
         self._index = KeyIndex(self._key_schema)
         self._records = Records(self._spec.aggregations, self._rows, self._context.name)
         self._counts = np.zeros(0, np.int64)
-        self._tried = False  # the keys were found to repeat
+        self._repeats = False  # the keys were found to repeat
         self._half: tuple[int, int] | None = None  # rows and records of the first half of a trial with small batches
 
     @property
@@ -111,20 +107,22 @@ class CombineOperator(RowKeeper):
         rows = batch.num_rows
         if self._left > 0:
             self._left -= rows
+        elif not self.folding.tries(rows, keeps=self._keeps):
+            self.emit_kept(out)
         elif isinstance(self._spec, WindowAggregate):
-            folded = self._folded_windows(self._spec, batch) if rows >= _SMALL else None
+            folded = self._folded_windows(self._spec, batch)
             if folded is not None:
                 self._folded += 1
                 out.emit(folded)
                 return
-        elif (self._keeps or rows >= _SMALL) and self._fold(batch, out):
+        elif self._fold(batch, out):
             self._folded += 1
             if not (self._keeps and self._has_room and self.keep.goes_on(len(self._records.touched))):
                 self.emit_kept(out)
             return
         assert not self._kept, f"rows pass {self._kept} that are kept back"
         if self._reason == _NOTHING:
-            self._reason = _SMALL_BATCHES
+            self._reason = _SMALL_BATCHES if rows < SMALL else _REFUSED
         out.emit(batch)
 
     @property
@@ -183,7 +181,7 @@ class CombineOperator(RowKeeper):
         self._kept += rows.num_rows
         self._widest = max(widest, self._widest)
         self._measure(self._kept, len(self._records.touched))
-        if self._keeps and not self._tried and self._kept >= _TRIAL // 2:
+        if self._keeps and not self._repeats and self._kept >= _TRIAL // 2:
             self._try_small_batches(out)
         return True
 
@@ -194,8 +192,8 @@ class CombineOperator(RowKeeper):
             self._half = self._kept, records
         elif self._kept >= _TRIAL:
             rows, known = self._half
-            self._tried = records - known <= _MOST_NEW * (self._kept - rows)
-            if not self._tried:
+            self._repeats = self._paying(self._kept - rows, records - known, keeps=True)
+            if not self._repeats:
                 self.emit_kept(out)
 
     def _fits(self, keys: Sequence[pa.Array], widest: int, rows: int) -> bool:
@@ -208,12 +206,12 @@ class CombineOperator(RowKeeper):
     def _try_keys(self, keys: Sequence[pa.Array], rows: int) -> bool:
         """Find the keys of a part of the first large batch; return whether there are too many."""
         if not self._keeps:
-            return not len(self._index) and self._probed(keys, rows // _PROBE) * _PAYS > rows
-        if self._tried or rows < _TRIAL:
+            return not len(self._index) and not self._paying(rows, self._probed(keys, rows // _PROBE), keeps=False)
+        if self._repeats or rows < _TRIAL:
             return False
         half = self._probed(keys, _TRIAL // 2)
-        self._tried = self._probed(keys, _TRIAL) - half <= _MOST_NEW * _TRIAL / 2
-        return not self._tried
+        self._repeats = self._paying(_TRIAL // 2, self._probed(keys, _TRIAL) - half, keeps=True)
+        return not self._repeats
 
     def _probed(self, keys: Sequence[pa.Array], rows: int) -> int:
         """Return how many keys are known, now that those of the first ``rows`` are."""
@@ -247,10 +245,15 @@ class CombineOperator(RowKeeper):
 
     def _pause_if_vain(self, rows: int) -> None:
         """Pause if the last records had too few rows each."""
-        if self._last_records * _PAYS > rows:
-            self._skip(rows)
-        else:
+        if self._paying(rows, self._last_records, keeps=False):
             self._pause = _PAUSE
+        else:
+            self._skip(rows)
+
+    def _paying(self, rows: int, records: int, *, keeps: bool) -> bool:
+        """Return whether folding pays, by the rule of the runner."""
+        self._pays = self.folding.pays(rows, records, keeps=keeps)
+        return self._pays
 
     def _skip(self, rows: int) -> None:
         """Let the next rows pass unchanged, after an attempt in vain with ``rows``, and free the memory meanwhile."""
@@ -266,10 +269,9 @@ class CombineOperator(RowKeeper):
             "last_rows": self._last_rows,
             "last_records": self._last_records,
         }
-        pays = self._kept > 0 or self._last_records * _PAYS <= self._last_rows
-        off = "paused" if self._folded else "off"
+        pays, off = self._kept > 0 or self._pays, "paused" if self._folded else "off"
         chosen = "on" if self._left <= 0 and self._reason == _MEASURED and pays else off
-        return Choice("folding", chosen, self._reason, counts, {"pays": _PAYS, "small": _SMALL})
+        return Choice("folding", chosen, self._reason, counts, {"pays": PAYS, "small": SMALL})
 
     def _windows(self, spec: WindowAggregate, batch: pa.RecordBatch) -> _Places | None:
         """Return the window of each row; None if there are too many windows, or a time is null."""

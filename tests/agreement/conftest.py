@@ -29,10 +29,3 @@ def ipc_files(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> list
         with pa.ipc.new_file(path, table.schema) as file:
             file.write_table(table.slice(start, stop - start).unify_dictionaries().combine_chunks(), max_chunksize=50)
     return paths
-
-
-@pytest.fixture
-def folded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches are folded before the shuffle, however small they are."""
-    monkeypatch.setattr("operators.aggregation.combine._SMALL", 1)
-    monkeypatch.setattr("operators.aggregation.combine._PAUSE", 0)

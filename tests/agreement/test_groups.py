@@ -53,7 +53,7 @@ def test_all_aggregates_agree_however_rows_are_cut_and_dealt(
 
 
 @pytest.mark.usefixtures("folded")
-@pytest.mark.parametrize(("parallelism", "batch_rows"), some_by_default([(4, 7)], *CUTS))
+@pytest.mark.parametrize(("parallelism", "batch_rows"), some_by_default([(4, 7)], CUTS[0][1:], CUTS[1]))
 def test_all_aggregates_that_fold_agree_when_folded(parallelism: int, batch_rows: int, files: list[str]) -> None:
     expected = near(by_key(grouped(files, ["k", "bool"], MERGEABLE), ["k", "bool"]))
     rows = op.read_parquet(files, batch_rows=batch_rows)

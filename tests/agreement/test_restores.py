@@ -17,7 +17,7 @@ from tests.seeds import in_soak
 
 RUN = (3, 2, "unaligned-persisted")
 MORE = [
-    (1, 1, "aligned"),
+    (8, 1, "aligned"),
     (3, 2, "aligned-timeout"),
     (6, 4, "unaligned-persisted"),
     (2, 2, "unaligned-persisted"),
@@ -32,15 +32,15 @@ TIME = "timestamp[us, tz=Asia/Kolkata]"
 WINDOWS = f'epoch_ns("{TIME}") - (epoch_ns("{TIME}") % {DAY} + {DAY}) % {DAY}'
 
 
-def pipeline(files: list[str], asked: dict[str, Asked], folder: Path, batch_rows: int) -> flow.Pipeline:
+def pipeline(files: list[str], asked: tuple[dict[str, Asked], ...], folder: Path, batch_rows: int) -> flow.Pipeline:
     """Groups by a dictionary and a float, windows of a day, and the rows themselves."""
-    aggregations = {name: one.aggregation for name, one in asked.items()}
+    groups, days = ({name: one.aggregation for name, one in each.items()} for each in asked)
     with flow.Pipeline("restored") as p:
         kept = p.source(op.read_parquet(files, batch_rows=batch_rows), name="rows").filter(CHOSEN)
-        kept.key_by(*KEYS).agg(**aggregations, name="groups").sink(op.collect(), name="all groups")
+        kept.key_by(*KEYS).agg(**groups, name="groups").sink(op.collect(), name="all groups")
         timed = kept.filter(col(TIME).is_not_null()).with_watermark(TIME, delay="1000000h")
         daily = timed.key_by("decimal128(12, 2)").window(op.tumbling("24h"))
-        daily.agg(**aggregations, name="days").sink(op.collect(), name="all days")
+        daily.agg(**days, name="days").sink(op.collect(), name="all days")
         kept.rebalance().sink(op.write_parquet(folder), name="copies")
     return p
 
@@ -54,16 +54,16 @@ def test_tables_through_crashes_are_those_of_duckdb(
     run: tuple[int, int, str], files: list[str], tmp_path: Path
 ) -> None:
     seed, parallelism, mode = run
-    asked = ASKED if seed % 2 else FEW
+    asked = (FEW, ASKED) if seed % 2 else (ASKED, FEW)  # only those of FEW are folded
     p = pipeline(files, asked, tmp_path / "copies", batch_rows=(13, 50)[seed % 2])
     faults = Faults(crashes=2, skew=0.3, stall=0.01, slices=0.3)
     checkpoint = flow.Checkpointing(flow.MemoryStore(), every="2ms", mode=mode)
     job = p.start(flow.SimulatedRunner(seed=seed, faults=faults), parallelism=parallelism, checkpoint=checkpoint)
     result: Any = job.wait()
-    assert by_key(result.table("all groups"), KEYS) == near(by_key(grouped(files, KEYS, asked, IN_SQL), KEYS))
+    assert by_key(result.table("all groups"), KEYS) == near(by_key(grouped(files, KEYS, asked[0], IN_SQL), KEYS))
     days = ["decimal128(12, 2)", "window_start"]
     found = result.table("all days").drop_columns(["window_end"])
-    assert by_key(found, days) == near(by_key(daily(files, asked), days))
+    assert by_key(found, days) == near(by_key(daily(files, asked[1]), days))
     assert rows_of(op.read_committed(tmp_path / "copies")) == rows_of(queried(files, "*", IN_SQL))
     assert any(attempt.restored is not None for attempt in job.attempts), "no life restored anything"
 

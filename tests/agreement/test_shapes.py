@@ -63,8 +63,8 @@ def a_schedule_of_two_tasks(scene: Scene, local: flow.RunResult) -> None:
 
 
 def another_schedule_of_two_tasks(scene: Scene, local: flow.RunResult) -> None:
-    """Compare with another seed."""
-    agree(scene.pipeline.run(flow.SimulatedRunner(2, Faults(skew=0.3)), parallelism=2), local, scene)
+    """Compare with another seed, which also draws which batches are joined, kept back and folded."""
+    agree(scene.pipeline.run(flow.SimulatedRunner(2, Faults(skew=0.3, joins=1.0)), parallelism=2), local, scene)
 
 
 COMPARISONS = [two_tasks, a_schedule, a_schedule_of_two_tasks, another_schedule_of_two_tasks]

@@ -18,7 +18,6 @@ from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.planning.physical_plan import make_plan
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.faults import Faults
-from operators.aggregation import combine
 from tests.seeds import seeds
 
 ROWS = 6_000
@@ -55,10 +54,10 @@ def _sorted(table: pa.Table) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
 
 
+@pytest.mark.usefixtures("folded")
 @pytest.mark.parametrize("parallelism", [1, 2, 4])
 @pytest.mark.parametrize("batch_rows", [1, 97, 6_000])
-def test_windows_equal_duckdb(parallelism: int, batch_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(combine, "_SMALL", 50)
+def test_windows_equal_duckdb(parallelism: int, batch_rows: int) -> None:
     rows = clicks(rows=600 if batch_rows == 1 else ROWS)
     _, counts = windowed(op.from_arrow(rows, batch_rows=batch_rows, splits=4))
     assert _sorted(counts.collect(parallelism=parallelism)) == expected(rows)
@@ -83,21 +82,25 @@ def _sorted_as(unit: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("first", seeds(1, 3))
 @pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted", "aligned-timeout"])
-def test_windows_survive_crashes_with_every_exactly_once_mode(
-    mode: str, first: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(combine, "_SMALL", 8)
+def test_windows_survive_crashes_with_every_exactly_once_mode(mode: str, first: int) -> None:
     rows = clicks(rows=800)
-    restored = 0
+    restored = folded = 0
     for seed in range(2 * first, 2 * first + 2):
         p, counts = windowed(op.from_arrow(rows, batch_rows=20, splits=3))
         counts.sink(op.collect(), name="out")
         checkpoint = flow.Checkpointing(flow.MemoryStore(), every="1ms", mode=mode)
-        result = p.run(flow.SimulatedRunner(seed, Faults(crashes=2)), parallelism=2, checkpoint=checkpoint)
+        faults = Faults(crashes=2, joins=1.0)
+        result = p.run(flow.SimulatedRunner(seed, faults), parallelism=2, checkpoint=checkpoint)
         restored += result.restore_report is not None
+        folded += batches_folded(result)
         assert _sorted(result.table("out")) == expected(rows), f"seed {seed}"
         assert result.operator("counts").late == 0
     assert restored > 0
+    assert folded > 0
+
+
+def batches_folded(result: flow.RunResult) -> int:
+    return sum(choice.values["folded"] for choice in result.tuning.of("folding"))
 
 
 def test_on_time_and_late_rows_are_all_rows() -> None:
@@ -120,15 +123,16 @@ def test_late_rows_have_columns_that_no_window_reads() -> None:
     assert late.equals(rows.take(late["row"]))
 
 
+@pytest.mark.usefixtures("folded")
 @pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
-def test_late_rows_are_counted_alike_where_they_are_folded_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(combine, "_SMALL", 8)
+def test_late_rows_are_counted_alike_where_they_are_folded_first() -> None:
     rows = clicks()
     late = []
     for folded in (True, False):
         p, counts = windowed(op.from_arrow(rows, batch_rows=100, splits=1), delay="0s")
         counts.sink(op.collect(), name="out")
         result = p.run(flow.SimulatedRunner(3) if folded else flow.LocalRunner(combine=False), parallelism=2)
+        assert batches_folded(result) == (60 if folded else 0)
         counted = result.operator("counts")
         late.append((counted.late, counted.lateness))
         assert sum(result.table("out")["n"].to_pylist()) + counted.late == rows.num_rows == counted.lateness.checked

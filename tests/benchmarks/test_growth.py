@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.growth import endurance
+from benchmarks.growth import endurance, inputs
 from benchmarks.growth.__main__ import main
 from benchmarks.growth.child import Figures, Task, run
 from benchmarks.growth.endurance import Mark, deep_size
@@ -26,6 +26,7 @@ from benchmarks.growth.measuring import Plan, Run
 from benchmarks.growth.queries import by_duckdb, by_ours, expected
 from benchmarks.growth.report import charts, described, exponents, memory, sizes
 from benchmarks.growth.windows import PAUSE, QUERIES, times
+from tests.forcing import Force
 
 # --- exponents
 
@@ -109,9 +110,9 @@ def test_every_key_is_equally_often_in_the_rows(tmp_path: Path) -> None:
     assert len(counts) == 1_000
 
 
-def test_a_file_is_repeated_without_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_repeated_without_disk(tmp_path: Path, force: Force) -> None:
     assert LARGEST % 1_000 == 0
-    monkeypatch.setattr("benchmarks.growth.inputs.LARGEST", 1_000)
+    force(inputs, "LARGEST", 1_000, calls=inputs._write)
     first, second = files(Shape(rows=2_000, keys=1_000), tmp_path)
     assert first.stat().st_ino == second.stat().st_ino
 

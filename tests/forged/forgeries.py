@@ -14,6 +14,7 @@ import xxhash
 
 from dataflow.state import codec
 from dataflow.store.folder import folder_name
+from tests.forcing import forced
 
 __all__ = ["forge"]
 
@@ -136,12 +137,9 @@ def forge_part(data: bytes, dice: random.Random, home: Path) -> tuple[bytes, str
 
 def _compressed(values: Any, tables: dict[str, pa.Table]) -> bytes:
     """The part as a writer would make it that compresses."""
-
-    plain, codec._OPTIONS = codec._OPTIONS, pa.ipc.IpcWriteOptions(compression="zstd", unify_dictionaries=False)
-    try:
+    compressed = pa.ipc.IpcWriteOptions(compression="zstd", unify_dictionaries=False)
+    with forced(codec, "_OPTIONS", compressed, calls=codec.encode):
         return codec.encode(values, tables).to_pybytes()
-    finally:
-        codec._OPTIONS = plain
 
 
 def _with_values(part: bytes, values: Any) -> bytes:

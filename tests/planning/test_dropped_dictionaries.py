@@ -21,6 +21,8 @@ from dataflow.runners.faults import Faults
 from dataflow.testing import Ledger, ledger_sink
 from operators.sources import row_groups
 from operators.sources.parquet import ParquetSource
+from operators.sources.row_groups import GroupSizes
+from tests.forcing import Force
 from tests.seeds import each_once_with_seeds, seeds
 from tests.simulation.jobs import simulate
 
@@ -210,12 +212,12 @@ def answer(stream: Any, **options: Any) -> Counter[Any]:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", seeds(2, 60))
 def test_random_files_give_what_text_gives(
-    tmp_path: Path, shape: str, seed: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, shape: str, seed: int, force: Force, request: pytest.FixtureRequest
 ) -> None:
     draw = random.Random(seed)
-    monkeypatch.setattr("operators.aggregation.combine._SMALL", draw.choice([1, 4_096]))
-    monkeypatch.setattr("operators.aggregation.combine._PAYS", 1)
-    monkeypatch.setattr(row_groups, "MOST_ROWS", draw.choice([50, 100, 1 << 19]))
+    if draw.choice([True, False]):
+        request.getfixturevalue("folded")
+    most = draw.choice([50, 100, 1 << 19])
     shares = [draw.choice([0.0, 0.0, 0.2, 0.9]) for _ in range(draw.randrange(1, 6))]
     path = stored(tmp_path, draw, 0.0, *shares, rows=draw.randrange(20, 80))
     options: dict[str, Any] = {
@@ -223,6 +225,11 @@ def test_random_files_give_what_text_gives(
         "split_by": draw.choice(["auto", "file", "row_group"]) if shape != "windows" else "file",
     }
     expected = answer(SHAPES[shape](flow.Pipeline().source(op.from_arrow(pq.read_table(path)))))
+    if pq.read_metadata(path).num_rows > most:
+        if options["split_by"] == "auto":
+            force(row_groups, "MOST_ROWS", most, calls=GroupSizes.splits, giving=lambda splits: len(splits) > 1)
+        elif options["split_by"] == "file" and options["batch_rows"] is None:
+            force(row_groups, "MOST_ROWS", most, calls=GroupSizes.layout, giving=lambda layout: len(layout.ends) > 1)
     for parallelism in (1, 2):
         rows = flow.Pipeline().source(op.read_parquet(path, **options), parallelism=1 if shape == "windows" else None)
         assert answer(SHAPES[shape](rows), parallelism=parallelism) == expected
@@ -232,10 +239,11 @@ def test_random_files_give_what_text_gives(
     ("seed", "mode"), each_once_with_seeds(60, ["aligned", "unaligned-persisted", "aligned-timeout"])
 )
 def test_a_restored_run_with_both_types_in_flight_gives_what_text_gives(
-    tmp_path: Path, seed: int, mode: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, seed: int, mode: str, request: pytest.FixtureRequest
 ) -> None:
     draw = random.Random(seed)
-    monkeypatch.setattr("operators.aggregation.combine._SMALL", draw.choice([1, 4_096]))
+    if draw.choice([True, False]):
+        request.getfixturevalue("folded")
     path = stored(tmp_path, draw, 0.0, 0.2, 0.9, 0.0, 0.9)
     expected = Counter(path_rows(path))
     world = Ledger()

@@ -23,6 +23,8 @@ from dataflow.protocol.events import Data
 from dataflow.runners.faults import Faults
 from dataflow.testing import Ledger, ledger_sink
 from operators.sources import row_groups
+from operators.sources.row_groups import GroupSizes
+from tests.forcing import Force
 from tests.seeds import each_once_with_seeds
 from tests.simulation.jobs import simulate
 
@@ -131,10 +133,12 @@ def test_a_file_that_cannot_be_read_fails_where_its_rows_are_read(tmp_path: Path
 
 @pytest.mark.parametrize("combine", ["folded", "unfolded"])
 @pytest.mark.parametrize("name", ["a key", "behind a filter and a projection", "binary"])
-def test_a_run_gives_what_text_gives(tmp_path: Path, name: str, combine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("operators.aggregation.combine._SMALL", 1)
-    monkeypatch.setattr("operators.aggregation.combine._PAYS", 1)
-    monkeypatch.setattr(row_groups, "MOST_ROWS", 100)
+def test_a_run_gives_what_text_gives(
+    tmp_path: Path, name: str, combine: str, force: Force, request: pytest.FixtureRequest
+) -> None:
+    if combine == "folded":
+        request.getfixturevalue("folded")
+    force(row_groups, "MOST_ROWS", 100, calls=GroupSizes.splits, giving=lambda splits: len(splits) > 1)
     path = stored(tmp_path)
     found = []
     for source in (op.read_parquet(path), op.from_arrow(pq.read_table(path), batch_rows=50)):
@@ -153,9 +157,10 @@ def test_a_run_gives_what_text_gives(tmp_path: Path, name: str, combine: str, mo
     ("seed", "mode"), each_once_with_seeds(40, ["aligned", "unaligned-persisted", "aligned-timeout"])
 )
 def test_a_restored_run_gives_what_text_gives_and_keeps_text_in_flight(
-    tmp_path: Path, seed: int, mode: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, seed: int, mode: str, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr("operators.aggregation.combine._SMALL", 1 if seed % 2 else 1_000)
+    if seed % 2:
+        request.getfixturevalue("folded")
     path, world = stored(tmp_path, seed=seed), Ledger()
     with flow.Pipeline("counts") as p:
         rows = p.source(op.read_parquet(path, batch_rows=5, split_by="row_group"), name="rows")

@@ -12,6 +12,9 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.errors import CommitsRetriedWarning, SchemaMismatch
+from dataflow.runtime.job import committer
+from dataflow.runtime.job.committer import Committer
+from tests.forcing import Force
 from tests.reality.parts import CountingSource, FlakySink
 
 
@@ -114,14 +117,12 @@ def test_a_commit_that_fails_twice_is_tried_again(tmp_path: Any) -> None:
     assert sink.rows == list(range(200))
 
 
-def test_a_commit_that_always_fails_ends_the_job_and_a_rerun_commits(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_that_always_fails_ends_the_job_and_a_rerun_commits(tmp_path: Any, force: Force) -> None:
     def failing(attempt: int) -> None:
         if broken:
             raise ConnectionError("never")
 
-    monkeypatch.setattr("dataflow.runtime.job.committer._FIRST_RETRY", 1_000)
+    force(committer, "_FIRST_RETRY", 1_000, calls=Committer.failed, times=2)
     broken, store = [True], flow.Checkpointing(tmp_path)
     sink = FlakySink(failing)
     with pytest.raises(ConnectionError) as caught:
@@ -133,13 +134,13 @@ def test_a_commit_that_always_fails_ends_the_job_and_a_rerun_commits(
     assert sink.rows == list(range(200))
 
 
-def test_a_commit_that_always_fails_ends_a_job_that_is_stopped(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_always_fails_ends_a_job_that_is_stopped(tmp_path: Any, force: Force) -> None:
     def failing(attempt: int) -> None:
         if broken:
             tried.set()
             raise ConnectionError("never")
 
-    monkeypatch.setattr("dataflow.runtime.job.committer._FIRST_RETRY", 1_000)
+    force(committer, "_FIRST_RETRY", 1_000, calls=Committer.failed, times=2)
     broken, tried, sink = [True], threading.Event(), FlakySink(failing)
     with flow.Pipeline("endless") as p:
         p.source(op.generate({"n": op.sequence()}, rate="1000/s"), name="in").sink(sink, name="out")

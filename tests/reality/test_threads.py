@@ -25,6 +25,9 @@ from dataflow.errors import (
     LateRowsWarning,
     StillRunningWarning,
 )
+from dataflow.runners import local_job
+from dataflow.runners.local_job import LocalJob
+from tests.forcing import Force
 from tests.reality.conftest import engine_threads, open_files
 from tests.reality.parts import CountingSource, FlakySink, Gatekeeper, SilentSource
 
@@ -206,9 +209,9 @@ def test_an_interrupt_is_raised_though_the_job_ends_as_its_time_is_over() -> Non
 
 
 def test_a_timeout_does_not_wait_for_a_function_that_does_not_return(
-    monkeypatch: pytest.MonkeyPatch,
+    force: Force,
 ) -> None:
-    monkeypatch.setattr("dataflow.runners.local_job._GRACE", 0.05)
+    force(local_job, "_GRACE", 0.05, calls=LocalJob._cancel, giving=bool)
     gate = Gatekeeper()
     job = counting(op.collect(), function=gate).start()
     gate.reached.wait()
@@ -222,8 +225,8 @@ def test_a_timeout_does_not_wait_for_a_function_that_does_not_return(
         job.wait()
 
 
-def test_a_job_that_outlived_its_cancel_warns_of_late_rows_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dataflow.runners.local_job._GRACE", 0.05)
+def test_a_job_that_outlived_its_cancel_warns_of_late_rows_when_it_is_over(force: Force) -> None:
+    force(local_job, "_GRACE", 0.05, calls=LocalJob._cancel, giving=bool)
     gate = Gatekeeper()
     late = pa.table({"n": [0, 1], "time": pa.array([100, 0], pa.timestamp("s"))})
     with flow.Pipeline("late") as p:
@@ -247,8 +250,8 @@ def test_a_job_that_outlived_its_cancel_warns_of_late_rows_when_it_is_over(monke
     assert [warning.category for warning in first] == [StillRunningWarning]
 
 
-def test_a_job_that_outlives_its_cancel_and_its_block_is_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dataflow.runners.local_job._GRACE", 0.05)
+def test_a_job_that_outlives_its_cancel_and_its_block_is_warned_of_once(force: Force) -> None:
+    force(local_job, "_GRACE", 0.05, calls=LocalJob._cancel, giving=bool)
     gate = Gatekeeper()
     with flow.Pipeline("stuck") as p:
         rows = p.source(op.from_arrow(pa.table({"n": [0]})), name="in").map_batches(gate, name="function")

@@ -33,9 +33,12 @@ from dataflow.errors import (
 )
 from dataflow.runners.faults import Faults
 from dataflow.runners.run_warnings import late_rows
+from dataflow.runtime.job import committer
+from dataflow.runtime.job.committer import Committer
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.progress import JobState
 from dataflow.store.memory import MemoryStore
+from tests.forcing import Force
 
 
 def late_pipeline(out: Path | None = None, *, aside: bool = False) -> flow.Pipeline:
@@ -220,10 +223,8 @@ def test_commits_that_were_tried_again_are_told(tmp_path: Path) -> None:
         numbers(sink, rows=10).run()
 
 
-def test_commits_that_fail_for_long_are_told_once_while_the_job_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dataflow.runtime.job.committer._LONG_WAIT", 1)
+def test_commits_that_fail_for_long_are_told_once_while_the_job_runs(tmp_path: Path, force: Force) -> None:
+    force(committer, "_LONG_WAIT", 1, calls=Committer.overdue, giving=bool)
     shown: list[tuple[str, list[tuple[str, int]], JobState]] = []
     sink: Any = op.write_parquet(tmp_path / "out")
     sink.__class__ = Stubborn
@@ -246,10 +247,8 @@ def test_commits_that_fail_for_long_are_told_once_while_the_job_runs(
     assert job.progress().waiting == ()
 
 
-def test_a_delayed_commit_that_a_filter_turns_into_an_error_is_raised_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dataflow.runtime.job.committer._LONG_WAIT", 1)
+def test_a_delayed_commit_that_a_filter_turns_into_an_error_is_raised_at_the_end(tmp_path: Path, force: Force) -> None:
+    force(committer, "_LONG_WAIT", 1, calls=Committer.overdue, giving=bool)
     sink = op.write_parquet(tmp_path / "out")
     sink.__class__ = Stubborn
     with pytest.raises(CommitsDelayedWarning) as raised:

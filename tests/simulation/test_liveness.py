@@ -16,12 +16,14 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.protocol.events import BarrierKind
+from dataflow.runners import liveness_check
 from dataflow.runners.faults import Faults
 from dataflow.runners.liveness_check import LivenessBroken
 from dataflow.runners.simulated import SimulatedJob, SimulatedRunner
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.task.messages import AbortCheckpoint, Mailbox
 from dataflow.runtime.task.task import Task
+from tests.forcing import Force
 from tests.protocol.faults_put_back import pass_over_in_silence, start_ahead_of_barriers
 from tests.seeds import each_once, seeds
 from tests.simulation.jobs import MODES
@@ -161,9 +163,9 @@ def test_a_cancel_that_does_not_reach_a_task_is_found(monkeypatch: pytest.Monkey
     assert list(lost(range(12), "unaligned-persisted", 4))
 
 
-def test_a_checkpoint_that_is_slow_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_is_slow_is_not_lost(force: Force) -> None:
     """Only its timeout, which is shortened here, ends a checkpoint whose barriers wait for rows."""
-    monkeypatch.setattr("dataflow.runners.liveness_check.LONGEST", 1_000)
+    force(liveness_check, "LONGEST", 1_000, calls=liveness_check.check_age)
     with flow.Pipeline("slow") as p:
         rows = p.source(op.from_arrow(pa.table({"x": range(200)}), batch_rows=1), name="in").rebalance()
         rows.rebalance().sink(op.collect(), name="out")

@@ -22,12 +22,13 @@ from dataflow.contracts.checkpointing import Mode
 from dataflow.protocol.events import Data, EndOfInput
 from dataflow.runners import simulated
 from dataflow.runners.faults import Attempt, Faults
-from dataflow.runners.simulated import SimulatedRunner
+from dataflow.runners.simulated import SimulatedJob, SimulatedRunner
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.task.crash_points import Point
 from dataflow.runtime.task.parts import ChannelState
 from dataflow.testing import Ledger, Pause, ScriptedSource, delivered_again, ledger_sink
 from tests.checkpoints import task_states
+from tests.forcing import Force
 from tests.seeds import each_once_with_seeds
 from tests.simulation.workloads import Dawdler, Order
 
@@ -52,9 +53,9 @@ COVERED = {
 
 
 @pytest.fixture(autouse=True)
-def checkpoint_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def checkpoint_at_once(monkeypatch: pytest.MonkeyPatch, force: Force) -> None:
     """Let every restored job trigger a checkpoint before any task takes a step, and crash soon after it."""
-    monkeypatch.setattr(simulated, "_MAX_PASSES", {**simulated._MAX_PASSES, **SOON})
+    force(simulated, "_MAX_PASSES", {**simulated._MAX_PASSES, **SOON}, calls=SimulatedJob._draw_crash)
     build = simulated.build
 
     def build_and_trigger(*args: Any) -> Job:

@@ -6,7 +6,6 @@ import random
 import threading
 import weakref
 from collections.abc import Iterator
-from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 
 from dataflow.state import copy_on_write
 from dataflow.state.copy_on_write import BLOCK, CopyOnWriteRows, FrozenRows
+from tests.forcing import forced
 
 Rows = npt.NDArray[np.int64]
 
@@ -54,7 +54,8 @@ def test_every_view_is_the_copy_of_its_moment(
     width: int, capacity: int, blocks: int, size: int, rng: random.Random
 ) -> None:
     live, readings = rows_of(capacity, width), list[Reading]()
-    with patch.object(copy_on_write, "BLOCK", 2 * blocks):
+    block = copy_on_write._Block.__init__
+    with forced(copy_on_write, "BLOCK", 2 * blocks, calls=block, times=-(-capacity // blocks)):
         for value in range(-1, -60, -1):
             match rng.choice("wwwwffrrrdg"):
                 case "w":
@@ -67,6 +68,8 @@ def test_every_view_is_the_copy_of_its_moment(
                     readings.pop(rng.randrange(len(readings)))
                 case "g":
                     live.replace(np.concatenate([live.rows, np.full((3, width), value)]))
+        readings.append(Reading(live, len(live.rows), size))
+        write(live, list(range(len(live.rows))), -60)
         for reading in readings:
             while reading.step():
                 pass

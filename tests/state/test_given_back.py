@@ -8,7 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dataflow.state import changes, free_numbers
+from dataflow.state.changes import Changes
+from dataflow.state.free_numbers import FreeNumbers
 from dataflow.state.keyed_state import KeyedState, Ttl
+from tests.forcing import Force
 from tests.seeds import each_once
 from tests.state.test_keyed_state import KEYS, SHAPES, Run, run
 
@@ -81,10 +85,10 @@ def test_a_checkpoint_that_is_read_later_has_the_state_before_its_memory_was_giv
 
 @pytest.mark.parametrize(("kind", "shape", "ttl"), each_once(list(KEYS), list(SHAPES), [None, 5]))
 def test_random_operations_agree_with_the_model_if_memory_is_given_back(
-    monkeypatch: pytest.MonkeyPatch, kind: str, shape: str, ttl: int | None
+    force: Force, kind: str, shape: str, ttl: int | None
 ) -> None:
-    monkeypatch.setattr("dataflow.state.free_numbers.MANY", 1)
-    monkeypatch.setattr("dataflow.state.changes._FEW", 2)
+    force(free_numbers, "MANY", 1, calls=FreeNumbers.sort)
+    force(changes, "_FEW", 2, calls=Changes.give_up)
     run(kind, ttl, 1, 120, shape, Leaving)
 
 
@@ -92,10 +96,10 @@ def test_random_operations_agree_with_the_model_if_memory_is_given_back(
 @pytest.mark.parametrize("ttl", [None, 5, 30])
 @pytest.mark.parametrize("kind", KEYS)
 def test_many_random_operations_agree_with_the_model_if_memory_is_given_back(
-    monkeypatch: pytest.MonkeyPatch, kind: str, ttl: int | None
+    force: Force, kind: str, ttl: int | None
 ) -> None:
-    monkeypatch.setattr("dataflow.state.free_numbers.MANY", 1)
-    monkeypatch.setattr("dataflow.state.changes._FEW", 2)
+    force(free_numbers, "MANY", 1, calls=FreeNumbers.sort)
+    force(changes, "_FEW", 2, calls=Changes.give_up)
     for shape in SHAPES:
         for seed in range(100, 120):
             run(kind, ttl, seed, 300, shape, Leaving)

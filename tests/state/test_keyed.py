@@ -8,7 +8,6 @@ import tracemalloc
 from collections.abc import Hashable, Sequence
 from decimal import Decimal
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,8 @@ from dataflow.errors import SchemaMismatch
 from dataflow.state import keyed
 from dataflow.state.dictionaries import wide_type
 from dataflow.state.index import SlotIndex, WideSlotIndex
-from dataflow.state.keyed import KeyIndex
+from dataflow.state.keyed import KeyIndex, KnownKeys
+from tests.forcing import forced
 
 NAN = float("nan")
 VALUES: dict[pa.DataType, list[Any]] = {
@@ -184,7 +184,9 @@ def test_a_snapshot_that_is_read_late_does_not_see_later_keys(
     index = KeyIndex(pa.schema([(f"k{i}", type_) for i, type_ in enumerate(types)]))
     index.slots([random_column(type_, 5, rng) for type_ in types])
     keys = index.keys(range(len(index)))
-    with patch.object(keyed, "CHUNK", chunk):
+    with forced(
+        keyed, "CHUNK", chunk, calls=KnownKeys.columns, within=KnownKeys.batches, times=-(-len(index) // chunk)
+    ):
         snapshot = index.snapshot()
         index.slots([random_column(type_, 40, rng) for type_ in types])
         found = snapshot.read_all()

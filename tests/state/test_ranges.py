@@ -9,6 +9,7 @@ import pytest
 
 from dataflow.state import ranges
 from dataflow.state.ranges import TimeRanges
+from tests.forcing import Force
 from tests.seeds import seeds
 
 NOTHING = 2**62
@@ -57,9 +58,9 @@ class Run:
 
 @pytest.mark.parametrize("most", [4, 16])
 @pytest.mark.parametrize("seed", seeds(3, 10))
-def test_random_operations_agree_with_a_sorted_list(monkeypatch: pytest.MonkeyPatch, seed: int, most: int) -> None:
-    monkeypatch.setattr(ranges, "_MOST", most)
-    monkeypatch.setattr(ranges, "_BLOCK", 3)
+def test_random_operations_agree_with_a_sorted_list(force: Force, seed: int, most: int) -> None:
+    force(ranges, "_MOST", most, calls=TimeRanges._split)
+    force(ranges, "_BLOCK", 3, calls=ranges._is_alive, within=TimeRanges.first, times=2)
     run = Run(seed)
     for _ in range(150):
         run.rng.choice([run.enter, run.enter, run.take, run.bury])()

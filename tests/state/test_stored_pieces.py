@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 
 from dataflow.state import parts
+from dataflow.state.copy_on_write import CHUNK
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.timers import TimeDomain
+from tests.forcing import Force
 
 PIECE = 8_192
 KEYS = pa.schema({"k": pa.string(), "n": pa.int64()})
@@ -19,9 +21,9 @@ COLUMNS = pa.schema({"t": pa.string(), "b": pa.large_binary(), "x": pa.float64()
 Part = Mapping[str, list[pa.RecordBatch]]
 
 
-@pytest.fixture(autouse=True)
-def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "PIECE_BYTES", PIECE)
+@pytest.fixture
+def small_pieces(force: Force) -> None:
+    force(parts, "PIECE_BYTES", PIECE, calls=parts._most_rows, giving=lambda most: most < CHUNK)
 
 
 def text(rng: random.Random, kind: str) -> str | None:
@@ -73,6 +75,7 @@ def check_sizes(part: Part) -> None:
         assert all(batch.num_rows for batch in batches)
 
 
+@pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("kinds", [("short",), ("medium",), ("large",), ("short", "medium", "large")])
 def test_no_batch_has_more_bytes_than_a_piece_and_all_are_restored(kinds: tuple[str, ...]) -> None:
     rng = random.Random(str(kinds))
@@ -93,6 +96,7 @@ def test_no_batch_has_more_bytes_than_a_piece_and_all_are_restored(kinds: tuple[
     assert mine == theirs
 
 
+@pytest.mark.usefixtures("small_pieces")
 def test_a_row_larger_than_a_piece_is_a_batch_of_its_own() -> None:
     state = KeyedState(pa.schema({"k": pa.int64()}), pa.schema({"t": pa.string()}))
     slots, _ = state.insert([pa.array(range(100))])
@@ -117,6 +121,7 @@ def test_a_part_may_be_a_slice_of_a_larger_table() -> None:
     assert restored.read(restored.find([pa.array([2, 3])]))["t"].to_pylist() == ["two", "three"]
 
 
+@pytest.mark.usefixtures("small_pieces")
 def test_null_keys_and_values_have_no_bytes() -> None:
     """The words of null values are 0, and so is the number of the first value, which may be large."""
     state = KeyedState(pa.schema({"k": pa.string(), "n": pa.int64()}), pa.schema({"t": pa.string()}))
@@ -125,6 +130,7 @@ def test_null_keys_and_values_have_no_bytes() -> None:
     assert len(frozen(state, 1)["keys"]) < 10, "halves, down to the one large row"
 
 
+@pytest.mark.usefixtures("small_pieces")
 def test_records_of_many_words_have_fewer_rows_in_a_batch() -> None:
     columns = pa.schema([(f"c{i}", pa.int64()) for i in range(40)])
     state = KeyedState(pa.schema({"k": pa.int64()}), columns)

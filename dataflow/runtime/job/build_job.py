@@ -22,6 +22,7 @@ from dataflow.clock import Clock
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.emitted_rows import Unwatched, unwatched
 from dataflow.contracts.execution import Spill
+from dataflow.contracts.folding import Folding, FoldWherePays
 from dataflow.contracts.kept_rows import Keep, KeepNone, RowKeeper
 from dataflow.contracts.sink import Guarantee, TakenBack, TwoPhaseSink
 from dataflow.contracts.updates import Signed
@@ -99,9 +100,9 @@ class Settings:
     called with the number of rows before the operator takes them. ``load`` loads the kernels that a restore calls.
     ``join`` makes the rule by which batches are joined while they wait, given the number of channels they are dealt out
     over; ``polls`` makes the rule by which a source task is polled; ``keep`` makes the rule by which an operator keeps
-    rows back. ``task_bytes`` are the bytes that may wait in all channels into a task. ``spill`` says where rows of a
-    batch are sorted; None: as by default. ``emitted`` makes what takes note of the rows that a
-    user's operators and sources emit. ``make_id`` makes the id of a new job.
+    rows back, and ``folding`` the rule by which it folds them. ``task_bytes`` are the bytes that may wait in all
+    channels into a task. ``spill`` says where rows of a batch are sorted; None: as by default. ``emitted`` makes what
+    takes note of the rows that a user's operators and sources emit. ``make_id`` makes the id of a new job.
     """
 
     pipeline: str
@@ -116,6 +117,7 @@ class Settings:
     join: Callable[[int], Join] = Apart.over
     polls: Callable[[], PollTimes] = AtOnce
     keep: Callable[[], Keep] = KeepNone
+    folding: Callable[[], Folding] = FoldWherePays
     task_bytes: int = TASK_BYTES
     probe: Probe = no_probe
     store: CheckpointStore | None = None
@@ -367,7 +369,7 @@ class _Builder:
         for node in nodes:
             node.delay = self.settings.delays.get(node.name)
             if isinstance(node.operator, RowKeeper):
-                node.operator.keep = self.settings.keep()
+                node.operator.keep, node.operator.folding = self.settings.keep(), self.settings.folding()
         if self.checkpointing.mode is not Mode.UNALIGNED:  # which reports red rows, operator by operator
             chained = list(zip(vertex.nodes, nodes, strict=True))
             self.settings.library.fuse(self.plan.graph, chained, self.settings.submit)

@@ -20,6 +20,7 @@ from dataflow.expressions import Aggregation, col, count
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.state import parts
 from operators.aggregation.aggregate import AggregateOperator
+from tests.forcing import Force, forced
 from tests.operators.operating import frozen, read_stored, rows_of
 from tests.seeds import in_soak, part_of_the_examples
 
@@ -111,8 +112,8 @@ def read(snapshot: Snapshot) -> pa.Table:
 @given(st.integers(1, 40), st.randoms(use_true_random=False))
 def test_a_snapshot_read_late_is_the_state_at_the_barrier(keys: str, chunk: int, rng: random.Random) -> None:
     twins, waiting = Twins(KEYS[keys], SLOW), list[tuple[Snapshot, pa.Table]]()
-    with pytest.MonkeyPatch.context() as patching:
-        patching.setattr(parts, "CHUNK", chunk)
+    with forced(parts, "CHUNK", chunk, calls=parts._most_rows, giving=lambda most: most == chunk):
+        waiting.append(twins.snapshot())
         for _ in range(rng.randrange(25)):
             match rng.choice("pppppeesshrdg"):
                 case "p":
@@ -138,10 +139,8 @@ def test_a_snapshot_read_late_is_the_state_at_the_barrier(keys: str, chunk: int,
 
 @pytest.mark.parametrize("turns", [40, *in_soak(60)])
 @pytest.mark.parametrize("keys", ["several", *in_soak("number")])
-def test_snapshots_are_written_by_a_thread_while_rows_come(
-    keys: str, turns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parts, "CHUNK", 5_000)
+def test_snapshots_are_written_by_a_thread_while_rows_come(keys: str, turns: int, force: Force) -> None:
+    force(parts, "CHUNK", 5_000, calls=parts._most_rows, giving=lambda most: most == 5_000)
     rng = np.random.default_rng(5)
     twins, writers, found = Twins(KEYS[keys]), list[threading.Thread](), dict[int, pa.Table]()
     expected = {}

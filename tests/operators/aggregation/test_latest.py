@@ -161,12 +161,6 @@ def by_id(table: pa.Table) -> dict[int, list[Change]]:
     return rows
 
 
-@pytest.fixture
-def always_folded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("operators.aggregation.combine._SMALL", 1)
-    monkeypatch.setattr("operators.aggregation.combine._PAUSE", 0)
-
-
 NUMBERS = ["n", "weight", "flag", "nothing", "version", "at"]
 """Columns whose state merges, so that rows are folded before the shuffle."""
 
@@ -178,10 +172,13 @@ RUNS: dict[str, Any] = {
 }
 
 
-@pytest.mark.usefixtures("always_folded")
 @pytest.mark.parametrize(("run", "by", "columns"), each_once(list(RUNS), [None, "version", "at"], [[], NUMBERS]))
-def test_latest_returns_rows_that_exist_and_are_the_last(run: str, by: str | None, columns: list[str]) -> None:
+def test_latest_returns_rows_that_exist_and_are_the_last(
+    run: str, by: str | None, columns: list[str], request: pytest.FixtureRequest
+) -> None:
     runner, parallelism = RUNS[run]
+    if columns and parallelism > 1:
+        request.getfixturevalue("folded")
     table = feed(seed=len(run))
     with flow.Pipeline("feed") as p:
         rows = p.source(op.from_arrow(table, splits=3, batch_rows=70), name="feed").key_by("id")
@@ -198,10 +195,13 @@ def test_latest_returns_rows_that_exist_and_are_the_last(run: str, by: str | Non
     assert not may_be
 
 
-@pytest.mark.usefixtures("always_folded")
 @pytest.mark.parametrize("columns", [[], NUMBERS], ids=["all", "numbers"])
 @pytest.mark.parametrize("by", [None, "version"])
-def test_ties_go_to_the_row_that_arrives_last_where_one_split_is_read(by: str | None, columns: list[str]) -> None:
+def test_ties_go_to_the_row_that_arrives_last_where_one_split_is_read(
+    by: str | None, columns: list[str], request: pytest.FixtureRequest
+) -> None:
+    if columns:
+        request.getfixturevalue("folded")
     table = feed(seed=9)
     rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=70)).key_by("id")
     found = rows.agg(op.latest(*columns, by=by), emit="final").collect(parallelism=2)
@@ -210,9 +210,10 @@ def test_ties_go_to_the_row_that_arrives_last_where_one_split_is_read(by: str | 
     }
 
 
-@pytest.mark.usefixtures("always_folded")
 @pytest.mark.parametrize("columns", [[], NUMBERS], ids=["all", "numbers"])
-def test_the_latest_rows_of_windows_go_by_event_time(columns: list[str]) -> None:
+def test_the_latest_rows_of_windows_go_by_event_time(columns: list[str], request: pytest.FixtureRequest) -> None:
+    if columns:
+        request.getfixturevalue("folded")
     table = feed(seed=12)
     timed = flow.Pipeline().source(op.from_arrow(table, batch_rows=70)).with_watermark("at", delay="30s")
     windows = timed.key_by("id").window(op.tumbling("7s")).agg(op.latest(*columns)).collect(parallelism=2)

@@ -9,9 +9,13 @@ import pytest
 
 from dataflow.expressions import Aggregation, col, count
 from dataflow.state import ordered_values, parts
+from dataflow.state.copy_on_write import CHUNK
 from dataflow.state.keyed_state import KeyedState
+from dataflow.state.ordered_values import OrderedView
 from operators.aggregation.records import Records
 from operators.steps import distinct
+from operators.steps.distinct import CountDistinct
+from tests.forcing import Force
 from tests.seeds import each_once
 
 PIECE = 4_096
@@ -27,13 +31,6 @@ AGGREGATES: dict[str, Aggregation] = {
     "list of texts": col("s").to_list("n"),
     "quantile of decimals": col("d").quantile(0.5),
 }
-
-
-@pytest.fixture(autouse=True)
-def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "PIECE_BYTES", PIECE)
-    monkeypatch.setattr(distinct, "PIECE_BYTES", PIECE)
-    monkeypatch.setattr(ordered_values, "PIECE_BYTES", PIECE)
 
 
 def folded(aggregations: list[Aggregation], rows: pa.RecordBatch | None) -> tuple[KeyedState, Records]:
@@ -53,7 +50,12 @@ def some_rows(rng: random.Random, count: int, keys: int, longest: int) -> pa.Rec
 
 
 @pytest.mark.parametrize(("name", "longest"), each_once(list(AGGREGATES), [10, 1_000, 20_000]))
-def test_batches_are_limited_by_their_bytes_and_give_the_same_values(name: str, longest: int) -> None:
+def test_batches_are_limited_by_their_bytes_and_give_the_same_values(name: str, longest: int, force: Force) -> None:
+    force(parts, "PIECE_BYTES", PIECE, calls=parts._most_rows, giving=lambda most: most < CHUNK)
+    if name.startswith("distinct"):
+        force(distinct, "PIECE_BYTES", PIECE, calls=CountDistinct.freeze)
+    if name.startswith(("list", "quantile")):
+        force(ordered_values, "PIECE_BYTES", PIECE, calls=OrderedView.text_bytes, giving=lambda size: size > PIECE)
     aggregations = [count(), AGGREGATES[name]]
     keys = 300 if name.startswith("distinct") else 1_000  # several values in a list
     state, records = folded(aggregations, some_rows(random.Random(name), 3_000, keys, longest))

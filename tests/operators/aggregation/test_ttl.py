@@ -21,8 +21,12 @@ from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import CheckpointMismatch, ConfigurationError, GraphError
 from dataflow.planning.aggregate_specs import Aggregate, Emit
+from dataflow.state import free_numbers, ordered_values
+from dataflow.state.free_numbers import FreeNumbers
+from dataflow.state.ordered_values import _Table
 from dataflow.state.ttl import Ttl
 from operators.aggregation.aggregate import AggregateOperator
+from tests.forcing import Force
 from tests.operators.operating import Emitted, context_of, drained, joined, made, stored
 from tests.seeds import seeds
 
@@ -90,10 +94,11 @@ def row_at(rng: random.Random, now: int) -> Row:
 
 
 @pytest.mark.parametrize("seed", seeds(2, 8))
-def test_it_agrees_with_the_rule_for_any_batches_and_restores(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_agrees_with_the_rule_for_any_batches_and_restores(seed: int, force: Force) -> None:
     """With even seeds, memory is given back whenever few of the numbers of keys or values are in use."""
-    for module in ("free_numbers", "ordered_values") if seed % 2 == 0 else ():
-        monkeypatch.setattr(f"dataflow.state.{module}.MANY", 1)
+    if seed % 2 == 0:
+        force(free_numbers, "MANY", 1, calls=FreeNumbers.sort)
+        force(ordered_values, "MANY", 1, calls=_Table.shrink, giving=bool)
     rng = random.Random(seed)
     aggregates, model, now = Aggregates(20), Model(20), 0
     for _ in range(150):

@@ -23,6 +23,7 @@ from operators.chosen_rows.top import TopOperator
 from operators.chosen_rows.unique import UniqueOperator
 from operators.chosen_rows.window_top import WindowTopOperator
 from operators.stateful.expiry import SWEPT_AT_ONCE
+from tests.forcing import Force, forced
 from tests.operators.operating import Emitted, context_of, drained, made, stored
 
 ROWS = pa.schema({"k": pa.int64(), "x": pa.int64()})
@@ -126,8 +127,8 @@ def test_rows_of_equal_order_stay_in_the_order_of_arrival_over_batches(again: bo
 
 
 @pytest.mark.parametrize("window", [Tumbling(100), Hopping(100, 50)])
-def test_a_large_slice_is_cut_down_to_rows_that_can_come_out(window: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window_top, "_LARGE", 30)
+def test_a_large_slice_is_cut_down_to_rows_that_can_come_out(window: Any, force: Force) -> None:
+    force(window_top, "_LARGE", 30, calls=WindowTopOperator._cut_down, times=10)
     rng = np.random.default_rng(1)
     operator, whole, out, expected = windowed(window), windowed(window), Emitted(), Emitted()
     for number in range(20):
@@ -135,9 +136,8 @@ def test_a_large_slice_is_cut_down_to_rows_that_can_come_out(window: Any, monkey
         arrays = [pa.array(columns[0]), pa.array(columns[1], pa.timestamp("us")), pa.array(columns[2])]
         rows = pa.RecordBatch.from_arrays(arrays, schema=TIMED)
         operator.process(0, rows, out)
-        monkeypatch.setattr(window_top, "_LARGE", 1 << 30)
-        whole.process(0, rows, expected)
-        monkeypatch.setattr(window_top, "_LARGE", 30)
+        with forced(window_top, "_LARGE", 1 << 30, without=WindowTopOperator._cut_down):
+            whole.process(0, rows, expected)
         if number == 10:
             operator = windowed(window, restored=stored(operator.snapshot()))
     assert sum(operator._log.count(slice_) for slice_ in operator._log.numbers.tolist()) < 150

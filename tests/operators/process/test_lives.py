@@ -20,6 +20,7 @@ import operators as op
 from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedRunner
 from operators.process.keyed import KeyedProcessOperator
+from tests.forcing import Force
 from tests.operators.process.process_driver import EPOCH, US, Driver, moment
 from tests.seeds import each_once_with_seeds
 
@@ -129,8 +130,10 @@ def wrong_reads(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("seed", "most"), each_once_with_seeds(60, [1, 2, 1024]))
-def test_state_lives_as_if_calls_came_one_by_one(seed: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KeyedProcessOperator, "most_timers", most)
+def test_state_lives_as_if_calls_came_one_by_one(seed: int, most: int, force: Force) -> None:
+    fire, call = KeyedProcessOperator._fire, KeyedProcessOperator._call_timers
+    if most < KeyedProcessOperator.most_timers:
+        force(KeyedProcessOperator, "most_timers", most, calls=call, within=fire, times=2)
     assert wrong_reads(seed) == []
 
 

@@ -31,6 +31,7 @@ from operators.sinks import file_writer
 from operators.sinks.file_writer import FileWriter
 from operators.sinks.files import FileSink, IfExists, committed_files, read_committed
 from operators.sinks.parquet import write_parquet
+from tests.forcing import Force
 from tests.operators.kinds import IN_FOLDERS, KINDS, Kind
 from tests.seeds import in_soak, seeds
 
@@ -152,9 +153,10 @@ SAMPLED = {
 @pytest.fixture(
     params=["some in folders", *in_soak("some of parquet", "parquet", "in folders", "csv.gz", "json", "ipc")]
 )
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kind:
+def kind(request: pytest.FixtureRequest, force: Force) -> Kind:
     """A kind of sink; the rules are the same for all."""
-    monkeypatch.setattr(file_writer, "_MOST_OPEN", 1)
+    if "in folders" in request.param:
+        force(file_writer, "_MOST_OPEN", 1, calls=FileWriter._settle_oldest)
     return SAMPLED[request.param]
 
 

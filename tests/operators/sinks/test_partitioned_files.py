@@ -29,9 +29,11 @@ from dataflow.errors import (
 )
 from dataflow.runners.faults import Faults
 from operators.sinks import file_writer
+from operators.sinks.file_writer import FileWriter
 from operators.sinks.formats import is_folder
 from operators.sinks.parquet import ParquetFormat, committed_files, read_committed, write_parquet
 from operators.sinks.partitions import ByColumns, with_partitions
+from tests.forcing import Force, counted_calls
 from tests.operators.sinks.test_parquet_sink import NoOut, context, fill, run
 
 ROWS = pa.table(
@@ -132,25 +134,24 @@ def test_rows_of_a_partition_stay_in_order(tmp_path: Path) -> None:
         assert found == sorted(found)
 
 
-def test_many_partitions_leave_few_files_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_writer, "_MOST_OPEN", 4)
+def test_many_partitions_leave_few_files_open(tmp_path: Path, force: Force) -> None:
+    force(file_writer, "_MOST_OPEN", 4, calls=FileWriter._settle_oldest, times=300 - 4)
     sink = write_parquet(tmp_path, partition_by="k", row_group_rows=1000)
     sink.begin()
     writer = sink.writer(context(AB))
-    before, most = len(os.listdir("/dev/fd")), 0
-    for start in range(0, 3000, 500):
-        fill(writer, rows(*((str(x % 100), x) for x in range(start, start + 500))))
-        most = max(most, len(os.listdir("/dev/fd")) - before)
-    handles = writer.prepare(1)
+    before = len(os.listdir("/dev/fd"))
+    with counted_calls(FileWriter._begin, giving=lambda _: len(os.listdir("/dev/fd")) <= before + 5) as few_open:
+        for start in range(0, 3000, 500):
+            fill(writer, rows(*((str(x % 100), x) for x in range(start, start + 500))))
+        handles = writer.prepare(1)
     sink.commit(1, handles)
     writer.close()
-    assert most <= 5
-    assert len(handles) == 300
+    assert few_open.total == len(handles) == 300
     assert sorted(read_committed(tmp_path)["x"].to_pylist()) == list(range(3000))
 
 
-def test_the_later_files_of_a_partition_have_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_writer, "_MOST_OPEN", 1)
+def test_the_later_files_of_a_partition_have_numbers(tmp_path: Path, force: Force) -> None:
+    force(file_writer, "_MOST_OPEN", 1, calls=FileWriter._settle_oldest)
     run(write_parquet(tmp_path, partition_by="k", row_group_rows=1), [rows((k, 0)) for k in "aba"], AB, checkpoint=7)
     assert names(tmp_path) == [
         "k=a/part-00000007-00000-0000.parquet",

@@ -33,6 +33,7 @@ from dataflow.errors import (
 from operators import read_parquet
 from operators.sources import row_groups
 from operators.sources.row_groups import GroupSizes, SplitBy
+from tests.forcing import Force, forced
 
 CONTEXT = SourceContext("source", 0, 1, ManualClock())
 
@@ -107,10 +108,8 @@ def test_a_split_is_a_row_group_or_a_file_and_says_what_it_is(tmp_path: Path) ->
     assert len({split.id for split in groups}) == 3
 
 
-def test_neighbouring_row_groups_are_put_together_in_splits_and_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(row_groups, "MOST_ROWS", 15)
+def test_neighbouring_row_groups_are_put_together_in_splits_and_batches(tmp_path: Path, force: Force) -> None:
+    force(row_groups, "MOST_ROWS", 15, calls=GroupSizes._batch_of, giving=lambda rows: rows == 15)
     source = read_parquet(write(tmp_path / "a.parquet", 50))
     described = [(split.id[-2:], split.info["row_groups"], split.info["rows"]) for split in source.splits()]
     assert described == [("#0", 2, 14), ("#2", 2, 14), ("#4", 2, 14), ("#6", 2, 8)]
@@ -130,9 +129,10 @@ def test_neighbouring_row_groups_are_put_together_in_splits_and_batches(
 def test_every_row_is_in_one_batch_within_the_limits(
     rows: list[int], size: int, by: SplitBy, batch_rows: int | None, most: int
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_groups, "MOST_ROWS", most)
-        patch.setattr(row_groups, "BATCH_BYTES", 100)
+    with (
+        forced(row_groups, "MOST_ROWS", most, calls=GroupSizes.layout),
+        forced(row_groups, "BATCH_BYTES", 100, calls=GroupSizes.layout),
+    ):
         sizes = GroupSizes(rows, [size * n for n in rows])
         splits = sizes.splits(by)
         assert [group for split in splits for group in split] == list(range(len(rows)))

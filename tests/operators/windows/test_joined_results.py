@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -17,6 +16,10 @@ from dataflow.planning.aggregate_specs import Emit
 from operators.aggregation.records import Records
 from operators.windows import emission, slot_results, sparse_results
 from operators.windows.emission import Part
+from operators.windows.few_slices import FewSlices
+from operators.windows.slot_results import SlotResults
+from operators.windows.sparse_results import SparseResults
+from tests.forcing import Force, counted_calls, forced
 from tests.operators.operating import drained
 from tests.operators.windows.windowed import END, MERGED, SCHEMA, UNMERGED, Row, Windowed
 from tests.seeds import each_once
@@ -64,51 +67,47 @@ def test_late_rows_in_many_panes_come_out_in_few_batches(emit: Emit, aggregation
 
 
 @pytest.mark.parametrize(("emit", "reads"), [(Emit.UPDATES, 1), (Emit.CHANGES, 2)])
-def test_records_of_many_panes_are_read_together(emit: Emit, reads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_many_panes_are_read_together(emit: Emit, reads: int) -> None:
     """Without changes once for a batch that comes out, with changes also what is taken back."""
-    w, calls = spread_over_panes(MERGED, emit), Counter[str]()
-    for name in ("read", "read_rows"):
-        monkeypatch.setattr(Records, name, counted(getattr(Records, name), calls, name))
-    batches = sizes(w, *in_any_order(2))
-    assert calls["read_rows"] <= reads * len(batches)
-    assert calls["read"] == 0
+    w = spread_over_panes(MERGED, emit)
+    with counted_calls(Records.read) as alone, counted_calls(Records.read_rows) as together:
+        batches = sizes(w, *in_any_order(2))
+    assert together.total <= reads * len(batches)
+    assert alone.total == 0
 
 
-def counted(method: Any, calls: Counter[str], name: str) -> Any:
-    def call(*arguments: Any) -> Any:
-        calls[name] += 1
-        return method(*arguments)
-
-    return call
-
-
-def test_results_of_many_hopping_windows_come_out_in_few_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_many_hopping_windows_come_out_in_few_batches(force: Force) -> None:
     w = Windowed(Hopping(20, 10))
     w.feed(*in_any_order(1, 200))
-    monkeypatch.setattr(sparse_results, "_MOST", 0)
+    force(sparse_results, "_MOST", 0, calls=FewSlices.move)
     drained(w.operator.advance(END, w.out))
     assert [batch.num_rows for batch in w.out.batches[None]][:-1] == [pytest.approx(100, abs=30)] * 3
 
 
-def test_many_hopping_windows_with_few_keys_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    w, calls = Windowed(Hopping(20, 10)), Counter[str]()
+def test_many_hopping_windows_with_few_keys_are_read_together() -> None:
+    w = Windowed(Hopping(20, 10))
     w.feed(*in_any_order(1, 200))
-    for name in ("read", "read_rows"):
-        monkeypatch.setattr(Records, name, counted(getattr(Records, name), calls, name))
-    assert len(w.advance(END)) > 300
-    assert calls == {"read_rows": 1}
+    with counted_calls(Records.read) as alone, counted_calls(Records.read_rows) as together:
+        assert len(w.advance(END)) > 300
+    assert (alone.total, together.total) == (0, 1)
 
 
-def test_many_windows_are_merged_in_passes_of_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    results = []
-    for sizes in ({}, {"_WINDOWS": 4, "_MERGES": 1}, {"_WINDOWS": 4, "_MERGES": 5}, {"_MOST": 0}):
-        for name, size in sizes.items():
-            monkeypatch.setattr(sparse_results, name, size)
+def test_many_windows_are_merged_in_passes_of_a_largest_size() -> None:
+    def results() -> list[Any]:
         w = Windowed(Hopping(20, 10))
         w.feed(*in_any_order(1, 30))
-        results.append(sorted(w.advance(END)))
-    assert len(results[0]) > 30
-    assert all(result == results[0] for result in results)
+        return sorted(w.advance(END))
+
+    expected, passes = results(), SparseResults._merged
+    assert len(expected) > 30
+    with forced(sparse_results, "_WINDOWS", 4, calls=passes, times=8):
+        assert results() == expected
+        with forced(sparse_results, "_MERGES", 1, calls=passes, times=31):
+            assert results() == expected
+        with forced(sparse_results, "_MERGES", 5, calls=passes, times=12):
+            assert results() == expected
+    with forced(sparse_results, "_MOST", 0, calls=FewSlices.move):
+        assert results() == expected
 
 
 def test_a_sum_of_a_window_that_overflows_names_its_key() -> None:
@@ -129,51 +128,48 @@ def part_of(rows: int) -> Part:
     return Part([], np.zeros(rows, np.int64), np.zeros(rows, np.int64), [pa.array(range(rows))])
 
 
-@pytest.mark.parametrize(
-    ("sizes", "expected"), [([3, 4], [7]), ([8, 15, 3, 4], [8, 15, 7]), ([10, 3], [10, 3]), ([], [])]
-)
-def test_parts_are_joined_up_to_the_largest_size(
-    sizes: list[int], expected: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(emission, "CHUNK", 20)
-    joined = list(emission.joined(map(part_of, sizes)))
-    assert [len(part.ends) for part in joined] == expected
-    assert [x for part in joined for x in part.values[0].to_pylist()] == [x for n in sizes for x in range(n)]
+def test_parts_are_joined_up_to_the_largest_size(force: Force) -> None:
+    force(emission, "CHUNK", 20, calls=emission._concatenated, within=emission.joined, times=3)
+    for sizes, expected in (([3, 4], [7]), ([8, 15, 3, 4], [8, 15, 7]), ([10, 3], [10, 3]), ([], [])):
+        joined = list(emission.joined(map(part_of, sizes)))
+        assert [len(part.ends) for part in joined] == expected
+        assert [x for part in joined for x in part.values[0].to_pylist()] == [x for n in sizes for x in range(n)]
 
 
 @pytest.mark.parametrize(("window", "emit"), each_once([Tumbling(10), Hopping(20, 10)], [Emit.UPDATES, Emit.CHANGES]))
-def test_batches_have_a_largest_size(window: Any, emit: Emit, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = [Windowed(window, lateness=10**9, emit=emit) for _ in range(2)]
-    results = []
-    for w, most in zip(plain, (1 << 16, 20), strict=True):
-        for module in (emission, slot_results):
-            monkeypatch.setattr(module, "CHUNK", most)
+def test_batches_have_a_largest_size(window: Any, emit: Emit) -> None:
+    def results(most: int) -> tuple[list[Any], int, list[Any]]:
+        w = Windowed(window, lateness=10**9, emit=emit)
         rows = w.feed(*in_any_order(1, 99)) + w.advance(700)
         batches = sizes(w, *in_any_order(2, 99))
         assert max(batches) <= most
-        results.append((sorted(rows), sum(batches), sorted(w.feed(*in_any_order(3, 99)))))
-    assert results[0] == results[1]
+        return sorted(rows), sum(batches), sorted(w.feed(*in_any_order(3, 99)))
+
+    expected = results(emission.CHUNK)
+    slots = slot_results, SlotResults._labels, slot_results._grouped
+    module, part, parts = slots if isinstance(window, Tumbling) else (emission, emission._concatenated, emission.joined)
+    with forced(module, "CHUNK", 20, calls=part, within=parts, times=4):
+        assert results(20) == expected
 
 
-def test_changes_of_a_window_with_many_keys_come_out_in_batches_of_a_largest_size(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    results = []
-    for most in (1 << 16, 4):
-        monkeypatch.setattr(emission, "CHUNK", most)
+def test_changes_of_a_window_with_many_keys_come_out_in_batches_of_a_largest_size() -> None:
+    def changes(most: int) -> list[Any]:
         w = Windowed(Hopping(20, 10), lateness=100, emit=Emit.CHANGES)
         w.feed(*[(key, 1, 5) for key in "bdegh"])
         w.advance(50)
         batches = batches_of(w, *[(key, 2, 6) for key in "abcdefgh"])
         assert max(batch.num_rows for batch in batches) <= most
-        results.append(pa.Table.from_batches(batches).to_pylist())
-    assert len(results[0]) == 2 * (5 * 2 + 3)
-    assert results[0] == results[1]
+        return pa.Table.from_batches(batches).to_pylist()
+
+    expected = changes(emission.CHUNK)
+    assert len(expected) == 2 * (5 * 2 + 3)
+    with forced(emission, "CHUNK", 4, calls=emission._concatenated, within=emission.joined, times=7):
+        assert changes(4) == expected
 
 
-def test_a_window_with_many_keys_comes_out_in_batches_of_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emission, "CHUNK", 3)
-    monkeypatch.setattr(sparse_results, "_MOST", 0)
+def test_a_window_with_many_keys_comes_out_in_batches_of_a_largest_size(force: Force) -> None:
+    force(emission, "CHUNK", 3, calls=emission._concatenated, within=emission.joined, times=3)
+    force(sparse_results, "_MOST", 0, calls=FewSlices.move)
     w = Windowed(Hopping(20, 10))
     w.feed(*[(key, 1, 5) for key in "abcdefgh"])
     drained(w.operator.advance(10, w.out))

@@ -14,6 +14,10 @@ from dataflow.contracts.window_kinds import Cumulate, Hopping, Tumbling
 from dataflow.contracts.windows import Sliced, Window
 from dataflow.state.hashing import key_group_range
 from operators.windows import emission, few_slices, sparse_results
+from operators.windows.emission import MergedResults
+from operators.windows.few_slices import FewSlices
+from operators.windows.slides import Slides
+from tests.forcing import Force
 from tests.operators.operating import rows_of, stored
 from tests.operators.windows.windowed import END, MERGED, UNMERGED, Model, Windowed, windows_of
 from tests.seeds import each_once, part_of_the_examples
@@ -45,27 +49,27 @@ STEPS = st.lists(
 )
 
 
-MERGING = {"one by one": (0, emission.FEW), "at once": (sparse_results._MOST, emission.FEW), "in two stacks": (0, 0)}
+MERGING = ["one by one", "at once", "in two stacks"]
 """Windows are merged each by itself, as those with many keys are, or together; of few slices, or of any number."""
 
 
-def set_merging(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    most, few = MERGING[name]
-    monkeypatch.setattr(sparse_results, "_MOST", most)
-    monkeypatch.setattr(emission, "FEW", few)
+def set_merging(name: str, force: Force) -> None:
+    if name != "at once":
+        force(sparse_results, "_MOST", 0, without=MergedResults._merged_at_once)
+    if name == "in two stacks":
+        force(emission, "FEW", 0, calls=Slides.move)
 
 
-@pytest.fixture(params=list(MERGING))
-def merging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_merging(request.param, monkeypatch)
+@pytest.fixture(params=MERGING)
+def merging(request: pytest.FixtureRequest, force: Force) -> None:
+    set_merging(request.param, force)
 
 
-@pytest.mark.parametrize(("window", "lateness", "merging"), each_once(KINDS, [40, 0], list(MERGING)))
-def test_a_long_walk_gives_what_the_model_says(
-    window: Window, lateness: int, merging: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("window", "lateness", "merging"), each_once(KINDS, [40, 0], MERGING))
+def test_a_long_walk_gives_what_the_model_says(window: Window, lateness: int, merging: str, force: Force) -> None:
     """Many keys, of which few rows at a time are late, and the watermark in small steps."""
-    set_merging(merging, monkeypatch)
+    if not isinstance(window, Tumbling):  # which has no slices to merge
+        set_merging(merging, force)
     draw = Random(f"{window} {lateness}")
     w, model = Windowed(window, lateness=lateness), Model(window, lateness)
     for step in range(40):
@@ -150,10 +154,10 @@ def test_a_late_row_changes_the_windows_that_come_after_it() -> None:
     assert [(row[0], row[3], row[4]) for row in sorted(w.advance(40))] == [("a", 1, 2), ("b", 2, 8), ("c", 1, 3)]
 
 
-def test_keys_without_rows_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_without_rows_are_forgotten(force: Force) -> None:
     """Each window has new keys, so those of all windows before would be most of the keys."""
-    monkeypatch.setattr(sparse_results, "_MOST", 0)
-    monkeypatch.setattr(few_slices, "_SPARE", 8)
+    force(sparse_results, "_MOST", 0, calls=FewSlices.move)
+    force(few_slices, "_SPARE", 8, calls=FewSlices._begin, within=FewSlices.move)
     w, model, known = Windowed(Hopping(10, 5)), Model(Hopping(10, 5), 0), []
     for step in range(60):
         rows = [(f"{step} {n}", n, 5 * step) for n in range(6)]

@@ -14,7 +14,9 @@ from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.state.hashing import hash_rows, key_group_range, key_groups
 from operators.windows import sessions
+from operators.windows.session_cells import Cells
 from operators.windows.sessions import SessionAggregateOperator
+from tests.forcing import Force
 from tests.operators.operating import drained
 from tests.operators.windows.sessioned import Sessioned, SessionModel, drawn_rows
 from tests.operators.windows.windowed import END, MERGED, SCHEMA, UNMERGED, plain
@@ -330,10 +332,9 @@ def test_a_sum_that_overflows_names_its_key(case: str) -> None:
 
 
 @pytest.mark.parametrize("emit", [Emit.FINAL, Emit.CHANGES])
-def test_sessions_that_come_out_together_are_in_batches_of_a_largest_size(
-    emit: Emit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sessions, "CHUNK", 2)
+def test_sessions_that_come_out_together_are_in_batches_of_a_largest_size(emit: Emit, force: Force) -> None:
+    look = SessionAggregateOperator._look
+    force(sessions, "CHUNK", 2, calls=Cells.look, within=look, times=3)
     w = Sessioned(10, emit=emit)
     w.feed(*[(key, 1, 0) for key in "abcde"])
     drained(w.operator.advance(11, w.out))

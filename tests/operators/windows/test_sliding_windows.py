@@ -11,6 +11,8 @@ import pytest
 
 from dataflow.expressions import col, count
 from operators.windows import late_results
+from operators.windows.late_results import LateResults
+from tests.forcing import Force
 from tests.operators.operating import drained
 from tests.operators.windows.sliding import END, SCHEMA, Sliding, SlidingWindows, random_steps
 from tests.seeds import seeds
@@ -90,10 +92,10 @@ def test_changes_of_rows_of_equal_times_are_in_the_order_of_arrival() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
-def test_changes_come_out_in_batches_of_a_largest_size(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(late_results, "_AT_ONCE", at_once)
+def test_changes_come_out_in_batches_of_a_largest_size(at_once: int, force: Force) -> None:
+    force(late_results, "_AT_ONCE", at_once, calls=late_results._changed, within=LateResults.changes, times=2)
     windows = SlidingWindows(25)
-    for step in random_steps(Random(1), steps=15):
+    for step in random_steps(Random(2)):
         windows.step(step)
 
 

@@ -20,6 +20,7 @@ from dataflow.expressions import count
 from dataflow.planning.aggregate_specs import Emit
 from operators.windows import count_windows
 from operators.windows.count_windows import CountWindowOperator
+from tests.forcing import Force
 from tests.operators.operating import Emitted, context_of, drained, made, stored
 from tests.seeds import each_once
 
@@ -61,11 +62,11 @@ LENGTHS = [(1, 1), (3, 3), (5, 2), (6, 2), (4, 1), (7, 6)]
 
 
 @pytest.mark.parametrize(("lengths", "entries"), each_once(LENGTHS, [4, 1 << 18]))
-def test_windows_of_rows_are_those_of_the_model(
-    lengths: tuple[int, int], entries: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_of_rows_are_those_of_the_model(lengths: tuple[int, int], entries: int, force: Force) -> None:
     """Batches of many sizes, with keys many times in one, and restores."""
-    monkeypatch.setattr(count_windows, "_ENTRIES", entries)
+    if entries < count_windows._ENTRIES:
+        process, fold = CountWindowOperator._process, CountWindowOperator._fold
+        force(count_windows, "_ENTRIES", entries, calls=fold, within=process, times=2)
     draw, w = Random(f"{lengths}"), Counted(*lengths)
     rows: dict[str, list[int]] = {key: [] for key in "abc"}
     results: list[Any] = []

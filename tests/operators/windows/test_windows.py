@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dataflow.contracts.folding import FoldAll
 from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.kept_rows import Keep, KeepMany, KeepNone
 from dataflow.contracts.operator import Snapshot
@@ -25,7 +26,6 @@ from dataflow.planning.aggregate_specs import WindowAggregate as Spec
 from dataflow.planning.checks import edge_type
 from dataflow.state.hashing import key_group_range
 from dataflow.state.parts import resolved
-from operators.aggregation import combine
 from operators.aggregation.combine import CombineOperator
 from operators.stateful.columns import is_partial
 from operators.windows.aggregate import WindowAggregateOperator
@@ -290,10 +290,13 @@ class Model:
 
 
 def folded(w: Windows, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """What a Combine in front of ``w`` makes of a batch."""
-    out = Emitted()
-    CombineOperator(context_of(w.schema, w.schema), w.spec).process(0, batch, out)
-    return out.batches[None][0]
+    """What a Combine in front of ``w`` makes of a batch: records."""
+    out, operator = Emitted(), CombineOperator(context_of(w.schema, w.schema), w.spec)
+    operator.folding = FoldAll()
+    operator.process(0, batch, out)
+    (records,) = out.batches[None]
+    assert is_partial(records.schema)
+    return records
 
 
 STEPS = st.lists(
@@ -321,23 +324,21 @@ def test_the_last_row_of_every_window_is_that_of_the_model(
     w, model = Windows(size, lateness=lateness, offset=offset), Model(size, lateness, offset)
     last: dict[tuple[object, ...], tuple[object, ...]] = {}
     late = 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(combine, "_SMALL", 1 if fold_first else 1_000_000)
-        for step in [*steps, END]:
-            if step == "restore":
-                late += w.context.tally.late
-                w = Windows(size, lateness=lateness, offset=offset, restored=stored(w.operator.snapshot()))
+    for step in [*steps, END]:
+        if step == "restore":
+            late += w.context.tally.late
+            w = Windows(size, lateness=lateness, offset=offset, restored=stored(w.operator.snapshot()))
+            continue
+        if isinstance(step, int):
+            if model.watermark is not None and step <= model.watermark:
                 continue
-            if isinstance(step, int):
-                if model.watermark is not None and step <= model.watermark:
-                    continue
-                model.watermark = step
-                rows = w.advance(step)
-            else:
-                assert isinstance(step, list)
-                model.feed(step)
-                rows = w.take(folded(w, w.batch(step)))
-            last.update({(key, start): values for key, start, *values in map(list, rows)})
+            model.watermark = step
+            rows = w.advance(step)
+        else:
+            assert isinstance(step, list)
+            model.feed(step)
+            rows = w.take(folded(w, w.batch(step)) if fold_first else w.batch(step))
+        last.update({(key, start): values for key, start, *values in map(list, rows)})
     assert {key: tuple(values) for key, values in last.items()} == model.results()
     assert late + w.context.tally.late == model.late
 

@@ -12,13 +12,16 @@ import dataflow as flow
 import operators as op
 from dataflow.errors import CheckpointDamaged
 from dataflow.protocol.events import Data, Element, Watermark
+from dataflow.runners.spark import routing
 from dataflow.runners.spark.envelopes import CLOSING, UNROUTED, Content, Envelope, by_channel
 from dataflow.runners.spark.even_slots import even_slots, partition_of
 from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.keyed_tasks import KeyedPartition
 from dataflow.runners.spark.metrics import handles_of, read_report
 from dataflow.runners.spark.placement import SparkPlan, plan_for_spark
+from dataflow.runners.spark.routing import PartitionOutput
 from dataflow.runners.spark.source_tasks import Assignment
+from tests.forcing import Force
 
 BATCH = pa.record_batch({"x": [1, 2, 3]})
 
@@ -73,9 +76,7 @@ def contents_of(envelopes: list[Envelope]) -> dict[tuple[int, int], tuple[list[i
     return found
 
 
-def test_rows_that_are_many_leave_before_the_end_and_time_leaves_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_are_many_leave_before_the_end_and_time_leaves_once(tmp_path: Path, force: Force) -> None:
     assignment = two_levels(tmp_path)
     (link,) = [n for n, link in enumerate(assignment.spark_plan.plan.links) if link.target == "two"]
     sent = [[Envelope(UNROUTED, link, source, 3, counted(100 * source, watermark=7).encode())] for source in range(4)]
@@ -83,7 +84,7 @@ def test_rows_that_are_many_leave_before_the_end_and_time_leaves_once(
     assert [e for envelopes in sent for e in whole.take(envelopes)] == []
     at_end = list(whole.end(0))
     assert whole.is_empty
-    monkeypatch.setattr("dataflow.runners.spark.routing.MESSAGE", 1)
+    force(routing, "MESSAGE", 1, calls=PartitionOutput._route, times=1 + len(sent))
     pieces = assignment.output(1)
     before = [e for envelopes in sent for e in pieces.take(envelopes)]
     after = list(pieces.end(0))

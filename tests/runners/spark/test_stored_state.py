@@ -6,7 +6,8 @@ The random scripts repeat micro-batches after failures and change workers, as Sp
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from dataflow.runners.spark.stored_state import StoredState
 from dataflow.runners.spark.task_host import MicroBatchClock
 from dataflow.runners.spark.user_errors import SerializedError
 from dataflow.runtime.task.log_chain import LogChain
+from tests.forcing import Force, counted_calls, forced
 
 TASK = "totals[0]"
 
@@ -95,11 +97,21 @@ def take(assignment: Assignment, store: Store, number: int, rows: Mapping[str, A
     return found
 
 
-def script(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+@contextmanager
+def on(worker: LiveOperators, piece: int = stored_state.PIECE) -> Iterator[None]:
+    """Run a task on a worker, where state is stored in pieces of so many bytes."""
+    with (
+        forced(keyed_tasks, "LIVE", worker, calls=LiveOperators.take),
+        forced(stored_state, "PIECE", piece, calls=StoredState._write),
+    ):
+        yield
+
+
+def script(seed: int, folder: Path) -> int:
     """Some micro-batches, of which attempts fail, on some workers. Return how often operators went on from memory."""
     rng = random.Random(seed)
     workers = [LiveOperators() for _ in range(rng.randint(1, 3))]
-    monkeypatch.setattr(stored_state, "PIECE", rng.choice([300, 5_000, 1 << 20]))
+    piece = rng.choice([300, 5_000, 1 << 20])
     assignment = totals(folder / f"{seed}", rng.choice([0, 200_000, 1 << 30]))
     store, sums, warm = Store(), dict[int, int](), 0
     for number in range(rng.randint(5, 25)):
@@ -107,13 +119,13 @@ def script(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         rows = {"k": keys, "x": [rng.randrange(100) for _ in keys]}
         attempt = store.copy()
         while rng.random() < 0.2:  # an attempt whose state Spark drops
-            monkeypatch.setattr(keyed_tasks, "LIVE", rng.choice(workers))
-            take(assignment, attempt, number, rows if rng.random() < 0.5 else {"k": [5], "x": [1_000_000]})
+            with on(rng.choice(workers), piece):
+                take(assignment, attempt, number, rows if rng.random() < 0.5 else {"k": [5], "x": [1_000_000]})
             attempt = store.copy()
         worker = rng.choice(workers)
-        monkeypatch.setattr(keyed_tasks, "LIVE", worker)
         warm += any(live.token == attempt.opened().token for live in worker._tasks.values())
-        found = take(assignment, attempt, number, rows)
+        with on(worker, piece):
+            found = take(assignment, attempt, number, rows)
         store = attempt
         for key, value in zip(rows["k"], rows["x"], strict=True):
             sums[key] = sums.get(key, 0) + value
@@ -124,35 +136,35 @@ def script(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_sums_are_right_whichever_worker_takes_a_micro_batch_and_whatever_attempts_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    warm = sum(script(seed, tmp_path, monkeypatch) for seed in range(60))
+    with counted_calls(StoredState._write, giving=lambda written: written[0] > 1) as in_pieces:
+        warm = sum(script(seed, tmp_path) for seed in range(60))
     assert warm > 100
+    assert in_pieces.total > 100
 
 
 @pytest.mark.soak
-def test_many_scripts_of_attempts_and_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sum(script(seed, tmp_path, monkeypatch) for seed in range(1_000, 4_000)) > 5_000
+def test_many_scripts_of_attempts_and_workers(tmp_path: Path) -> None:
+    assert sum(script(seed, tmp_path) for seed in range(1_000, 4_000)) > 5_000
 
 
-def test_a_micro_batch_writes_what_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_tasks, "LIVE", LiveOperators())
+def test_a_micro_batch_writes_what_has_changed(tmp_path: Path) -> None:
     assignment, store = totals(tmp_path), Store()
-    take(assignment, store, 0, {"k": list(range(100_000)), "x": [1] * 100_000})
-    whole, store.written = store.written, 0
-    assert whole > 1_600_000
-    take(assignment, store, 1, {"k": [7], "x": [1]})
+    with on(LiveOperators()):
+        take(assignment, store, 0, {"k": list(range(100_000)), "x": [1] * 100_000})
+        whole, store.written = store.written, 0
+        assert whole > 1_600_000
+        take(assignment, store, 1, {"k": [7], "x": [1]})
     assert store.written < 5_000
-    monkeypatch.setattr(keyed_tasks, "LIVE", LiveOperators())  # another worker
-    assert take(assignment, store, 2, {"k": [7, 8], "x": [1, 1]}) == {7: 3, 8: 2}
+    with on(LiveOperators()):  # another worker
+        assert take(assignment, store, 2, {"k": [7, 8], "x": [1, 1]}) == {7: 3, 8: 2}
     assert store.written < 10_000
 
 
-def test_deltas_become_a_base_and_what_was_before_it_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keyed_tasks, "LIVE", LiveOperators())
-    monkeypatch.setattr(stored_state, "PIECE", 1_000)
+def test_deltas_become_a_base_and_what_was_before_it_is_removed(tmp_path: Path, force: Force) -> None:
+    force(keyed_tasks, "LIVE", LiveOperators(), calls=LiveOperators.take)
+    force(stored_state, "PIECE", 1_000, calls=StoredState._write, giving=lambda written: written[0] > 1)
     assignment, store = totals(tmp_path), Store()
     most = 0
     for number in range(40):
@@ -162,10 +174,10 @@ def test_deltas_become_a_base_and_what_was_before_it_is_removed(
     assert take(assignment, store, 40, {"k": [9], "x": [1]}) == {9: 41}
 
 
-def test_a_missing_piece_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_tasks, "LIVE", LiveOperators())
+def test_a_missing_piece_is_named(tmp_path: Path) -> None:
     store = Store()
-    take(totals(tmp_path), store, 0, {"k": [1], "x": [1]})
+    with on(LiveOperators()):
+        take(totals(tmp_path), store, 0, {"k": [1], "x": [1]})
     del store.content[0]
     with pytest.raises(CheckpointDamaged, match=r"Spark's state of totals\[0\] lacks piece 0"):
         store.opened().read()
@@ -214,11 +226,11 @@ def test_a_function_stays_in_memory_unless_it_must_be_closed(
     function: Any,
     stays: bool,  # noqa: FBT001
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    force: Force,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     live = LiveOperators()
-    monkeypatch.setattr(keyed_tasks, "LIVE", live)
+    force(keyed_tasks, "LIVE", live, calls=LiveOperators.take)
     with flow.Pipeline() as p:
         rows = p.source(op.from_arrow(pa.table({"k": [0], "x": [0]})), name="in").key_by("k")
         schema = pa.schema({"k": pa.int64(), "sum": pa.int64()})
@@ -230,9 +242,9 @@ def test_a_function_stays_in_memory_unless_it_must_be_closed(
     assert take(assignment, store, 1, {"k": [1], "x": [0]}) == {1: 3}
 
 
-def test_a_task_that_fails_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_fails_is_not_kept(tmp_path: Path, force: Force) -> None:
     live = LiveOperators()
-    monkeypatch.setattr(keyed_tasks, "LIVE", live)
+    force(keyed_tasks, "LIVE", live, calls=LiveOperators.take)
     assignment, store = totals(tmp_path), Store()
     take(assignment, store, 0, {"k": [1], "x": [2**62]})
     assert live._tasks

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
@@ -16,10 +14,12 @@ from dataflow.runtime.job.checkpoint_attempts import CheckpointTotals
 from dataflow.runtime.job.checkpoint_history import CheckpointHistory
 from dataflow.runtime.task.messages import Acknowledged, TaskStats
 from dataflow.store.manifest import PartHandle
+from tests.forcing import Force
 
 
-def test_totals_cover_records_that_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_history, "KEPT", 10)
+def test_totals_cover_records_that_are_not_kept(force: Force) -> None:
+    force(checkpoint_history, "KEPT", 10, calls=CheckpointTotals.with_checkpoints)
+    force(checkpoint_history, "KEPT", 10, calls=CheckpointTotals.with_failures)
     clock, rng = ManualClock(), random.Random(1)
     history, expected = (
         CheckpointHistory(["t"], clock),
@@ -60,10 +60,10 @@ def test_totals_cover_records_that_are_not_kept(monkeypatch: pytest.MonkeyPatch)
     assert (history.completed, history.failed) == (history.totals.completed, history.totals.failed)
 
 
-def test_a_summary_says_how_many_records_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_summary_says_how_many_records_are_not_kept(force: Force) -> None:
     import pyarrow as pa
 
-    monkeypatch.setattr(checkpoint_history, "KEPT", 3)
+    force(checkpoint_history, "KEPT", 3, calls=CheckpointTotals.with_checkpoints)
     with flow.Pipeline("long") as p:
         p.source(op.from_arrow(pa.table({"x": range(400)}), batch_rows=2), name="in").sink(op.collect(), name="out")
     result = p.run(flow.SimulatedRunner(1), checkpoint=flow.Checkpointing(flow.MemoryStore(), every="100us"))

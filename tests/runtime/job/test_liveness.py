@@ -12,10 +12,12 @@ import operators as op
 from dataflow import col
 from dataflow.contracts.operator import Operator, Out, Snapshot
 from dataflow.errors import CheckpointsFailedWarning, StoreError
+from dataflow.runners import liveness_check
 from dataflow.runners.liveness_check import LivenessBroken
 from dataflow.runtime.task.messages import AbortCheckpoint, Mailbox, TaskMessage
 from dataflow.runtime.task.task import Task
 from tests import liveness
+from tests.forcing import Force
 
 
 class FailsOnce(Operator):
@@ -52,10 +54,11 @@ def test_a_checkpoint_that_fails_is_settled_by_all_tasks(runner: Callable[[], fl
 
 @pytest.mark.parametrize("runner", RUNNERS.values(), ids=RUNNERS)
 def test_a_task_that_declines_without_a_word_is_found(
-    runner: Callable[[], flow.Runner], monkeypatch: pytest.MonkeyPatch
+    runner: Callable[[], flow.Runner], monkeypatch: pytest.MonkeyPatch, force: Force
 ) -> None:
     monkeypatch.setattr(Task, "_decline", lambda task, checkpoint, reason, detail: None)
-    monkeypatch.setattr(liveness, "LONGEST", 200_000)
+    if runner is flow.LocalRunner:  # a simulated one sees that nothing moves
+        force(liveness, "LONGEST", 200_000, calls=liveness_check._waiting)
     with pytest.raises(LivenessBroken, match=r"fails\[0\] has not settled checkpoint 1"), failing(runner()) as job:
         job.wait()
 

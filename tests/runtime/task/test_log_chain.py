@@ -18,10 +18,13 @@ from dataflow.runtime.task.messages import Acknowledged, Declined, Mailbox, Task
 from dataflow.runtime.task.part_writer import PartWriter
 from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.services import Services
+from dataflow.state import changes
+from dataflow.state.changes import Changes
 from dataflow.state.keyed_state import KeyedState
 from dataflow.store.files import Content
 from dataflow.store.manifest import LOG, STATE, PartHandle
 from dataflow.store.memory import MemoryStore
+from tests.forcing import Force
 
 X = pa.schema({"x": pa.int64()})
 
@@ -152,8 +155,8 @@ def test_a_base_replaces_deltas_that_have_passed_half_of_it() -> None:
     assert rig.log.calls[-2:] == [n, (n + 1, None)]
 
 
-def test_a_base_that_keyed_state_writes_by_itself_is_not_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dataflow.state.changes._FEW", 2)
+def test_a_base_that_keyed_state_writes_by_itself_is_not_followed_by_another(force: Force) -> None:
+    force(changes, "_FEW", 2, calls=Changes.give_up)
     state, chain = KeyedState(X, pa.schema({})), LogChain()
     live = {"op": Snapshot({}, logs={"state": state})}
     slots, _ = state.insert([pa.array(range(100))])
@@ -171,8 +174,8 @@ def test_a_base_that_keyed_state_writes_by_itself_is_not_followed_by_another(mon
     assert take(4, 3) == (2, 3)
 
 
-def test_a_list_of_deltas_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_chain, "_MOST_DELTAS", 3)
+def test_a_list_of_deltas_is_bounded(force: Force) -> None:
+    force(log_chain, "_MOST_DELTAS", 3, calls=log_chain._Log.needs_base, giving=bool)
     rig = Rig()
     rig.log.rows += range(100_000)
     lengths = [len(rig.take(n, n - 1, n)) for n in range(1, 10)]

@@ -15,10 +15,12 @@ from dataflow.contracts.row_errors import ERRORS, errors_schema
 from dataflow.contracts.source import END, Json, Source, SourceContext, Split, SplitReader
 from dataflow.protocol.actions import AbortReason
 from dataflow.protocol.events import Barrier, Data
-from dataflow.runtime.task.joined_rows import Join, JoinSmall
+from dataflow.runtime.task import source_input
+from dataflow.runtime.task.joined_rows import Join, JoinSmall, Pile
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task_input import PollResult, SplitState
 from dataflow.testing import Pause, ScriptedSource
+from tests.forcing import Force
 
 
 def batch(*values: int) -> pa.RecordBatch:
@@ -235,7 +237,7 @@ def test_a_batch_too_large_to_be_joined_comes_next_and_no_checkpoint_comes_befor
 
 
 def test_batches_that_an_operator_sees_or_by_which_event_time_moves_are_not_joined(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, force: Force
 ) -> None:
     table = pa.table({"k": [1, 1, 1], "t": pa.array([1, 2, 3], pa.timestamp("us"))})
     polled: list[int] = []
@@ -248,7 +250,7 @@ def test_batches_that_an_operator_sees_or_by_which_event_time_moves_are_not_join
         return taken
 
     monkeypatch.setattr(SourceInput, "poll", spy)
-    monkeypatch.setattr("dataflow.runtime.task.source_input._AT_ONCE", 60_000_000)  # this machine may be busy
+    force(source_input, "_AT_ONCE", 60_000_000, calls=Pile.add)  # this machine may be busy
     shapes: dict[str, Callable[[flow.Stream], flow.Stream]] = {
         "updates": lambda s: s.key_by("k").agg(op.count(), emit="updates"),
         "final": lambda s: s.filter(flow.col("k") > 0).key_by("k").agg(op.count(), emit="final"),
