@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.errors import CheckpointDamaged
+from dataflow.state.parts import check_parts
 from operators.stateful.nested_columns import NestedColumns
 
 SCHEMA = pa.schema(
@@ -48,10 +49,10 @@ def test_a_row_does_not_keep_the_values_of_its_neighbours() -> None:
 def test_a_damaged_row_of_a_checkpoint_is_refused(damage: str) -> None:
     columns = NestedColumns(SCHEMA)
     kept = columns.encode(ROWS)
-    columns.check(kept, "rows")
+    check_parts([{"rows": pa.Table.from_batches([kept])}], {"rows": columns.kept})
     *first, last = kept.column("barrierflow:nested").to_pylist()
     two = ROWS.select(["l", "s", "m"]).slice(0, 2).serialize().to_pybytes()
     bad = {"cut": last[:-8], "two rows": two, "null": None, "bytes": b"\xff" * 64}[damage]
     damaged = kept.set_column(1, "barrierflow:nested", pa.array([*first, bad], pa.binary()))
-    with pytest.raises(CheckpointDamaged, match=r"^rows"):
-        columns.check(damaged, "rows")
+    with pytest.raises(CheckpointDamaged, match=r"barrierflow:nested|^column"):
+        check_parts([{"rows": pa.Table.from_batches([damaged])}], {"rows": columns.kept})

@@ -95,7 +95,7 @@ def test_a_batch_or_a_snapshot_of_another_schema_is_refused() -> None:
     with pytest.raises(SchemaMismatch):
         writer().process(0, pa.record_batch({"y": pa.array([1])}), NoOut())
     with pytest.raises(CheckpointMismatch):
-        writer(restored(X.empty_table(), pa.table({"y": [1]})))
+        writer(restored(X.empty_table(), pa.table({"x": ["1"]})))
 
 
 def test_it_is_exactly_once_and_refuses_a_negative_limit() -> None:

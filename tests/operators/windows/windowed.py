@@ -17,7 +17,7 @@ from dataflow.expressions import Aggregation, col, count
 from dataflow.planning.aggregate_specs import Emit, WindowAggregate
 from dataflow.planning.checks import edge_type
 from operators.aggregation.combine import CombineOperator
-from operators.aggregation.partials import is_partial
+from operators.stateful.columns import is_partial
 from operators.windows.aggregate import WindowAggregateOperator
 from tests.operators.operating import Emitted, context_of, drained, made
 
