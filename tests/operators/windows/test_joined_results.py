@@ -15,6 +15,7 @@ from dataflow.contracts.window_kinds import Hopping, Tumbling
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit
 from operators.aggregation.records import Records
+from operators.stateful import changes
 from operators.windows import emission, slot_results, sparse_results
 from operators.windows.emission import Part
 from tests.operators.operating import drained
@@ -148,6 +149,7 @@ def test_batches_have_a_largest_size(window: Any, emit: Emit, monkeypatch: pytes
     for w, most in zip(plain, (1 << 16, 20), strict=True):
         for module in (emission, slot_results):
             monkeypatch.setattr(module, "CHUNK", most)
+        monkeypatch.setattr(changes, "AT_ONCE", most // 2)
         rows = w.feed(*in_any_order(1, 99)) + w.advance(700)
         batches = sizes(w, *in_any_order(2, 99))
         assert max(batches) <= most
@@ -160,6 +162,7 @@ def test_changes_of_a_window_with_many_keys_come_out_in_batches_of_a_largest_siz
 ) -> None:
     results = []
     for most in (1 << 16, 4):
+        monkeypatch.setattr(changes, "AT_ONCE", most // 2)
         monkeypatch.setattr(emission, "CHUNK", most)
         w = Windowed(Hopping(20, 10), lateness=100, emit=Emit.CHANGES)
         w.feed(*[(key, 1, 5) for key in "bdegh"])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.expressions import col, count
-from operators.windows import late_results
+from operators.stateful import changes
 from tests.operators.operating import drained
 from tests.operators.windows.sliding import END, SCHEMA, Sliding, SlidingWindows, random_steps
 from tests.seeds import seeds
@@ -91,7 +91,7 @@ def test_changes_of_rows_of_equal_times_are_in_the_order_of_arrival() -> None:
 
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_changes_come_out_in_batches_of_a_largest_size(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(late_results, "_AT_ONCE", at_once)
+    monkeypatch.setattr(changes, "AT_ONCE", at_once)
     windows = SlidingWindows(25)
     for step in random_steps(Random(1), steps=15):
         windows.step(step)
