@@ -41,7 +41,7 @@ from operators.aggregation.partials import folded_columns
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.sums import overflow_of
-from operators.stateful.changes import ShownRows
+from operators.stateful.changes import AT_ONCE, ShownRows
 from operators.stateful.clock_timer import ClockTimer
 from operators.stateful.columns import RECORD, WINDOW, is_partial, state_keys
 from operators.windows.waiting import Waiting
@@ -51,9 +51,6 @@ __all__ = ["EARLY", "LATE", "ON_TIME", "TriggeredOperator"]
 EARLY, ON_TIME, LATE = "early", "on_time", "late"
 SHOWN = "shown"
 """The table of a snapshot with the rows that were shown of windows with new rows."""
-CHUNK = 32_768
-"""Windows whose results are emitted in one batch."""
-
 _PANES, _ROWS, _SINCE = 1, 2, 3  # words of a window's record
 
 
@@ -276,8 +273,8 @@ class TriggeredOperator(Stateful):
 
     def _show(self, slots: Slots, pane: str, out: Out) -> Iterator[None]:
         """Emit the results of windows, and take note that all of their rows are shown."""
-        for start in range(0, len(slots), CHUNK):
-            chosen = slots[start : start + CHUNK]
+        for start in range(0, len(slots), AT_ONCE):
+            chosen = slots[start : start + AT_ONCE]
             self._windows.change(chosen)
             words = self._windows.records
             for batch in self._changes(chosen) if self._signed else [self._rows(chosen, pane)]:

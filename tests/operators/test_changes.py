@@ -46,6 +46,18 @@ def test_rows_are_kept_until_the_changes_of_their_slots_are_emitted(seed: int, m
         assert [row for change in found for row in rows_of(change)] == expected
 
 
+def test_memory_follows_the_slots_of_the_state() -> None:
+    state = KeyedState(KEYS, pa.schema({}))
+    slots, shown = state.insert([pa.array(range(200_000))])[0].copy(), ShownRows(state, KEYS, [pa.int64()])
+    shown.keep(slots, [pa.array(slots)])
+    shown.drop(slots)
+    state.delete(slots[10:])
+    state.insert([pa.array([0])])  # the state gives memory back before it takes more
+    shown.keep(slots[:10], [pa.array(range(10))])
+    assert len(shown._numbers) < 1_000
+    assert shown.slots.tolist() == slots[:10].tolist()
+
+
 def test_the_only_new_row_comes_after_all_old_ones_and_is_compared_if_there_was_one() -> None:
     slots, shown = np.array([4, 5, 6, 7], np.int32), np.array([2, 1, 0, 1])
     old, present = [pa.array([1, 2, 3, 9])], np.array([True, True, True, False])
