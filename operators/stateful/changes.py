@@ -192,16 +192,16 @@ def changes(
     ...     print(changed.tolist(), columns[0].to_pylist(), weights.tolist())
     [7, 8, 8] [5, 1, 6] [1, -1, 1]
     """
-    taken = 0
+    done = 0
     for start in range(0, len(slots), AT_ONCE):
         part = slice(start, start + AT_ONCE)
-        chosen, were = slots[part], shown[part]
-        are = np.ones(len(chosen), np.bool_) if present is None else present[part]
-        count = int(were.sum())
-        before = [column.slice(taken, count) for column in old]
-        now = read(chosen[are]) if are.any() else [column[:0] for column in before]
-        yield _changed(chosen, were, before, are, now)
-        taken += count
+        chosen, had = slots[part], shown[part]
+        has = np.ones(len(chosen), np.bool_) if present is None else present[part]
+        count = int(had.sum())
+        before = [column.slice(done, count) for column in old]
+        now = read(chosen[has]) if has.any() else [column[:0] for column in before]
+        yield _changed(chosen, had, before, has, now)
+        done += count
 
 
 def among(columns: Sequence[pa.Array]) -> Callable[[Slots], list[pa.Array]]:
@@ -209,21 +209,23 @@ def among(columns: Sequence[pa.Array]) -> Callable[[Slots], list[pa.Array]]:
     return lambda places: [column.slice(places[0], len(places)) for column in columns]
 
 
-def _changed(slots: Slots, were: Mask | Numbers, old: Sequence[pa.Array], are: Mask, new: Sequence[pa.Array]) -> Change:
-    """Return the changes of slots that had the rows ``old``, as ``were`` says, and have the rows ``new``."""
-    if not were.any():
-        return slots[are], list(new), np.ones(len(new[0]), np.int8)
-    both: Mask = (were == 1) & are
+def _changed(
+    slots: Slots, shown: Mask | Numbers, old: Sequence[pa.Array], present: Mask, new: Sequence[pa.Array]
+) -> Change:
+    """Return the changes of slots that had the rows ``old``, as ``shown`` says, and now have ``new``."""
+    if not shown.any():
+        return slots[present], list(new), np.ones(len(new[0]), np.int8)
+    both: Mask = (shown == 1) & present
     if both.all():  # in most emissions
         unequal = differ(old, new)
         if unequal.all():
             columns = [_alternating(a, b) for a, b in zip(old, new, strict=True)]
             return np.repeat(slots, 2), columns, np.tile(np.array([-1, 1], np.int8), len(slots))
     else:
-        one, other = to_array(_of_rows(both, were)), to_array(both[are])
+        one, other = to_array(_of_rows(both, shown)), to_array(both[present])
         unequal = differ([column.filter(one) for column in old], [column.filter(other) for column in new])
     same = np.flatnonzero(both)[~unequal]
-    minus, plus = were.astype(np.int64), are.copy()
+    minus, plus = shown.astype(np.int64), present.copy()
     minus[same], plus[same] = 0, False
     counts = minus + plus
     ends = np.cumsum(counts)
@@ -231,16 +233,16 @@ def _changed(slots: Slots, were: Mask | Numbers, old: Sequence[pa.Array], are: M
     added = (ends - 1)[plus]
     weights[added] = 1
     source = np.empty(len(weights), np.int64)
-    source[added] = len(old[0]) + (np.cumsum(are) - 1)[plus]
-    source[np.flatnonzero(weights < 0)] = np.flatnonzero(_of_rows(minus > 0, were))
+    source[added] = len(old[0]) + (np.cumsum(present) - 1)[plus]
+    source[np.flatnonzero(weights < 0)] = np.flatnonzero(_of_rows(minus > 0, shown))
     order = to_array(source)
     columns = [pa.concat_arrays([a, b]).take(order) for a, b in zip(old, new, strict=True)]
     return np.repeat(slots, counts), columns, weights
 
 
-def _of_rows(values: Mask, were: Mask | Numbers) -> Mask:
+def _of_rows(values: Mask, shown: Mask | Numbers) -> Mask:
     """Return the value of the slot of each old row."""
-    return values[were] if were.dtype == np.bool_ else np.repeat(values, were)
+    return values[shown] if shown.dtype == np.bool_ else np.repeat(values, shown)
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:
