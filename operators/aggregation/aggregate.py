@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful, Table, Value
+from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful, Value
 from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.windows import EventTime
-from dataflow.errors import (
-    CheckpointDamaged,
-    ConfigurationError,
-    SchemaMismatch,
-    UnknownColumn,
-)
+from dataflow.errors import ConfigurationError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation, col
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.state.dictionaries import key_schema
@@ -33,9 +27,9 @@ from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.show_state import shown_state
-from operators.aggregation.shown import ShownRows
 from operators.aggregation.sums import overflow_of
-from operators.stateful.chunks import CHUNK
+from operators.stateful.changes import ShownRows
+from operators.stateful.chunks import CHUNK, emitted
 from operators.stateful.columns import RECORD, is_partial, key_columns, state_keys
 from operators.stateful.expiry import KeyExpiry
 from operators.stateful.lives import Lives
@@ -103,7 +97,7 @@ class AggregateOperator(Stateful):
         ttl = None if self._expiry is None else self._expiry.ttl
         self._state = KeyedState(self._key_schema, self._records, ttl=ttl)
         is_shown = self._emit is Emit.CHANGES
-        self._shown = ShownRows(self._records, self._present, self._naming_key) if is_shown else None
+        self._shown = ShownRows(self._state, self._key_schema, self._records.types) if is_shown else None
 
     def _present(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """Return whether each slot has a row in the result: if it has rows, and always over all rows."""
@@ -129,18 +123,20 @@ class AggregateOperator(Stateful):
             slots, _ = self._state.insert(keys)
         else:
             slots, fresh = self._expiry.insert(self._state, keys, batch)
+            if self._shown is not None:
+                self._shown.drop(slots[fresh])  # a row that expired is not taken back
             lasting = self._lives.lasting(slots, fresh, len(self._state.records))
             if lasting is not None:
                 batch, slots = batch.filter(to_array(lasting)), slots[lasting]
         if self._shown is not None:
-            self._shown.touch(slots)
+            self._keep_shown(self._shown, slots)
         self._fold(batch, slots)
         if self._expiry is not None:
             self._expiry.sweep(self._state, len(slots))
         if self._every is not None:
             self._set_timer()
         elif self._shown is not None:
-            return self._emit_changes(self._shown, out)
+            return self._emit_touched(out)
         elif self._emit is Emit.UPDATES:
             out.emit(self._rows(self._records.touched))
             self._records.forget_touched()
@@ -181,7 +177,7 @@ class AggregateOperator(Stateful):
             if self._emit is Emit.UPDATES:
                 out.emit(self._rows(slots))
             elif self._shown is not None:
-                self._shown.touch(slots)
+                self._keep_shown(self._shown, slots)
         if self._emit is Emit.FINAL:
             return self._emit_all(out)
         return self._emit_touched(out) if len(self._records.touched) else None
@@ -195,44 +191,31 @@ class AggregateOperator(Stateful):
         if self._expiry is not None:
             pieces |= self._expiry.state()
         if self._shown is not None:
-            show, restore = partial(self._shown_table, self._shown), partial(self._restore_shown, self._shown)
-            pieces[SHOWN] = Table(show, restore, self._shown_schema, count)
+            pieces[SHOWN] = self._shown.piece(count, lambda: self._shown_of(self._records.touched))
         return pieces
 
-    @property
-    def _shown_schema(self) -> pa.Schema:
-        keys = [pa.field(f"key {i}", type_) for i, type_ in enumerate(self._key_schema.types)]
-        return pa.schema([*keys, *[pa.field(f"value {i}", type_) for i, type_ in enumerate(self._records.types)]])
+    def _shown_of(self, slots: Slots) -> Slots:
+        return slots[self._records.shown(slots)]
 
-    def _shown_table(self, shown: ShownRows) -> pa.Table:
-        slots, columns = shown.snapshot()
-        return pa.Table.from_arrays([*self._state.keys(slots), *columns], schema=self._shown_schema)
-
-    def _restore_shown(self, shown: ShownRows, table: pa.Table) -> None:
-        (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
-        count = len(self._key_schema)
-        slots = self._state.find(batch.columns[:count])
-        if (slots < 0).any() or not shown.restore(slots, batch.columns[count:]):
-            raise CheckpointDamaged("the shown rows belong to other keys")
+    def _keep_shown(self, shown: ShownRows, slots: Slots) -> None:
+        """List ``slots``, which are about to change, as touched, and keep the rows shown of those that were not."""
+        gone = self._shown_of(self._records.touch(slots))
+        shown.keep(gone, self._records.read(gone))
 
     def _rows(self, slots: Slots) -> pa.RecordBatch:
         slots = slots[self._present(slots)]
+        return self._batch(slots, self._read(slots))
+
+    def _read(self, slots: Slots) -> list[pa.Array]:
         with self._naming_key(slots):
-            columns = self._records.read(slots)
+            return self._records.read(slots)
+
+    def _batch(self, slots: Slots, columns: Sequence[pa.Array]) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([*self._user_keys(slots), *columns], schema=self._context.output_schema)
 
     def _user_keys(self, slots: Slots) -> list[pa.Array]:
         """Return the key columns of the output; over all rows there are none."""
         return self._state.keys(slots)[: len(self._keys)]
-
-    def _emit_changes(self, shown: ShownRows, out: Out) -> Iterator[None]:
-        touched = self._records.touched.copy()
-        self._state.change(touched)
-        for slots, columns, weights in shown.changes():
-            arrays = [*self._user_keys(slots), *columns, to_array(weights)]
-            out.emit(pa.RecordBatch.from_arrays(arrays, schema=self._context.output_schema))
-            yield
-        self._drop_vacant(touched)
 
     def _drop_vacant(self, slots: Slots) -> None:
         """Drop the keys of ``slots`` of which nothing is left."""
@@ -240,15 +223,17 @@ class AggregateOperator(Stateful):
             self._state.delete(self._records.vacant(slots))
 
     def _emit_touched(self, out: Out) -> Iterator[None]:
-        if self._shown is not None:
-            yield from self._emit_changes(self._shown, out)
-            return
         touched = self._records.touched.copy()
         self._state.change(touched)
         self._records.forget_touched()
-        for start in range(0, len(touched), CHUNK):
-            out.emit(self._rows(touched[start : start + CHUNK]))
-            yield
+        if self._shown is None:
+            yield from emitted((self._rows(touched[at : at + CHUNK]) for at in range(0, len(touched), CHUNK)), out)
+            return
+        present = self._present(touched)
+        self._records.show(touched, present)
+        changes = self._shown.changes(touched, self._read, present)
+        yield from emitted((self._batch(slots, [*values, to_array(w)]) for slots, values, w in changes), out)
+        self._drop_vacant(touched)
 
     def _emit_all(self, out: Out) -> Iterator[None]:
         slots = self._state.slots

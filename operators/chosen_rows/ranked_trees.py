@@ -16,7 +16,7 @@ from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.order_words import order_columns
 from dataflow.state.ordered_values import Nodes, OrderedValues, OrderedView
-from operators.aggregation.shown import differ
+from operators.stateful.changes import differ
 
 __all__ = ["RankedTrees", "Tops", "tree_columns"]
 

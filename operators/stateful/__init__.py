@@ -1,1 +1,1 @@
-"""What operators with state have in common: times, numbers of windows, late rows, columns of the state, emission."""
+"""What stateful operators share: times, numbers of windows, late rows, changes, columns of the state, emission."""

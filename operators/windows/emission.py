@@ -1,8 +1,10 @@
 """The results of windows: which come out at a watermark, and which come out again because late rows changed them.
 
-With signed changes, a result that late rows change is taken back first. What was shown of a window is known without
-keeping it: nothing until the window is complete, and from then on the result of its records. So the results that a
-batch will change are computed before it is folded (``keep``), and again after that (``changes``).
+With signed changes, a result that late rows change is taken back first. What was shown of a window follows from the
+watermark: nothing until the window is complete, and from then on the result of its records. So the results that a batch
+will change are computed before it is folded (``keep``), and again after that (``changes``). To keep the rows that were
+shown instead (``ShownRows``), from each emission on, took 1.10 to 1.14 times as long: hopping windows with 500 keys, of
+whose rows none, 1 % or half were late (nine pairs of runs in turns, CPU time).
 
 ``slot_results.SlotResults`` is for state by window, where each record is a result. ``MergedResults`` is for state by
 slice, where results are merged from records of several slices (``slides``).
@@ -24,7 +26,7 @@ from dataflow.state.arrays import Mask, Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
 from operators.aggregation.records import Records, SumOverflow
-from operators.aggregation.shown import signed_rows
+from operators.stateful.changes import changes
 from operators.stateful.chunks import CHUNK
 from operators.stateful.complete_windows import CompleteWindows
 from operators.stateful.window_numbers import Numbering
@@ -217,13 +219,9 @@ class MergedResults(Results):
         late, kept, self._late, self._kept = self._late, self._kept, None, []
         assert late is not None, "keep comes before changes"
         changed = self._changed(late, closed, watermark)
-        for (merged, slots, _, each), (gone, old) in zip(changed, kept, strict=True):
-            for at in range(0, len(slots), CHUNK // 2):
-                chosen, shown = slots[at : at + CHUNK // 2], gone[at : at + CHUNK // 2]
-                before = int(gone[:at].sum())
-                own = [column.slice(before, int(shown.sum())) for column in old]
-                counts, values, weights = signed_rows(own, shown, merged.read(chosen), _all(chosen))
-                yield Part(*self._labels(merged, np.repeat(chosen, counts), each), values, weights)
+        for (merged, slots, _, each), (shown, old) in zip(changed, kept, strict=True):
+            for rows, values, weights in changes(slots, shown, old, merged.read):
+                yield Part(*self._labels(merged, rows, each), values, weights)
 
     def _changed(self, late: _LateRows, closed: int, watermark: int) -> Iterator[tuple[SliceRange, Slots, Mask, int]]:
         """Yield each complete window that takes some of the rows, with their keys in it: see ``again``.
@@ -273,7 +271,3 @@ class _LateRows:
     index: KeyIndex
     keys: Slots
     numbers: Numbers
-
-
-def _all(slots: Slots) -> Mask:
-    return np.ones(len(slots), np.bool_)

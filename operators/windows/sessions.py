@@ -41,14 +41,14 @@ from operators.aggregation.partials import folded_columns
 from operators.aggregation.records import SumOverflow
 from operators.aggregation.show_state import shown_values
 from operators.aggregation.sums import overflow_of
+from operators.stateful.changes import among, changes
 from operators.stateful.columns import key_columns, state_keys
 from operators.stateful.late_rows import LateRows
 from operators.stateful.time_units import TimeUnit
 from operators.stateful.times import time_column
 from operators.windows.row_cells import make_cells
-from operators.windows.session_cells import Cells
+from operators.windows.session_cells import Cells, Overflow
 from operators.windows.session_chains import Sessions
-from operators.windows.session_rows import session_columns, signed_columns
 
 __all__ = ["SessionAggregateOperator"]
 
@@ -173,22 +173,28 @@ class SessionAggregateOperator(Stateful):
         cells, now = self._cells, self._passed.reached
         old = cells.sessions(np.unique(cells.ends(self._met(slots, times))))
         cells.expect_changes(old)
-        taken = self._columns(old) if len(old) else None
+        taken = self._values(old) if len(old) else []
         cells.show(old.cells, shown=False)
         touched = cells.fold(rows, times, slots, self._overflow)
         ends = np.unique(cells.ends(touched[self._is_complete(cells.lasts(touched), now)]))
         ends = ends[self._is_complete(cells.lasts(ends), now)]
         new = cells.sessions(ends)
-        added = self._columns(new) if len(new) else None
+        added = self._values(new) if len(new) else []
         cells.show(new.cells, shown=True)
         self._set_dues(touched)
-        if taken is None and added is None:
-            return
         into = cells.ends(old.ends)
-        places = np.searchsorted(ends, into)
-        replaced = np.append(ends, -1)[places] == into
-        columns, weights = signed_columns(taken, np.where(replaced, places, -1), added, len(self._keys))
-        self._emit_rows([*columns, to_array(weights)], out)
+        places = np.searchsorted(ends, into)  # a session may replace several
+        lost = np.append(ends, -1)[places] != into  # they are not complete any more: replaced by none, they come last
+        places[lost] = len(ends) + np.arange(np.count_nonzero(lost))
+        if (np.diff(places) < 0).any():
+            order = to_array(np.argsort(places, kind="stable"))
+            taken = [column.take(order) for column in taken]
+        last: Slots = np.append(ends, old.ends[lost])
+        every: Slots = np.arange(len(last), dtype=np.int32)
+        shown = np.bincount(places, minlength=len(last))
+        for rows_of, columns, weights in changes(every, shown, taken, among(added), every < len(ends)):
+            keys = cells.state.keys(last[rows_of])[: len(self._keys)]
+            self._emit_rows([*keys, *columns, to_array(weights)], out)
 
     # --- sessions
 
@@ -246,9 +252,13 @@ class SessionAggregateOperator(Stateful):
 
     def _columns(self, sessions: Sessions, weight: int | None = None) -> list[pa.Array]:
         """Return the columns of a row for each session; with ``weight`` also that of signed changes."""
-        kind = self._context.output_schema.field("window_start").type
-        columns = session_columns(self._cells, sessions, len(self._keys), self._unit, kind, self._overflow)
+        columns = [*self._cells.keys(sessions)[: len(self._keys)], *self._values(sessions)]
         return columns if weight is None else [*columns, to_array(np.full(len(sessions), weight, np.int8))]
+
+    def _values(self, sessions: Sessions) -> list[pa.Array]:
+        """Return the edges and the aggregates of sessions."""
+        kind = self._context.output_schema.field("window_start").type
+        return _values(self._cells, sessions, self._unit, kind, self._overflow)
 
     def _emit_rows(self, columns: Sequence[pa.Array], out: Out) -> None:
         out.emit(pa.RecordBatch.from_arrays(list(columns), schema=self._context.output_schema))
@@ -291,10 +301,17 @@ class SessionAggregateOperator(Stateful):
             return overflow_of("state", error, key[: len(keys)], keys)
 
         sessions = cells.all_sessions(shown=spec.emit is not Emit.FINAL)
-        columns = session_columns(cells, sessions, len(spec.keys), unit, made.field("window_start").type, overflow)
+        values = _values(cells, sessions, unit, made.field("window_start").type, overflow)
+        columns = [*cells.keys(sessions)[: len(spec.keys)], *values]
         return pa.Table.from_arrays(columns, schema=made)
 
     @staticmethod
     def _hidden(spec: Any) -> Sequence[str]:
         """Return the columns of the output that the state does not have."""
         return (CHANGE,) if spec.emit is Emit.CHANGES else ()
+
+
+def _values(cells: Cells, sessions: Sessions, unit: TimeUnit, kind: pa.DataType, overflow: Overflow) -> list[pa.Array]:
+    """Return the edges of sessions, of type ``kind``, and their aggregates; ``unit`` is that of the times of cells."""
+    starts, ends = cells.edges(sessions)
+    return [unit.edges(starts, kind), unit.edges(ends, kind), *cells.read(sessions, overflow)]

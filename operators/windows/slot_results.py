@@ -1,7 +1,9 @@
 """Results of state by window, where each record is a result.
 
 Panes may be many and small, if rows come late and in any order. So the results of many panes are read and emitted
-together: what is done for each pane is to copy its records, or to read them if they cannot be copied.
+together: what is done for each pane is to copy its records, or to read them if they cannot be copied. To read the
+results of each pane by themselves, those that are taken back as well, took 1.17 times as long with 10 panes of 2,000
+keys, and 1.30 times with 18 panes of 200 (nine pairs of runs in turns, CPU time).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataflow.state.arrays import Numbers
 from dataflow.state.copy_on_write import Rows
 from dataflow.state.index import Slots
 from operators.aggregation.records import Records
-from operators.aggregation.shown import signed_rows
+from operators.stateful.changes import among, changes
 from operators.stateful.chunks import CHUNK
 from operators.stateful.window_numbers import Numbering
 from operators.windows.emission import Part, Results
@@ -67,7 +69,7 @@ class SlotResults(Results):
     def changes(self, panes: Sequence[Pane], closed: int, watermark: int) -> Iterator[Part]:
         kept, self._kept, self._last = self._kept, {}, None
         for pieces in _grouped(_touched(panes, self._numbering.over(watermark)), CHUNK // 2):
-            yield self._signed_part(pieces, kept)
+            yield from self._signed_parts(pieces, kept)
 
     def _completed(self, done: int | None, last: int) -> Iterator[_Piece]:
         """Yield the slots of the windows after ``done`` up to ``last``, and begin new lists of touched ones."""
@@ -82,22 +84,21 @@ class SlotResults(Results):
     def _part(self, pieces: Sequence[_Piece]) -> Part:
         return Part(*self._labels(pieces), self._read([self._copied(pane, slots) for pane, slots in pieces]))
 
-    def _signed_part(self, pieces: Sequence[_Piece], kept: dict[int, tuple[Slots, _Copy]]) -> Part:
-        """Return the changes of slots that had the results ``kept``."""
-        gone, old = [], []
+    def _signed_parts(self, pieces: Sequence[_Piece], kept: dict[int, tuple[Slots, _Copy]]) -> Iterator[Part]:
+        """Yield the changes of slots that had the results ``kept``."""
+        shown, old = [], []
         for pane, slots in pieces:
             held, copy = kept.get(pane.first, (_NO_SLOTS, []))
             places = np.searchsorted(held, slots)
             is_held = np.append(held, -1)[places] == slots
-            gone.append(is_held)
+            shown.append(is_held)
             if len(held):
                 old.append(_taken(copy, places[is_held]))
-        new = self._read([self._copied(pane, slots) for pane, slots in pieces])
-        shown = np.concatenate(gone)
-        counts, values, weights = signed_rows(self._read(old), shown, new, np.ones(len(shown), np.bool_))
-        keys, starts, ends = self._labels(pieces)
-        rows = np.repeat(np.arange(len(shown)), counts)
-        return Part([key.take(to_array(rows)) for key in keys], starts[rows], ends[rows], values, weights)
+        now = self._part(pieces)
+        every: Slots = np.arange(len(now.ends), dtype=np.int32)
+        for rows, values, weights in changes(every, np.concatenate(shown), self._read(old), among(now.values)):
+            keys = [key.take(to_array(rows)) for key in now.keys]
+            yield Part(keys, now.starts[rows], now.ends[rows], values, weights)
 
     def _labels(self, pieces: Sequence[_Piece]) -> tuple[list[pa.Array], Numbers, Numbers]:
         """Return the keys of pieces, and the edges of their windows."""

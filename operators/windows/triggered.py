@@ -6,7 +6,8 @@ which are numbered as ``operators.stateful.window_numbers`` does for records tha
 was shown at its end follows from the watermark that the operator goes by.
 
 With signed changes, the row that was shown is kept from the first new row of the window to the next pane
-(``KeptRows``). With discarding panes the record goes with each pane, so there is one only for rows that were not shown.
+(``ShownRows``). With discarding panes the record goes with each pane, so there is one only for rows that no pane has
+shown.
 
 Times of the clock are time by the clock of the job, so that they keep their meaning after a restore, and never go back.
 
@@ -26,7 +27,7 @@ import pyarrow as pa
 from sortedcontainers import SortedDict
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful, Table
+from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.panes import AfterRows, AfterTime, AtTimes, Panes, Trigger
 from dataflow.errors import CheckpointDamaged
@@ -39,11 +40,10 @@ from dataflow.state.keyed_state import KeyedState
 from operators.aggregation.partials import folded_columns
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.show_state import shown_state
-from operators.aggregation.shown import signed_rows
 from operators.aggregation.sums import overflow_of
+from operators.stateful.changes import AT_ONCE, ShownRows
 from operators.stateful.clock_timer import ClockTimer
 from operators.stateful.columns import RECORD, WINDOW, is_partial, state_keys
-from operators.stateful.kept_rows import KeptRows
 from operators.windows.waiting import Waiting
 
 __all__ = ["EARLY", "LATE", "ON_TIME", "TriggeredOperator"]
@@ -51,9 +51,6 @@ __all__ = ["EARLY", "LATE", "ON_TIME", "TriggeredOperator"]
 EARLY, ON_TIME, LATE = "early", "on_time", "late"
 SHOWN = "shown"
 """The table of a snapshot with the rows that were shown of windows with new rows."""
-CHUNK = 32_768
-"""Windows whose results are emitted in one batch."""
-
 _PANES, _ROWS, _SINCE = 1, 2, 3  # words of a window's record
 
 
@@ -90,7 +87,7 @@ class TriggeredOperator(Stateful):
         self._records = Records(aggregations, self._columns, context.name)
         self._state = KeyedState(state_key, self._records)
         self._windows = KeyedState(state_key, pa.schema([]), words=3)
-        self._shown = KeptRows(self._records.types)
+        self._shown = ShownRows(self._windows, state_key, self._records.types)
         self._by_number: SortedDict[int, list[Slots]] = SortedDict()
         self._waiting = {
             phase: Waiting(trigger.length)
@@ -280,16 +277,16 @@ class TriggeredOperator(Stateful):
 
     def _show(self, slots: Slots, pane: str, out: Out) -> Iterator[None]:
         """Emit the results of windows, and take note that all of their rows are shown."""
-        for start in range(0, len(slots), CHUNK):
-            chosen = slots[start : start + CHUNK]
+        for start in range(0, len(slots), AT_ONCE):
+            chosen = slots[start : start + AT_ONCE]
             self._windows.change(chosen)
             words = self._windows.records
-            batch = self._changes(chosen) if self._signed else self._rows(chosen, pane)
+            for batch in self._changes(chosen) if self._signed else [self._rows(chosen, pane)]:
+                out.emit(batch)
             words[chosen, _PANES] += 1
             words[chosen, _ROWS] = 0
             for waiting in self._waiting.values():
                 waiting.end(chosen)
-            out.emit(batch)
             yield
 
     def _rows(self, slots: Slots, pane: str) -> pa.RecordBatch:
@@ -300,12 +297,11 @@ class TriggeredOperator(Stateful):
             panes = [pa.repeat(pa.scalar(pane, pa.string()), len(slots)), index]
         return self._batch(slots, [*panes, *values])
 
-    def _changes(self, slots: Slots) -> pa.RecordBatch:
+    def _changes(self, slots: Slots) -> Iterator[pa.RecordBatch]:
         words = self._windows.records
         slots = slots[(words[slots, _PANES] == 0) | (words[slots, _ROWS] > 0)]  # of others, the last pane is as before
-        gone, old = self._shown.take(slots)
-        counts, values, weights = signed_rows(old, gone, self._read(slots), np.ones(len(slots), np.bool_))
-        return self._batch(np.repeat(slots, counts), [*values, to_array(weights)])
+        for changed, values, weights in self._shown.changes(slots, self._read):
+            yield self._batch(changed, [*values, to_array(weights)])
 
     def _batch(self, slots: Slots, columns: Sequence[pa.Array]) -> pa.RecordBatch:
         *keys, numbers = self._windows.keys(slots)
@@ -322,9 +318,13 @@ class TriggeredOperator(Stateful):
 
     def state(self) -> Mapping[str, Piece]:
         keys = len(self._user_keys)
-        logs = {"state": Log(self._state, keys), "windows": Log(self._windows, keys)}
-        shown = Table(self._shown_table, self._restore_shown, self._shown_schema, keys)
-        return {"time": self._passed, **logs, **({SHOWN: shown} if self._signed else {})}
+        shown = {SHOWN: self._shown.piece(keys, self._changed)} if self._signed else {}
+        return {"time": self._passed, "state": Log(self._state, keys), "windows": Log(self._windows, keys), **shown}
+
+    def _changed(self) -> Slots:
+        """Return the windows that were shown and have rows that were not."""
+        slots = self._pending()
+        return slots[self._windows.records[slots, _PANES] > 0]
 
     def restored(self) -> None:
         slots = self._windows.slots
@@ -334,24 +334,3 @@ class TriggeredOperator(Stateful):
         kept = self._pending() if self._discards else slots
         if self._state.live != len(kept) or (self._state.find(self._windows.keys(kept)) < 0).any():
             raise CheckpointDamaged("the windows of the checkpoint and their records are of other keys")
-
-    @property
-    def _shown_schema(self) -> pa.Schema:
-        """The columns of the rows that were shown: the keys of their windows, and the aggregates."""
-        keys = [(f"key {i}", type_) for i, type_ in enumerate([*self._row_keys.types, pa.int64()])]
-        return pa.schema([*keys, *[(f"value {i}", type_) for i, type_ in enumerate(self._records.types)]])
-
-    def _shown_table(self) -> pa.Table:
-        slots = self._shown.slots
-        columns = [*self._windows.keys(slots), *self._shown.read(slots)[1]]
-        return pa.Table.from_arrays(columns, schema=self._shown_schema)
-
-    def _restore_shown(self, table: pa.Table) -> None:
-        (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
-        count = len(self._row_keys) + 1
-        slots = self._windows.find(batch.columns[:count])
-        windows = self._windows.slots
-        words = self._windows.records[windows]
-        if not np.array_equal(np.sort(slots), windows[(words[:, [_PANES, _ROWS]] > 0).all(axis=1)]):
-            raise CheckpointDamaged("the shown rows of the checkpoint belong to other windows")
-        self._shown.keep(slots, batch.columns[count:])

@@ -23,7 +23,7 @@ from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.expressions import Aggregation, col, count
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.state.hashing import key_group_range
-from operators.aggregation.shown import differ
+from operators.stateful.changes import differ
 from tests.operators.aggregation.test_aggregate import ALL, ROWS, Harness, agree, brute_force, last_per_key
 from tests.operators.operating import joined, rows_of
 from tests.seeds import part_of_the_examples

@@ -246,3 +246,24 @@ def test_the_shown_state_has_no_expired_values() -> None:
     spec = Aggregate(("k",), tuple(AGGREGATIONS), Emit.UPDATES, None, ttl=Ttl(10), time=EventTime("t"))
     shown = AggregateOperator.show(spec, stored(held.operator.snapshot()), [SCHEMA], OUTPUT)
     assert shown.tables["rows"]["k"].to_pylist() == ["b"]
+
+
+def test_a_shown_row_is_not_taken_back_if_its_key_begins_anew_before_the_next_emission() -> None:
+    def new(snapshot: Snapshot | None = None) -> AggregateOperator:
+        output = pa.schema([SCHEMA.field("k"), ("n", pa.int64()), ("change", pa.int8())])
+        context, n = context_of(SCHEMA, output, restored=snapshot), op.count().alias("n")
+        return made(AggregateOperator(context, ["k"], [n], Emit.CHANGES, 1000, Ttl(10), EventTime("t")), context)
+
+    def feed(keys: str, time: int) -> None:
+        columns = [list(keys), [1] * len(keys), pa.array([time] * len(keys), pa.timestamp("us"))]
+        drained(operator.process(0, pa.table(columns, schema=SCHEMA).to_batches()[0], out))
+
+    operator, out = new(), Emitted()
+    feed("ab", 0)
+    drained(operator.timer(0, out))
+    assert out.take() == [("a", 1, 1), ("b", 1, 1)]
+    feed("ab", 5)
+    feed("a", 50)
+    for again in (new(stored(operator.snapshot())), operator):
+        drained(again.timer(0, out))
+        assert sorted(out.take()) == [("a", 1, 1), ("b", 1, -1), ("b", 2, 1)]

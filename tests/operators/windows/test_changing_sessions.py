@@ -154,3 +154,10 @@ def test_columns_of_rows_are_kept_only_for_aggregates_that_cannot_be_merged() ->
     w = changing(*MERGED, TEXT.count_distinct().alias("distinct"), col("t").max().alias("last time"))
     kept = w.operator._cells._kept  # type: ignore[attr-defined]
     assert kept.names == ["x"]
+
+
+def test_a_session_that_is_not_complete_any_more_is_taken_back_after_those_that_are_replaced() -> None:
+    w = changing(col("x").sum().alias("sum"))
+    w.feed(("b", 1, 5), ("a", 1, 0))
+    w.advance(17)
+    assert w.feed(("b", 1, 9), ("a", 1, 1)) == [("a", 0, 10, 1, -1), ("a", 0, 11, 2, 1), ("b", 5, 15, 1, -1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from random import Random
 from typing import Any
 
@@ -14,6 +15,7 @@ from dataflow.contracts.window_kinds import Hopping, Tumbling
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit
 from operators.aggregation.records import Records
+from operators.stateful import changes
 from operators.windows import emission, slot_results, sparse_results
 from operators.windows.emission import Part
 from operators.windows.few_slices import FewSlices
@@ -148,12 +150,14 @@ def test_batches_have_a_largest_size(window: Any, emit: Emit) -> None:
     expected = results(emission.CHUNK)
     slots = slot_results, SlotResults._labels, slot_results._grouped
     module, part, parts = slots if isinstance(window, Tumbling) else (emission, emission._concatenated, emission.joined)
-    with forced(module, "CHUNK", 20, calls=part, within=parts, times=4):
+    with forced(module, "CHUNK", 20, calls=part, within=parts, times=4), ExitStack() as more:
+        if emit is Emit.CHANGES:
+            more.enter_context(forced(changes, "AT_ONCE", 10, calls=changes._changed, times=4))
         assert results(20) == expected
 
 
 def test_changes_of_a_window_with_many_keys_come_out_in_batches_of_a_largest_size() -> None:
-    def changes(most: int) -> list[Any]:
+    def results(most: int) -> list[Any]:
         w = Windowed(Hopping(20, 10), lateness=100, emit=Emit.CHANGES)
         w.feed(*[(key, 1, 5) for key in "bdegh"])
         w.advance(50)
@@ -161,10 +165,13 @@ def test_changes_of_a_window_with_many_keys_come_out_in_batches_of_a_largest_siz
         assert max(batch.num_rows for batch in batches) <= most
         return pa.Table.from_batches(batches).to_pylist()
 
-    expected = changes(emission.CHUNK)
+    expected = results(emission.CHUNK)
     assert len(expected) == 2 * (5 * 2 + 3)
-    with forced(emission, "CHUNK", 4, calls=emission._concatenated, within=emission.joined, times=7):
-        assert changes(4) == expected
+    with (
+        forced(emission, "CHUNK", 4, calls=emission._concatenated, within=emission.joined, times=7),
+        forced(changes, "AT_ONCE", 2, calls=changes._changed, times=4),
+    ):
+        assert results(4) == expected
 
 
 def test_a_window_with_many_keys_comes_out_in_batches_of_a_largest_size(force: Force) -> None:

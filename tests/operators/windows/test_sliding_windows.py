@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.expressions import col, count
-from operators.windows import late_results
+from operators.stateful import changes
 from operators.windows.late_results import LateResults
 from tests.forcing import Force
 from tests.operators.operating import drained
@@ -93,7 +93,7 @@ def test_changes_of_rows_of_equal_times_are_in_the_order_of_arrival() -> None:
 
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_changes_come_out_in_batches_of_a_largest_size(at_once: int, force: Force) -> None:
-    force(late_results, "_AT_ONCE", at_once, calls=late_results._changed, within=LateResults.changes, times=2)
+    force(changes, "AT_ONCE", at_once, calls=changes._changed, within=LateResults.changes, times=2)
     windows = SlidingWindows(25)
     for step in random_steps(Random(2)):
         windows.step(step)

@@ -142,7 +142,7 @@ def test_shown_rows_of_other_windows_are_refused(change: Any) -> None:
     w.feed(("a", 1, 3))
     good = stored(w.operator.snapshot())
     Triggered(Tumbling(10), **options, restored=good)
-    with pytest.raises(CheckpointDamaged, match="op: shown: the shown rows of the checkpoint belong to other windows"):
+    with pytest.raises(CheckpointDamaged, match="op: shown: the shown rows of the checkpoint belong to other keys"):
         Triggered(Tumbling(10), **options, restored=replace(good, tables={"shown": change(good.tables["shown"])}))
 
 
