@@ -31,7 +31,7 @@ from dataflow.expressions.nodes import Expr
 from dataflow.expressions.text import render_receiver
 from dataflow.expressions.typing import resolve
 
-__all__ = ["AggregateKind", "Aggregation", "count"]
+__all__ = ["AggregateKind", "Aggregation", "count", "identities"]
 
 
 class AggregateKind(Enum):
@@ -261,12 +261,36 @@ class Aggregation:
 
     def fingerprint(self) -> str:
         """Return the aggregate as text: equal for equal aggregates, stable between runs and versions."""
-        more = [f"ignore_nulls={self.ignore_nulls}"] if self.chooses_a_row else []
-        receiver = "" if self.argument is None else f"{render_receiver(self.argument)}."
         alias = "" if self.name == self._default_name() else f".alias({self.name!r})"
+        return f"{self.identity()}{alias}"
+
+    def identity(self) -> str:
+        """Return the fingerprint without the name of the result: equal for aggregates that compute the same.
+
+        >>> from dataflow.expressions import col
+        >>> col("price").sum().alias("total").identity()
+        "col('price').sum()"
+        """
+        return self._text(self.argument, self.q)
+
+    def group(self) -> str:
+        """Return a text that is equal for aggregates that share state; it does not say which of them there are.
+
+        They always choose the same row, or are quantiles of the same values. Others share with their like only.
+
+        >>> from dataflow.expressions import col
+        >>> {col(name).arg_max("price").group() for name in ("bidder", "channel")}
+        {"arg_max(col('price'), ignore_nulls=False)"}
+        """
+        return self._text(None if self.chooses_a_row and not self.ignore_nulls else self.argument, None)
+
+    def _text(self, argument: Expr | None, q: float | None) -> str:
+        """Return the fingerprint, without a name, of this kind of aggregate of ``argument``."""
+        more = [f"ignore_nulls={self.ignore_nulls}"] if self.chooses_a_row else []
+        receiver = "" if argument is None else f"{render_receiver(argument)}."
         options = [f"ddof={self.ddof}"] if self.ddof != 1 else []
-        if self.q is not None:
-            options = [repr(float(self.q))]
+        if q is not None:
+            options = [repr(float(q))]
         if self.by is not None:
             options = [f"{'' if self.kind in _NEED_BY else 'by='}{self.by.fingerprint()}"]
         where = [] if self.where is None else [f"where={self.where.fingerprint()}"]
@@ -274,7 +298,7 @@ class Aggregation:
         word = self._word if self.kernel is None else self.kernel.fingerprint
         if self.functions is not None:
             word = f"{word}:{self.functions.fingerprint}"
-        return f"{receiver}{word}({', '.join([*options, *more, *where])}){alias}"
+        return f"{receiver}{word}({', '.join([*options, *more, *where])})"
 
     def equals(self, other: Aggregation) -> bool:
         """Return whether ``other`` is the same aggregate under the same name."""
@@ -330,6 +354,27 @@ _TAKES = {
     AggregateKind.STDDEV: "integers, floats or decimals",
     AggregateKind.QUANTILE: "integers, floats, decimals or durations",
 }
+
+
+def identities(aggregations: Sequence[Aggregation]) -> list[str]:
+    """Return the identity of each aggregate, with a number if another one before it has the same.
+
+    Two aggregates of the user's may have it, because functions count by their source: what differs may be the values
+    that they close over.
+
+    >>> from dataflow.expressions import col
+    >>> identities([col("x").sum(), col("y").sum(), col("x").sum().alias("again")])
+    ["col('x').sum()", "col('y').sum()", "col('x').sum()"]
+    """
+    known: dict[str, list[object]] = {}
+    found = []
+    for a in aggregations:
+        alike, functions = known.setdefault(a.identity(), []), a.kernel or a.functions
+        if functions not in alike:
+            alike.append(functions)
+        number = alike.index(functions)
+        found.append(f"{a.identity()} {number + 1}" if number else a.identity())
+    return found
 
 
 def count(*, where: Expr | None = None) -> Aggregation:

@@ -25,9 +25,9 @@ from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, KnownKeys
 from dataflow.state.ranges import SLOT
 
-__all__ = ["LIVE", "STAMP", "check_columns", "check_parts", "check_present", "counting", "is_base", "marked", "owned"]
-__all__ += ["LIVE_FIELD", "MakeRows", "in_order", "number_field", "resolved", "rows_since_base", "small_batches"]
-__all__ += ["stored_keys", "stored_numbers"]
+__all__ = ["LIVE", "LIVE_FIELD", "STAMP", "MakeRows", "arranged", "check_columns", "check_parts", "check_present"]
+__all__ += ["counting", "in_order", "is_base", "marked", "number_field", "owned", "resolved", "rows_since_base"]
+__all__ += ["small_batches", "stored_keys", "stored_numbers"]
 
 LIVE = "/live"
 STAMP = "/stamp"
@@ -117,6 +117,19 @@ def counting(table: pa.Table, column: str, least: int) -> pa.Table:
     return table.filter(to_array(to_numbers(table.column(column)) >= least))
 
 
+def arranged(table: pa.Table, expected: pa.Schema | None) -> pa.Table:
+    """Return a stored table with its columns in the order of ``expected``, by their names; None: as it is.
+
+    Raises: CheckpointMismatch for columns of other names.
+    """
+    names = table.column_names
+    if expected is None or names == expected.names:
+        return table
+    if len(set(names)) == len(names) and sorted(names) == sorted(expected.names):
+        return table.select(expected.names)
+    raise _other_columns(table.schema, expected)
+
+
 def check_columns(table: pa.Table, expected: pa.Schema) -> None:
     """Raise CheckpointMismatch for a stored table of other columns.
 
@@ -126,11 +139,16 @@ def check_columns(table: pa.Table, expected: pa.Schema) -> None:
     if found.types == expected.types and not _moved(found.names, expected.names):
         check_present(table, expected)
         return
+    raise _other_columns(found, expected)
+
+
+def _other_columns(found: pa.Schema, expected: pa.Schema) -> CheckpointMismatch:
+    """Return the error for a stored table with the columns ``found``."""
     theirs = {name: str(type_) for name, type_ in zip(found.names, found.types, strict=True)}
     ours = {name: str(type_) for name, type_ in zip(expected.names, expected.types, strict=True)}
     only = {name: type_ for name, type_ in theirs.items() if ours.get(name) != type_}
     missing = {name: type_ for name, type_ in ours.items() if theirs.get(name) != type_}
-    raise CheckpointMismatch(
+    return CheckpointMismatch(
         f"the checkpoint's state has {only or 'the same columns in another order'} where this pipeline has "
         f"{missing or 'others'}: restore it with the pipeline that wrote it, or start without it"
     )

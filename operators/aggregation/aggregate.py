@@ -34,6 +34,7 @@ from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
 from dataflow.untrusted import Time
+from operators.aggregation.layout import SHOWN, TOUCHED
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.shown import ShownRows
@@ -45,7 +46,7 @@ from operators.stateful.time_units import TimeUnit
 
 __all__ = ["AggregateOperator"]
 
-SHOWN = "shown"
+_SHOWN_ROWS = "shown"
 """The table of a snapshot with the shown rows of the keys touched since the last emission."""
 
 _ONE_ROW = pa.RecordBatch.from_arrays([pa.nulls(1)], [""])
@@ -107,7 +108,9 @@ class AggregateOperator(Stateful):
 
     def _start(self) -> None:
         """Begin with empty state."""
-        self._records = Records(self._aggregations, self._context.input_schemas[0], self._context.name, self._weight)
+        schema, where = self._context.input_schemas[0], self._context.name
+        flags = [*([TOUCHED] if self._every is not None else []), *([SHOWN] if self._emit is Emit.CHANGES else [])]
+        self._records = Records(self._aggregations, schema, where, self._weight, flags=flags)
         self._state = KeyedState(self._key_schema, self._records, ttl=self._unit.ttl(self._ttl))
         is_shown = self._emit is Emit.CHANGES
         self._shown = ShownRows(self._records, self._present, self._naming_key) if is_shown else None
@@ -213,7 +216,7 @@ class AggregateOperator(Stateful):
     def state(self) -> Mapping[str, Piece]:
         count = len(self._key_schema)
         pieces: dict[str, Piece] = {
-            "state": Log(self._state, count),
+            "state": Log(self._state, count, owners=self._records.owners),
             "emitted": Value(self, "_has_emitted", bool, "all"),
         }
         if self._time is not None:
@@ -222,23 +225,24 @@ class AggregateOperator(Stateful):
             pieces["now"] = Value(self, "_came", Time, "greatest")
         if self._shown is not None:
             show, restore = partial(self._shown_table, self._shown), partial(self._restore_shown, self._shown)
-            pieces[SHOWN] = Table(show, restore, self._shown_schema, count)
+            pieces[_SHOWN_ROWS] = Table(show, restore, self._shown_schema, count, self._records.result_owners)
         return pieces
 
     @property
     def _shown_schema(self) -> pa.Schema:
         keys = [pa.field(f"key {i}", type_) for i, type_ in enumerate(self._key_schema.types)]
-        return pa.schema([*keys, *[pa.field(f"value {i}", type_) for i, type_ in enumerate(self._records.types)]])
+        return pa.schema([*keys, *self._records.results])
 
     def _shown_table(self, shown: ShownRows) -> pa.Table:
         slots, columns = shown.snapshot()
-        return pa.Table.from_arrays([*self._state.keys(slots), *columns], schema=self._shown_schema)
+        columns = [*self._state.keys(slots), *self._records.to_results(columns)]
+        return pa.Table.from_arrays(columns, schema=self._shown_schema)
 
     def _restore_shown(self, shown: ShownRows, table: pa.Table) -> None:
         (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
         count = len(self._key_schema)
         slots = self._state.find(batch.columns[:count])
-        if (slots < 0).any() or not shown.restore(slots, batch.columns[count:]):
+        if (slots < 0).any() or not shown.restore(slots, self._records.from_results(batch.columns[count:])):
             raise CheckpointDamaged("the shown rows belong to other keys")
 
     def _rows(self, slots: Slots) -> pa.RecordBatch:

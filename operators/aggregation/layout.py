@@ -5,8 +5,9 @@ Word 0 of a record holds flags; the aggregates' fields follow, in the order give
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +16,14 @@ import pyarrow.compute as pc
 
 from dataflow.errors import ConfigurationError
 from dataflow.expressions import AggregateKind, Aggregation, Expr, col, compile_expression
+from dataflow.expressions.aggregates import identities
 from dataflow.expressions.coercion import value_type
-from dataflow.state.arrays import GREATEST, LEAST, fresh_words, from_words, is_word, plain
-from dataflow.state.index import Slots
+from dataflow.state.arrays import GREATEST, LEAST, is_word, plain
 from operators.aggregation.passes import Field, Program, program
+from operators.aggregation.word_columns import WordColumn
 from operators.kernels.instructions import COUNT, EXTREME, KEEP, SUM, SUM_FLOAT, SUM_UNSIGNED
-from operators.stateful.columns import ARRIVAL
-from operators.steps.choice import Choice, ChosenColumn, ValuePlace
+from operators.stateful.columns import ARRIVAL, ROWS
+from operators.steps.choice import Choice, ChoicePlace, ChosenColumn, ValuePlace
 from operators.steps.custom import CustomStep
 from operators.steps.decimals import DecimalSum
 from operators.steps.distinct import CountDistinct
@@ -33,16 +35,20 @@ from operators.steps.quantile import QuantileColumn, Quantiles
 from operators.steps.signed import Reversible, SignedCount
 from operators.steps.signed_steps import signed_step
 from operators.steps.signed_values import SignedChoice, SignedChosenColumn, SignedQuantiles
-from operators.steps.step import Fold, Rows, Step, StepPlace, Store, read_word, seen, stored_words
+from operators.steps.step import Fold, Rows, Step, StepPlace
 
-__all__ = ["SHOWN", "RecordLayout"]
+__all__ = ["SHOWN", "TOUCHED", "RecordLayout", "stored_name"]
 
+TOUCHED = 1
+"""The flag of a record that changed since its row was emitted."""
 SHOWN = 1 << 62
 """The flag of a record whose row was emitted as a signed change, and not taken back since."""
 
 _INFINITY = 0x7FF0000000000000
 _RECORD_KERNELS = ("operators.kernels.aggregate", "dataflow.state.kernels.keyed")
 _MAX_FLAGS = 61
+_MOST_NAME = 120
+"""Characters of an identity that the names of columns have."""
 
 Argument = Callable[[pa.RecordBatch], pa.Array]
 
@@ -59,52 +65,16 @@ class _Input:
         return array if self.predicate is None else _where(predicates[self.predicate], array)
 
 
-class WordColumn:
-    """An aggregate whose words are changed by the common kernel, one field each.
-
-    ``flag`` is the bit of word 0 that is set if there is a value (0: there always is one).
-    """
-
-    def __init__(self, kind: AggregateKind, place: StepPlace, fields: tuple[Field, ...]) -> None:
-        self.name = place.name
-        self.dtype = place.dtype
-        self.flag = place.flag
-        self.fields = fields
-        self._kind = kind
-
-    @property
-    def initial(self) -> tuple[int, ...]:
-        """The words of a record without rows."""
-        return tuple(LEAST if field.operation == EXTREME else 0 for field in self.fields)
-
-    def read(self, records: Rows, always: int) -> pa.Array:
-        """Return the column of gathered records; ``always`` holds the flags that all of them have."""
-        first = _words_of(self.fields[0], records)
-        if self._kind is AggregateKind.MEAN:
-            counts = _words_of(self.fields[1], records)
-            first = (first.view(np.float64) / np.maximum(counts, 1)).view(np.int64)
-        return from_words(first, self.dtype, seen(self.flag, records, always))
-
-    def stored(self) -> list[pa.Field]:
-        """Return the columns of a snapshot."""
-        return [pa.field(field.name, _stored_type(field)) for field in self.fields]
-
-    def freeze(self) -> Store:
-        """Return these columns of frozen records."""
-        return Store(lambda records: [read_word(records, field.word, _stored_type(field)) for field in self.fields])
-
-    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
-        """Restore the columns that ``freeze`` stored."""
-        for field, column in zip(self.fields, columns, strict=True):
-            records[:, field.word] = stored_words(column, field.name)
-
-
 class RecordLayout:
     """The layout of records of ``aggregations`` over rows of ``schema``; holds no records itself.
 
     ``weight`` is the expression for the weights of signed changes, +1 or -1; None: every row is added. ``merged_by``
     is a column of ``schema`` if records are merged in another order than that of arrival. Rows with equal values in it
-    are in one record, or are merged by arrival.
+    are in one record, or are merged by arrival. ``own`` are aggregates of the operator's, which have the first words of
+    a record, always a value, and no result; a checkpoint has them under their names.
+
+    In a checkpoint, an aggregate has columns under its identity, and aggregates that share words have columns under
+    their group: whatever other aggregates there are, and in which order. Equal aggregates are one.
 
     Raises ``SchemaMismatch`` for arguments that cannot be aggregated, ``ConfigurationError`` for too many aggregates.
     """
@@ -116,6 +86,7 @@ class RecordLayout:
         where: str,
         weight: Expr | None = None,
         merged_by: str | None = None,
+        own: Sequence[Aggregation] = (),
     ) -> None:
         self._merged_by = merged_by
         if merged_by is not None:
@@ -125,12 +96,18 @@ class RecordLayout:
         self._predicates: dict[str, Argument] = {}
         self._initial, self._flags = [0], 0
         self._aggregations = aggregations
-        self._shared: dict[tuple[str, ...], Iterator[_Chosen | QuantileColumn]] = {}
+        self.identities = identities(aggregations)
+        """What names each aggregate in a checkpoint: equal ones have one name."""
+        self._columns: dict[str, _Column] = {}  # by identity
         self.steps: list[Fold] = []
+        self.stored: list[WordColumn | Fold] = []
+        """Everything that a checkpoint holds."""
         self._weight = weight
         self.size = None if weight is None else self._row_count(schema)
         """The number of rows of each record of signed changes."""
-        self.columns = [self._column(aggregation, schema, where) for aggregation in aggregations]
+        for aggregation in own:
+            self._own(aggregation, schema, where)
+        self.columns = [self._column(*each, schema, where) for each in zip(aggregations, self.identities, strict=True)]
         if self._flags > _MAX_FLAGS:
             raise ConfigurationError(
                 f"{where}: at most {_MAX_FLAGS} aggregates other than counts are possible (those that choose the same "
@@ -145,14 +122,8 @@ class RecordLayout:
         for column in self._word_columns():
             for field in column.fields:
                 self.operations[field.word] = field.operation
-        self.rows_word = next(
-            (
-                column.fields[0].word
-                for aggregation, column in zip(aggregations, self.columns, strict=True)
-                if not aggregation.expressions and isinstance(column, WordColumn)
-            ),
-            None,
-        )
+        counts = [f.word for c in self._word_columns() for f in c.fields if f.operation == COUNT and not f.argument]
+        self.rows_word = counts[0] if counts else None
         """The word that counts all rows, if there is one."""
         self.signed_sums = [f.argument for c in self._word_columns() for f in c.fields if f.operation == SUM]
         """The numbers of the arguments that are added up as signed integers."""
@@ -185,7 +156,7 @@ class RecordLayout:
 
     @property
     def partial_type(self) -> pa.DataType:
-        """The type of records sent between subtasks."""
+        """The type of records sent between subtasks: the words of a record, one after the other."""
         return pa.binary(8 * self.width)
 
     def name_of(self, word: int) -> str:
@@ -193,14 +164,25 @@ class RecordLayout:
         return next(c.name for c in self._word_columns() if any(f.word == word for f in c.fields))
 
     @property
-    def stored_columns(self) -> list[_Column]:
-        """Everything that a snapshot holds: the columns, and the number of rows of signed changes."""
-        return self.columns if self.size is None else [self.size, *self.columns]
+    def owners(self) -> dict[str, list[str]]:
+        """The columns of a checkpoint that each aggregate is read from, by its identity."""
+        return {
+            identity: [field.name for field in column.stored()]
+            if isinstance(column, WordColumn | Step)
+            else list(column.uses)
+            for identity, column in self._columns.items()
+        }
 
     def _row_count(self, schema: pa.Schema) -> SignedCount:
-        size = SignedCount(StepPlace("rows", pa.int64(), len(self._initial), 0, tuple(self._weights(schema)), ()))
+        place = StepPlace("rows", pa.int64(), len(self._initial), 0, tuple(self._weights(schema)), (), ROWS)
+        size = SignedCount(place)
         self._add(size)
         return size
+
+    def _own(self, aggregation: Aggregation, schema: pa.Schema, where: str) -> None:
+        """Assign words to an aggregate of the operator's."""
+        place = self._place(aggregation, schema, where, 0, aggregation.name)
+        self._add(WordColumn(aggregation.kind, place, _fields(aggregation, place)))
 
     def vacant(self, records: Rows) -> npt.NDArray[np.bool_]:
         """Return whether each record of signed changes is as without rows."""
@@ -208,39 +190,42 @@ class RecordLayout:
         return np.logical_and.reduce([step.vacant(records) for step in steps])
 
     def _word_columns(self) -> list[WordColumn]:
-        return [column for column in self.columns if isinstance(column, WordColumn)]
+        return [column for column in self.stored if isinstance(column, WordColumn)]
 
     def evaluated(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the arguments of all aggregates for ``batch``, each once."""
         predicates = [predicate(batch) for predicate in self._predicates.values()]
         return [own.values(batch, predicates) for own in self._inputs]
 
-    def _column(self, aggregation: Aggregation, schema: pa.Schema, where: str) -> _Column:
-        """Assign words and a flag to an aggregate, and collect its arguments, each once."""
-        if aggregation.chooses_a_row or aggregation.kind is AggregateKind.QUANTILE:
-            alike = _shared_key(aggregation)
-            if alike not in self._shared:
-                members = [a for a in self._aggregations if _shared_key(a) == alike]
+    def _column(self, aggregation: Aggregation, identity: str, schema: pa.Schema, where: str) -> _Column:
+        """Return the column of an aggregate; assign words to it, unless an equal one has some."""
+        if identity not in self._columns:
+            if aggregation.chooses_a_row or aggregation.kind is AggregateKind.QUANTILE:
+                group = aggregation.group()
+                members = {a.identity(): a for a in self._aggregations if a.group() == group}
                 make = self._choice if aggregation.chooses_a_row else self._quantiles
-                self._shared[alike] = iter(make(members, schema, where))
-            return next(self._shared[alike])
-        dtype, word, kind = aggregation.dtype(schema, where), len(self._initial), aggregation.kind
-        given = [value_type(e.dtype(schema, where)) for e in (aggregation.argument, aggregation.by) if e is not None]
-        flag = 0
-        if kind not in _ALWAYS and self._weight is None:
-            flag = self._next_flag()
-        numbers = [*self._numbers(aggregation, given, schema), *self._weights(schema)]
-        place = StepPlace(aggregation.name, dtype, word, flag, tuple(numbers), tuple(given))
+                self._columns.update(zip(members, make([*members.values()], schema, where), strict=True))
+            else:
+                self._columns[identity] = self._single(aggregation, identity, schema, where)
+        return self._columns[identity]
+
+    def _single(self, aggregation: Aggregation, identity: str, schema: pa.Schema, where: str) -> WordColumn | Step:
+        """Assign words and a flag to an aggregate that shares none, and collect its arguments, each once."""
+        flag = 0 if aggregation.kind in _ALWAYS or self._weight is not None else self._next_flag()
+        place = self._place(aggregation, schema, where, flag, stored_name(identity))
         if self._weight is not None:
-            step = signed_step(aggregation, place)
-            self._add(step)
-            return step
-        column = _step(aggregation, place) or WordColumn(kind, place, _fields(aggregation, place))
-        if isinstance(column, Step):
-            self._add(column)
+            column: WordColumn | Step = signed_step(aggregation, place)
         else:
-            self._initial += column.initial
+            column = _step(aggregation, place) or WordColumn(aggregation.kind, place, _fields(aggregation, place))
+        self._add(column)
         return column
+
+    def _place(self, aggregation: Aggregation, schema: pa.Schema, where: str, flag: int, state: str) -> StepPlace:
+        """Return the place of an aggregate whose words begin at the end of the record."""
+        dtype = aggregation.dtype(schema, where)
+        given = [value_type(e.dtype(schema, where)) for e in (aggregation.argument, aggregation.by) if e is not None]
+        numbers = [*self._numbers(aggregation, given, schema), *self._weights(schema)]
+        return StepPlace(aggregation.name, dtype, len(self._initial), flag, tuple(numbers), tuple(given), state)
 
     def _numbers(self, aggregation: Aggregation, given: Sequence[pa.DataType], schema: pa.Schema) -> list[int]:
         """Return the numbers of an aggregate's arguments. Rows that its predicate leaves out are null in the first."""
@@ -255,11 +240,13 @@ class RecordLayout:
     def _choice(self, members: Sequence[Aggregation], schema: pa.Schema, where: str) -> Sequence[_Chosen]:
         """Make one choice for all aggregates that choose the same row; return its columns, in their order."""
         places = [
-            ValuePlace(a.name, a.dtype(schema, where), self._argument(a.argument, None, schema))
+            ValuePlace(
+                a.name, a.dtype(schema, where), self._argument(a.argument, None, schema), stored_name(a.identity())
+            )
             for a in members
             if a.argument is not None
         ]
-        by, order, predicate = members[0].by, None, members[0].where
+        by, order, predicate, state = members[0].by, None, members[0].where, stored_name(members[0].group())
         if by is not None:
             order = self._argument(by, None, schema), value_type(by.dtype(schema, where))
         counted = self._counted(predicate, schema)
@@ -270,13 +257,13 @@ class RecordLayout:
         if self._weight is not None:
             assert order is not None, f"{members[0]} of signed changes has no order"
             (weight,) = self._weights(schema)
-            signed = SignedChoice(members[0].kind, len(self._initial), places, order, rows, weight)
+            place = ChoicePlace(len(self._initial), 0, state)
+            signed = SignedChoice(members[0].kind, place, places, order, rows, weight)
             self._add(signed)
             return signed.columns
         arrival = self._arrival(by, schema)
-        choice = Choice(
-            members[0].kind, len(self._initial), self._next_flag(), places, order, counted=rows, arrival=arrival
-        )
+        place = ChoicePlace(len(self._initial), self._next_flag(), state)
+        choice = Choice(members[0].kind, place, places, order, counted=rows, arrival=arrival)
         self._add(choice)
         return choice.columns
 
@@ -295,14 +282,16 @@ class RecordLayout:
         columns = [(a.name, a.q) for a in members if a.q is not None]
         word, weights = len(self._initial), self._weights(schema)
         kind = SignedQuantiles if weights else Quantiles
-        quantiles = kind(dtype, word, number, columns, *weights)
+        quantiles = kind(dtype, word, number, columns, stored_name(members[0].group()), *weights)
         self._add(quantiles)
         return quantiles.columns
 
-    def _add(self, step: Fold) -> None:
-        """Give ``step`` its words, which begin at the end of the record."""
-        self._initial += step.initial
-        self.steps.append(step)
+    def _add(self, column: WordColumn | Fold) -> None:
+        """Give ``column`` its words, which begin at the end of the record."""
+        self._initial += column.initial
+        self.stored.append(column)
+        if isinstance(column, Fold):
+            self.steps.append(column)
 
     def _weights(self, schema: pa.Schema) -> list[int]:
         """Return the number of the argument with the weights of signed changes; none: every row is added."""
@@ -346,6 +335,19 @@ class RecordLayout:
                 [(column.flag, column.fields) for column in self._word_columns()], nullable
             )
         return self._programs[nullable]
+
+
+def stored_name(identity: str) -> str:
+    """Return the beginning of the names of an aggregate's columns in a checkpoint: its identity, shortened if long.
+
+    >>> stored_name("col('price').sum()")
+    "col('price').sum()"
+    >>> stored_name("x" * 1000) == stored_name("x" * 1000), stored_name("x" * 1000) == stored_name("x" * 1001)
+    (True, False)
+    """
+    if len(identity) <= _MOST_NAME:
+        return identity
+    return f"{identity[:_MOST_NAME]}... {sha256(identity.encode()).hexdigest()[:16]}"
 
 
 _Chosen = ChosenColumn | SignedChosenColumn
@@ -399,31 +401,14 @@ def _step(aggregation: Aggregation, place: StepPlace) -> Step | None:
     return None
 
 
-def _shared_key(aggregation: Aggregation) -> tuple[str, ...]:
-    """Return a key that is equal for aggregates that always choose the same row, or are quantiles of the same values.
-
-    It is the fingerprint of an aggregate that shares nothing.
-    """
-    kind, argument = aggregation.kind, aggregation.argument
-    where = [] if aggregation.where is None else ["where", aggregation.where.fingerprint()]
-    if argument is not None and kind is AggregateKind.QUANTILE:
-        return (kind.value, argument.fingerprint(), *where)
-    if argument is None or not aggregation.chooses_a_row:
-        return (aggregation.fingerprint(),)
-    by = [] if aggregation.by is None else [aggregation.by.fingerprint()]
-    skipped = [argument.fingerprint()] if aggregation.ignore_nulls else []
-    return (kind.value, f"{aggregation.ignore_nulls}", *skipped, *by, *where)
-
-
 def _fields(aggregation: Aggregation, place: StepPlace) -> tuple[Field, ...]:
-    name, word = f"{aggregation.name}.{aggregation.kind.value}", place.word
+    name, word = aggregation.kind.value, place.word
     argument = place.arguments[0] if place.arguments else 0
     match aggregation.kind:
         case AggregateKind.COUNT:
             return (Field(name, COUNT, word, argument),)
         case AggregateKind.MEAN:
-            total = Field(f"{name}.sum", SUM_FLOAT, word, argument)
-            return total, Field(f"{name}.count", COUNT, word + 1, argument)
+            return Field("sum", SUM_FLOAT, word, argument), Field("count", COUNT, word + 1, argument)
         case AggregateKind.SUM:
             operation = SUM_UNSIGNED if pa.types.is_unsigned_integer(place.dtype) else SUM
             operation = SUM_FLOAT if pa.types.is_floating(place.dtype) else operation
@@ -443,19 +428,6 @@ def _fields(aggregation: Aggregation, place: StepPlace) -> tuple[Field, ...]:
                 ),
             )
     raise AssertionError(f"no fields for {aggregation.kind}")
-
-
-def _stored_type(field: Field) -> pa.DataType:
-    """Return the type of the field's word in a snapshot."""
-    return pa.float64() if field.operation == SUM_FLOAT else pa.int64()
-
-
-def _words_of(field: Field, records: Rows) -> npt.NDArray[np.int64]:
-    from operators.kernels.aggregate import read_words
-
-    out = fresh_words(len(records))
-    read_words(records, field.word, field.flip, field.mask, out)
-    return out
 
 
 def _where(predicate: pa.Array, array: pa.Array) -> pa.Array:

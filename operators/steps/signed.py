@@ -17,7 +17,7 @@ from dataflow.expressions import AggregateKind
 from dataflow.state.arrays import fresh_words, from_words, validity, words
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
-from operators.steps.step import Rows, Step, StepPlace, Sum128Overflow
+from operators.steps.step import Rows, Step, StepPlace, Sum128Overflow, Words
 
 __all__ = ["Reversible", "SignedCount", "SignedStep", "SignedSum", "SignedTotal", "SignedVariance"]
 
@@ -52,6 +52,7 @@ class SignedCount(SignedStep):
     """The number of rows that are left, or of those that are not null. Below zero it is shown as zero."""
 
     initial = (0,)
+    words = (("count", pa.int64()),)
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
         from operators.kernels.signed import count_changes
@@ -74,6 +75,7 @@ class SignedSum(SignedStep):
     """The sum of integers, booleans, durations or decimals: 128 bits and the number of values."""
 
     initial = (0, 0, 0)
+    words = (("low", pa.int64()), ("high", pa.int64()), ("count", pa.int64()))
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
         from operators.kernels.signed import fold_integers, fold_wide
@@ -120,6 +122,10 @@ class SignedTotal(SignedStep):
     """The sum or the mean of floats: see ``fold_pairs`` for the words."""
 
     initial: tuple[int, ...] = (0,) * 7
+    words: Words = (
+        *[(name, pa.int64()) for name in ("count", "hashes", "nans", "infinite", "negative infinite")],
+        *[(name, pa.float64()) for name in ("sum", "rest of sum")],
+    )
     _squares = False
 
     def __init__(self, place: StepPlace, kind: AggregateKind) -> None:
@@ -151,6 +157,7 @@ class SignedVariance(SignedTotal):
     """The variance or standard deviation of floats, from the sums of values and of squares."""
 
     initial = (0,) * 9
+    words = (*SignedTotal.words, ("squares", pa.float64()), ("rest of squares", pa.float64()))
     _squares = True
 
     def __init__(self, place: StepPlace, kind: AggregateKind, ddof: int) -> None:

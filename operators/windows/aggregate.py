@@ -199,7 +199,8 @@ class WindowAggregateOperator(Stateful):
         watermark, low = self._passed.watermark, None
         if watermark is not None:  # the log also holds windows that are over
             low = WINDOW, self._numbering.first_open(watermark - self._lateness)
-        return {"time": self._passed, "state": Log(self._panes, len(self._user_keys), low=low)}
+        log = Log(self._panes, len(self._user_keys), low=low, owners=self._panes.owners)
+        return {"time": self._passed, "state": log}
 
     def restored(self) -> None:
         if self._goes_by_arrival:

@@ -55,7 +55,7 @@ class FoldedSessions:
     """
 
     def __init__(self, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str) -> None:
-        self._records = Records([count().alias("barrierflow:rows"), *aggregations], rows, where)
+        self._records = Records(aggregations, rows, where, own=[count().alias("barrierflow:rows")])
         #: The key of a record is one of the cells that have it.
         self._state = KeyedState(pa.schema({"cell": pa.int64()}), self._records)
         self._by_cell = np.empty(0, np.int32)  # the record of each cell; -1: it has none
@@ -96,7 +96,7 @@ class FoldedSessions:
 
     def read(self, slots: Slots) -> list[pa.Array]:
         """Return the aggregates of records, a column each."""
-        return self._records.read(slots)[1:]
+        return self._records.read(slots)
 
     def drop(self, cells: Slots) -> None:
         """Remove the records of ``cells``, which are all cells of their sessions."""
@@ -119,7 +119,7 @@ class FoldedSessions:
         if own.any():
             numbers, slots = sessions.numbers[own], slots[own]
             rows = self._records.rows(slots)
-            assert rows is not None, "the first aggregate counts the rows"
+            assert rows is not None, "an aggregate of its own counts the rows"
             order = np.argsort(rows, kind="stable")
             largest[numbers[order]] = slots[order]  # of several, numpy keeps the last
         return largest

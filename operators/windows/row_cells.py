@@ -55,6 +55,11 @@ class RowCells(MergedCells):
             fields.append(pa.field(field.name, type_))
         return pa.schema(fields)
 
+    @property
+    def owners(self) -> dict[str, list[str]]:
+        """The columns of each aggregate: of those that cannot be merged, the columns of the rows."""
+        return {**super().owners, **{a.identity(): list(a.columns()) for a in self._unmerged}}
+
     def _new_state(self, keys: pa.Schema) -> KeyedState:
         return KeyedState(keys, self._records, rows=self._kept)
 

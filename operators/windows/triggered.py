@@ -318,8 +318,10 @@ class TriggeredOperator(Stateful):
 
     def state(self) -> Mapping[str, Piece]:
         keys = len(self._user_keys)
-        logs = {"state": Log(self._state, keys), "windows": Log(self._windows, keys)}
-        shown = Table(self._shown_table, self._restore_shown, self._shown_schema, keys)
+        state = Log(self._state, keys, owners=self._records.owners)
+        logs = {"state": state, "windows": Log(self._windows, keys)}
+        owners = self._records.result_owners
+        shown = Table(self._shown_table, self._restore_shown, self._shown_schema, keys, owners)
         return {"time": self._passed, **logs, **({SHOWN: shown} if self._signed else {})}
 
     def restored(self) -> None:
@@ -337,11 +339,11 @@ class TriggeredOperator(Stateful):
     def _shown_schema(self) -> pa.Schema:
         """The columns of the rows that were shown: the keys of their windows, and the aggregates."""
         keys = [(f"key {i}", type_) for i, type_ in enumerate([*self._row_keys.types, pa.int64()])]
-        return pa.schema([*keys, *[(f"value {i}", type_) for i, type_ in enumerate(self._records.types)]])
+        return pa.schema([*keys, *self._records.results])
 
     def _shown_table(self) -> pa.Table:
         slots = self._shown.slots
-        columns = [*self._windows.keys(slots), *self._shown.read(slots)[1]]
+        columns = [*self._windows.keys(slots), *self._records.to_results(self._shown.read(slots)[1])]
         return pa.Table.from_arrays(columns, schema=self._shown_schema)
 
     def _restore_shown(self, table: pa.Table) -> None:
@@ -352,4 +354,4 @@ class TriggeredOperator(Stateful):
         words = self._windows.records[windows]
         if not np.array_equal(np.sort(slots), windows[(words[:, [_PANES, _ROWS]] > 0).all(axis=1)]):
             raise CheckpointDamaged("the shown rows of the checkpoint belong to other windows")
-        self._shown.keep(slots, batch.columns[count:])
+        self._shown.keep(slots, self._records.from_results(batch.columns[count:]))
