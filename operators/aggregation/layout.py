@@ -5,35 +5,27 @@ Word 0 of a record holds flags; the aggregates' fields follow, in the order give
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import cached_property, partial
 from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dataflow.errors import ConfigurationError
-from dataflow.expressions import AggregateKind, Aggregation, Expr, col, compile_expression
+from dataflow.expressions import Aggregation, Expr, col
 from dataflow.expressions.aggregates import identities
 from dataflow.expressions.coercion import value_type
-from dataflow.state.arrays import GREATEST, LEAST, is_word, plain
-from operators.aggregation.passes import Field, Program, program
+from operators.aggregation.arguments import Arguments
+from operators.aggregation.kinds import computed
+from operators.aggregation.passes import Program, program
 from operators.aggregation.word_columns import WordColumn
-from operators.kernels.instructions import COUNT, EXTREME, KEEP, SUM, SUM_FLOAT, SUM_UNSIGNED
+from operators.kernels.instructions import COUNT, KEEP, SUM
 from operators.stateful.columns import ARRIVAL, ROWS
-from operators.steps.choice import Choice, ChoicePlace, ChosenColumn, ValuePlace
-from operators.steps.custom import CustomStep
-from operators.steps.decimals import DecimalSum
-from operators.steps.distinct import CountDistinct
-from operators.steps.extreme import BytesExtreme
-from operators.steps.lists import ToList
-from operators.steps.moments import StandardDeviation, Variance
-from operators.steps.python import PythonStep
+from operators.steps.choice import Choice, ChoicePlace, Choosing, ChosenColumn, ValuePlace
 from operators.steps.quantile import QuantileColumn, Quantiles
 from operators.steps.signed import Reversible, SignedCount
-from operators.steps.signed_steps import signed_step
 from operators.steps.signed_values import SignedChoice, SignedChosenColumn, SignedQuantiles
 from operators.steps.step import Fold, Rows, Step, StepPlace
 
@@ -44,25 +36,10 @@ TOUCHED = 1
 SHOWN = 1 << 62
 """The flag of a record whose row was emitted as a signed change, and not taken back since."""
 
-_INFINITY = 0x7FF0000000000000
 _RECORD_KERNELS = ("operators.kernels.aggregate", "dataflow.state.kernels.keyed")
 _MAX_FLAGS = 61
 _MOST_NAME = 120
 """Characters of an identity that the names of columns have."""
-
-Argument = Callable[[pa.RecordBatch], pa.Array]
-
-
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """An argument of aggregates. With ``predicate``, the number of one, it is null where that is not true."""
-
-    evaluate: Argument
-    predicate: int | None
-
-    def values(self, batch: pa.RecordBatch, predicates: Sequence[pa.Array]) -> pa.Array:
-        array = self.evaluate(batch)
-        return array if self.predicate is None else _where(predicates[self.predicate], array)
 
 
 class RecordLayout:
@@ -91,9 +68,8 @@ class RecordLayout:
         self._merged_by = merged_by
         if merged_by is not None:
             schema = schema.append(pa.field(ARRIVAL, pa.int64()))
-        self._inputs: list[_Input] = []
-        self._known: dict[str, int] = {}
-        self._predicates: dict[str, Argument] = {}
+        self.arguments = Arguments(schema)
+        """The arguments of all aggregates."""
         self._initial, self._flags = [0], 0
         self._aggregations = aggregations
         self.identities = identities(aggregations)
@@ -103,7 +79,7 @@ class RecordLayout:
         self.stored: list[WordColumn | Fold] = []
         """Everything that a checkpoint holds."""
         self._weight = weight
-        self.size = None if weight is None else self._row_count(schema)
+        self.size = None if weight is None else self._row_count()
         """The number of rows of each record of signed changes."""
         for aggregation in own:
             self._own(aggregation, schema, where)
@@ -163,7 +139,7 @@ class RecordLayout:
         """Return the name of the aggregate that ``word`` belongs to."""
         return next(c.name for c in self._word_columns() if any(f.word == word for f in c.fields))
 
-    @property
+    @cached_property
     def owners(self) -> dict[str, list[str]]:
         """The columns of a checkpoint that each aggregate is read from, by its identity."""
         return {
@@ -173,8 +149,8 @@ class RecordLayout:
             for identity, column in self._columns.items()
         }
 
-    def _row_count(self, schema: pa.Schema) -> SignedCount:
-        place = StepPlace("rows", pa.int64(), len(self._initial), 0, tuple(self._weights(schema)), (), ROWS)
+    def _row_count(self) -> SignedCount:
+        place = StepPlace("rows", pa.int64(), len(self._initial), 0, tuple(self._weights()), (), ROWS)
         size = SignedCount(place)
         self._add(size)
         return size
@@ -182,7 +158,9 @@ class RecordLayout:
     def _own(self, aggregation: Aggregation, schema: pa.Schema, where: str) -> None:
         """Assign words to an aggregate of the operator's."""
         place = self._place(aggregation, schema, where, 0, aggregation.name)
-        self._add(WordColumn(aggregation.kind, place, _fields(aggregation, place)))
+        make = computed(aggregation).column
+        assert make is not None, f"{aggregation} is one of a group"
+        self._add(make(aggregation, place))
 
     def vacant(self, records: Rows) -> npt.NDArray[np.bool_]:
         """Return whether each record of signed changes is as without rows."""
@@ -192,31 +170,28 @@ class RecordLayout:
     def _word_columns(self) -> list[WordColumn]:
         return [column for column in self.stored if isinstance(column, WordColumn)]
 
-    def evaluated(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """Return the arguments of all aggregates for ``batch``, each once."""
-        predicates = [predicate(batch) for predicate in self._predicates.values()]
-        return [own.values(batch, predicates) for own in self._inputs]
-
     def _column(self, aggregation: Aggregation, identity: str, schema: pa.Schema, where: str) -> _Column:
         """Return the column of an aggregate; assign words to it, unless an equal one has some."""
         if identity not in self._columns:
-            if aggregation.chooses_a_row or aggregation.kind is AggregateKind.QUANTILE:
-                group = aggregation.group()
-                members = {a.identity(): a for a in self._aggregations if a.group() == group}
-                make = self._choice if aggregation.chooses_a_row else self._quantiles
-                self._columns.update(zip(members, make([*members.values()], schema, where), strict=True))
-            else:
+            kind = computed(aggregation)
+            if kind.column is not None:
                 self._columns[identity] = self._single(aggregation, identity, schema, where)
+            else:
+                group = aggregation.group()
+                alike = [a for a in self._aggregations if computed(a).column is None and a.group() == group]
+                members = {a.identity(): a for a in alike}
+                make = self._quantiles if kind.choosing is None else partial(self._choice, kind.choosing)
+                self._columns.update(zip(members, make([*members.values()], schema, where), strict=True))
         return self._columns[identity]
 
     def _single(self, aggregation: Aggregation, identity: str, schema: pa.Schema, where: str) -> WordColumn | Step:
         """Assign words and a flag to an aggregate that shares none, and collect its arguments, each once."""
-        flag = 0 if aggregation.kind in _ALWAYS or self._weight is not None else self._next_flag()
+        kind = computed(aggregation)
+        flag = self._next_flag() if kind.has_flag and self._weight is None else 0
         place = self._place(aggregation, schema, where, flag, stored_name(identity))
-        if self._weight is not None:
-            column: WordColumn | Step = signed_step(aggregation, place)
-        else:
-            column = _step(aggregation, place) or WordColumn(aggregation.kind, place, _fields(aggregation, place))
+        make = kind.column if self._weight is None else kind.signed
+        assert make is not None, f"{aggregation} over signed changes"
+        column = make(aggregation, place)
         self._add(column)
         return column
 
@@ -224,63 +199,63 @@ class RecordLayout:
         """Return the place of an aggregate whose words begin at the end of the record."""
         dtype = aggregation.dtype(schema, where)
         given = [value_type(e.dtype(schema, where)) for e in (aggregation.argument, aggregation.by) if e is not None]
-        numbers = [*self._numbers(aggregation, given, schema), *self._weights(schema)]
+        numbers = [*self._numbers(aggregation, given), *self._weights()]
         return StepPlace(aggregation.name, dtype, len(self._initial), flag, tuple(numbers), tuple(given), state)
 
-    def _numbers(self, aggregation: Aggregation, given: Sequence[pa.DataType], schema: pa.Schema) -> list[int]:
+    def _numbers(self, aggregation: Aggregation, given: Sequence[pa.DataType]) -> list[int]:
         """Return the numbers of an aggregate's arguments. Rows that its predicate leaves out are null in the first."""
         argument, by, where = aggregation.argument, aggregation.by, aggregation.where
         if argument is None:  # count the rows where the predicate is true
-            return [] if where is None else [self._argument(where, None, schema, where)]
-        if aggregation.kind in (AggregateKind.TO_LIST, AggregateKind.PYTHON):
+            return [] if where is None else [self.arguments.number(where, None, where)]
+        if computed(aggregation).takes_nulls:
             expressions = [argument, *aggregation.more, *([] if by is None else [by])]
-            return [*[self._argument(e, None, schema) for e in expressions], *self._counted(where, schema)]
-        return [self._argument(argument, _taken_as(aggregation, given[0]), schema, where)]
+            return [*[self.arguments.number(e) for e in expressions], *self.arguments.counted(where)]
+        return [self.arguments.number(argument, computed(aggregation).takes(aggregation, given[0]), where)]
 
-    def _choice(self, members: Sequence[Aggregation], schema: pa.Schema, where: str) -> Sequence[_Chosen]:
+    def _choice(
+        self, choosing: Choosing, members: Sequence[Aggregation], schema: pa.Schema, where: str
+    ) -> Sequence[_Chosen]:
         """Make one choice for all aggregates that choose the same row; return its columns, in their order."""
         places = [
-            ValuePlace(
-                a.name, a.dtype(schema, where), self._argument(a.argument, None, schema), stored_name(a.identity())
-            )
+            ValuePlace(a.name, a.dtype(schema, where), self.arguments.number(a.argument), stored_name(a.identity()))
             for a in members
             if a.argument is not None
         ]
         by, order, predicate, state = members[0].by, None, members[0].where, stored_name(members[0].group())
         if by is not None:
-            order = self._argument(by, None, schema), value_type(by.dtype(schema, where))
-        counted = self._counted(predicate, schema)
+            order = self.arguments.number(by), value_type(by.dtype(schema, where))
+        counted = self.arguments.counted(predicate)
         if members[0].ignore_nulls:
             assert members[0].argument is not None, f"{members[0]} has no column"
-            counted = [self._argument(members[0].argument, None, schema, predicate)]
+            counted = [self.arguments.number(members[0].argument, None, predicate)]
         rows = counted[0] if counted else None
         if self._weight is not None:
             assert order is not None, f"{members[0]} of signed changes has no order"
-            (weight,) = self._weights(schema)
+            (weight,) = self._weights()
             place = ChoicePlace(len(self._initial), 0, state)
-            signed = SignedChoice(members[0].kind, place, places, order, rows, weight)
+            signed = SignedChoice(choosing, place, places, order, rows, weight)
             self._add(signed)
             return signed.columns
-        arrival = self._arrival(by, schema)
+        arrival = self._arrival(by)
         place = ChoicePlace(len(self._initial), self._next_flag(), state)
-        choice = Choice(members[0].kind, place, places, order, counted=rows, arrival=arrival)
+        choice = Choice(choosing, place, places, order, counted=rows, arrival=arrival)
         self._add(choice)
         return choice.columns
 
-    def _arrival(self, by: Expr | None, schema: pa.Schema) -> int | None:
+    def _arrival(self, by: Expr | None) -> int | None:
         """Return the number of the argument with the arrival of rows; None: equal ``by`` are in one record."""
         if self._merged_by is None or (by is not None and by.is_column(self._merged_by)):
             return None
-        return self._argument(col(ARRIVAL), None, schema)
+        return self.arguments.number(col(ARRIVAL))
 
     def _quantiles(self, members: Sequence[Aggregation], schema: pa.Schema, where: str) -> Sequence[QuantileColumn]:
         """Make one place for the values of all quantiles of them; return its columns, in their order."""
         dtype, argument = members[0].dtype(schema, where), members[0].argument
         assert argument is not None, f"{members[0]} has no column"
         target = None if pa.types.is_duration(dtype) else dtype
-        number = self._argument(argument, target, schema, members[0].where)
+        number = self.arguments.number(argument, target, members[0].where)
         columns = [(a.name, a.q) for a in members if a.q is not None]
-        word, weights = len(self._initial), self._weights(schema)
+        word, weights = len(self._initial), self._weights()
         kind = SignedQuantiles if weights else Quantiles
         quantiles = kind(dtype, word, number, columns, stored_name(members[0].group()), *weights)
         self._add(quantiles)
@@ -293,40 +268,13 @@ class RecordLayout:
         if isinstance(column, Fold):
             self.steps.append(column)
 
-    def _weights(self, schema: pa.Schema) -> list[int]:
+    def _weights(self) -> list[int]:
         """Return the number of the argument with the weights of signed changes; none: every row is added."""
-        return [] if self._weight is None else [self._argument(self._weight, None, schema)]
+        return [] if self._weight is None else [self.arguments.number(self._weight)]
 
     def _next_flag(self) -> int:
         self._flags += 1
         return 1 << self._flags
-
-    def _counted(self, where: Expr | None, schema: pa.Schema) -> list[int]:
-        """Return the number of an argument that is null in the rows that ``where`` leaves out; none: all rows count."""
-        return [] if where is None else [self._argument(where, None, schema, where)]
-
-    def _argument(
-        self, expression: Expr, target: pa.DataType | None, schema: pa.Schema, where: Expr | None = None
-    ) -> int:
-        """Return the argument's number, from 1 on (0 is no argument); equal arguments are evaluated once.
-
-        It is null in the rows for which ``where`` is not true.
-        """
-        only = "" if where is None else f" where {where.fingerprint()}"
-        identity = f"{target} {expression.fingerprint()}{only}"
-        if identity not in self._known:
-            evaluate = compile_expression(expression, schema)
-            evaluate = _decoded(evaluate) if target is None else _cast(evaluate, target)
-            self._inputs.append(_Input(evaluate, None if where is None else self._predicate(where, schema)))
-            self._known[identity] = len(self._inputs)
-        return self._known[identity]
-
-    def _predicate(self, where: Expr, schema: pa.Schema) -> int:
-        """Return the number of a predicate; equal ones are evaluated once."""
-        identity = where.fingerprint()
-        if identity not in self._predicates:
-            self._predicates[identity] = _decoded(compile_expression(where, schema))
-        return list(self._predicates).index(identity)
 
     def program(self, nullable: tuple[bool, ...]) -> Program:
         """Return the calls of ``fold``; ``nullable``: which arguments have nulls."""
@@ -353,101 +301,3 @@ def stored_name(identity: str) -> str:
 _Chosen = ChosenColumn | SignedChosenColumn
 _Column = WordColumn | Step | _Chosen | QuantileColumn
 """The columns of a layout: words, or a result with its own place, or one of several with a common place."""
-
-_ALWAYS = (
-    AggregateKind.COUNT,
-    AggregateKind.COUNT_DISTINCT,
-    AggregateKind.VARIANCE,
-    AggregateKind.STDDEV,
-    AggregateKind.TO_LIST,
-)
-"""The kinds that need no flag."""
-
-
-def _taken_as(aggregation: Aggregation, given: pa.DataType) -> pa.DataType | None:
-    """Return the type that an argument is cast to; None: no cast."""
-    match aggregation.kind:
-        case AggregateKind.MEAN | AggregateKind.VARIANCE | AggregateKind.STDDEV:
-            return pa.float64()
-        case AggregateKind.SUM if pa.types.is_decimal(given):
-            return pa.decimal128(38, given.scale)
-        case AggregateKind.KERNEL if aggregation.kernel is not None and pa.types.is_floating(aggregation.kernel.takes):
-            return pa.float64()
-    return None
-
-
-def _step(aggregation: Aggregation, place: StepPlace) -> Step | None:
-    """Return the step of an aggregate with a kernel of its own; None if passes suffice."""
-    match aggregation.kind:
-        case AggregateKind.VARIANCE:
-            return Variance(place, aggregation.ddof)
-        case AggregateKind.STDDEV:
-            return StandardDeviation(place, aggregation.ddof)
-        case AggregateKind.COUNT_DISTINCT:
-            return CountDistinct(place)
-        case AggregateKind.TO_LIST:
-            order = place.types[1] if aggregation.by is not None else None
-            return ToList(place, order, some_rows=aggregation.where is not None)
-        case AggregateKind.MIN | AggregateKind.MAX if not is_word(place.dtype):
-            return BytesExtreme(place, aggregation.kind)
-        case AggregateKind.SUM if pa.types.is_decimal(place.dtype):
-            return DecimalSum(place)
-        case AggregateKind.KERNEL:
-            assert aggregation.kernel is not None
-            return CustomStep(place, aggregation.kernel)
-        case AggregateKind.PYTHON:
-            assert aggregation.functions is not None
-            return PythonStep(place, aggregation.functions, some_rows=aggregation.where is not None)
-    return None
-
-
-def _fields(aggregation: Aggregation, place: StepPlace) -> tuple[Field, ...]:
-    name, word = aggregation.kind.value, place.word
-    argument = place.arguments[0] if place.arguments else 0
-    match aggregation.kind:
-        case AggregateKind.COUNT:
-            return (Field(name, COUNT, word, argument),)
-        case AggregateKind.MEAN:
-            return Field("sum", SUM_FLOAT, word, argument), Field("count", COUNT, word + 1, argument)
-        case AggregateKind.SUM:
-            operation = SUM_UNSIGNED if pa.types.is_unsigned_integer(place.dtype) else SUM
-            operation = SUM_FLOAT if pa.types.is_floating(place.dtype) else operation
-            return (Field(name, operation, word, argument),)
-        case AggregateKind.MIN | AggregateKind.MAX:
-            floating = pa.types.is_floating(place.dtype)
-            flip = LEAST if place.dtype == pa.uint64() else 0
-            return (
-                Field(
-                    name,
-                    EXTREME,
-                    word,
-                    argument,
-                    flip=~flip if aggregation.kind is AggregateKind.MIN else flip,
-                    mask=GREATEST if floating else 0,
-                    largest=_INFINITY if floating else GREATEST,
-                ),
-            )
-    raise AssertionError(f"no fields for {aggregation.kind}")
-
-
-def _where(predicate: pa.Array, array: pa.Array) -> pa.Array:
-    """Return ``array``, with null where ``predicate`` is not true."""
-    return pc.if_else(predicate, array, pa.scalar(None, array.type))
-
-
-def _cast(evaluate: Argument, target: pa.DataType) -> Argument:
-    decoded = _decoded(evaluate)
-
-    def cast(batch: pa.RecordBatch) -> pa.Array:
-        array = decoded(batch)
-        return array if array.type == target else array.cast(target, safe=False)
-
-    return cast
-
-
-def _decoded(evaluate: Argument) -> Argument:
-    def decoded(batch: pa.RecordBatch) -> pa.Array:
-        array = plain(evaluate(batch))
-        return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-
-    return decoded

@@ -20,19 +20,20 @@ Records merge: subtasks with different rows of a key send their records, ``parti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dataflow.expressions import Aggregation, Expr
-from dataflow.state.arrays import fresh_words, is_word, validity, words
+from dataflow.state.arrays import fresh_words, validity
 from dataflow.state.columns import Store
 from dataflow.state.copy_on_write import Readers, RecordRows, Rows
 from dataflow.state.index import Slots
+from operators.aggregation.arguments import NO_WORDS, argument_words, widest
 from operators.aggregation.layout import SHOWN, TOUCHED, RecordLayout, stored_name
 from operators.steps.step import Flags, Step, Sum128Overflow, restore_bit
 
@@ -100,8 +101,6 @@ class Records:
         columns = [field for column in self._layout.stored for field in column.stored()]
         names = [_FLAG_COLUMNS[flag] for flag in flags]
         self.stored = pa.schema([*[pa.field(name, pa.bool_(), nullable=False) for name in names], *columns])
-        self.owners = self._layout.owners
-        self._names = [stored_name(identity) for identity in self._layout.identities]
         self._touched: Slots = np.empty(0, np.int32)
         self._touches = 0
         self.attach(RecordRows(self.template), Readers())
@@ -126,6 +125,15 @@ class Records:
     def types(self) -> list[pa.DataType]:
         """The type of each aggregate's column."""
         return [column.dtype for column in self._layout.columns]
+
+    @property
+    def owners(self) -> Mapping[str, Sequence[str]]:
+        """The columns of ``stored`` that each aggregate is read from, by its identity."""
+        return self._layout.owners
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return [stored_name(identity) for identity in self._layout.identities]
 
     @property
     def results(self) -> pa.Schema:
@@ -240,18 +248,18 @@ class Records:
 
     def arguments(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the arguments of all aggregates for ``batch``, each once."""
-        return self._layout.evaluated(batch)
+        return self._layout.arguments.evaluated(batch)
 
     def widest(self, arguments: Sequence[pa.Array]) -> int:
         """Return a bound on the absolute values that ``arguments`` would add to sums of signed integers."""
-        return max([_widest(arguments[number - 1]) for number in self._layout.signed_sums], default=0)
+        return max([widest(arguments[number - 1]) for number in self._layout.signed_sums], default=0)
 
     def fold_arguments(self, arguments: Sequence[pa.Array], slots: Slots, known: int) -> None:
         """Do as ``fold`` does for the batch that these are the ``arguments`` of."""
         from operators.kernels.aggregate import fold
 
         self._make_room(known)
-        values = [_NO_WORDS, *[_argument_words(array) for array in arguments]]
+        values = [NO_WORDS, *[argument_words(array) for array in arguments]]
         bits = [_NOT_NULL, *[validity(array) for array in arguments]]
         for program, reads in self._layout.program(tuple([len(bitmap) > 0 for bitmap, _ in bits])):
             self._touches, row, word = fold(
@@ -422,7 +430,6 @@ class Records:
 _FLAG_COLUMNS = {TOUCHED: "/touched", SHOWN: "/shown"}
 """The columns of a checkpoint for flags of a record."""
 _LIVE = -(2**63)
-_NO_WORDS = np.empty(0, np.int64)
 _NOT_NULL = (np.empty(0, np.uint8), 0)
 
 
@@ -442,18 +449,3 @@ def _named(step: object) -> Iterator[None]:
         assert isinstance(step, Step), f"{step} sums no decimals"
         room = str(step.dtype) if pa.types.is_decimal(step.dtype) else "64 bits"
         raise SumOverflow(error.row, step.name, room) from None
-
-
-def _widest(array: pa.Array) -> int:
-    """Return a bound on the absolute values of signed integers or durations; narrow types have one by their type."""
-    if pa.types.is_null(array.type):
-        return 0
-    if array.type.bit_width < 64:
-        return 1 << (array.type.bit_width - 1)
-    found = pc.min_max(array.view(pa.int64()))
-    return max(abs(found["min"].as_py() or 0), abs(found["max"].as_py() or 0))
-
-
-def _argument_words(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Return one word a row; types without words are only counted, so only their validity is read."""
-    return words(array) if is_word(array.type) else _NO_WORDS

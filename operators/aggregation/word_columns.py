@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from dataflow.expressions import AggregateKind
-from dataflow.state.arrays import GREATEST, LEAST, fresh_words, from_words, words
+from dataflow.state.arrays import GREATEST, LEAST, Numbers, fresh_words, from_words, words
 from dataflow.state.index import Slots
 from operators.aggregation.passes import Field
 from operators.kernels.instructions import COUNT, EXTREME, SUM_FLOAT
 from operators.steps.step import Flags, Frozen, Rows, StepPlace, put_words, read_word, restore_flag, seen
 
-__all__ = ["WordColumn"]
+__all__ = ["MeanColumn", "WordColumn"]
 
 
 class WordColumn:
@@ -24,12 +22,11 @@ class WordColumn:
     ``flag`` is the bit of word 0 that is set if there is a value (0: there always is one).
     """
 
-    def __init__(self, kind: AggregateKind, place: StepPlace, fields: tuple[Field, ...]) -> None:
+    def __init__(self, place: StepPlace, *fields: Field) -> None:
         self.name = place.name
         self.dtype = place.dtype
         self.flag = place.flag
         self.fields = fields
-        self._kind = kind
         self._state = place.state
 
     @property
@@ -39,11 +36,10 @@ class WordColumn:
 
     def read(self, records: Rows, always: int) -> pa.Array:
         """Return the column of gathered records; ``always`` holds the flags that all of them have."""
-        first = _words_of(self.fields[0], records)
-        if self._kind is AggregateKind.MEAN:
-            counts = _words_of(self.fields[1], records)
-            first = (first.view(np.float64) / np.maximum(counts, 1)).view(np.int64)
-        return from_words(first, self.dtype, seen(self.flag, records, always))
+        return from_words(self._results(records), self.dtype, seen(self.flag, records, always))
+
+    def _results(self, records: Rows) -> Numbers:
+        return _words_of(self.fields[0], records)
 
     def stored(self) -> list[pa.Field]:
         """Return the columns of a checkpoint, with the values that the words stand for."""
@@ -80,7 +76,15 @@ class WordColumn:
         return pa.float64() if field.operation == SUM_FLOAT else self.dtype
 
 
-def _words_of(field: Field, records: Rows) -> npt.NDArray[np.int64]:
+class MeanColumn(WordColumn):
+    """A mean, whose fields are the sum and the count."""
+
+    def _results(self, records: Rows) -> Numbers:
+        total, counts = (_words_of(field, records) for field in self.fields)
+        return (total.view(np.float64) / np.maximum(counts, 1)).view(np.int64)
+
+
+def _words_of(field: Field, records: Rows) -> Numbers:
     from operators.kernels.aggregate import read_words
 
     out = fresh_words(len(records))
@@ -88,11 +92,11 @@ def _words_of(field: Field, records: Rows) -> npt.NDArray[np.int64]:
     return out
 
 
-def _ordered(field: Field, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _ordered(field: Field, values: Numbers) -> Numbers:
     """Return the words of a record for values, as the kernel ``order_word`` does."""
     if field.operation != EXTREME:
         return values
     if field.mask:
         values = np.where(values & GREATEST > field.largest, field.largest + 2**51, values)
-    ordered: npt.NDArray[np.int64] = values ^ field.flip ^ ((values >> 63) & field.mask)
+    ordered: Numbers = values ^ field.flip ^ ((values >> 63) & field.mask)
     return ordered

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_numbers
 from dataflow.errors import CheckpointDamaged
-from dataflow.expressions import AggregateKind
 from dataflow.state.arrays import canonical_words, from_words, is_word, validity, words
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
@@ -23,7 +22,7 @@ from dataflow.state.kept import KEPT_KERNELS, KeptBytes, KeptValues
 from dataflow.state.parts import number_field
 from operators.steps.step import NOT_NULL, Flags, Fold, Frozen, Rows, read_word, restore_bit, stored_words
 
-__all__ = ["Choice", "ChoicePlace", "ChosenColumn", "ValuePlace"]
+__all__ = ["Choice", "ChoicePlace", "Choosing", "ChosenColumn", "ValuePlace"]
 
 _SIGN, _REST = -(2**63), 2**63 - 1
 _NO_ORDERS = np.empty(0, np.int64)
@@ -40,6 +39,20 @@ class ValuePlace:
     dtype: pa.DataType
     argument: int
     state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choosing:
+    """The row to choose: the one with the least order, or else the greatest.
+
+    Attributes:
+        latest: of rows with equal orders, whether the last one counts, or else the first.
+        skips_null: whether rows without an order are left out, or else are worse than all others.
+    """
+
+    least: bool
+    latest: bool
+    skips_null: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +178,7 @@ class Choice(Fold):
 
     def __init__(
         self,
-        kind: AggregateKind,
+        choosing: Choosing,
         place: ChoicePlace,
         places: Sequence[ValuePlace],
         order: tuple[int, pa.DataType] | None,
@@ -183,12 +196,10 @@ class Choice(Fold):
         first = word + 1 + states
         self.arrival = None if arrival is None else first + len(places)
         """The word with the number of the chosen row by arrival, if there is one."""
-        self._latest = int(kind is AggregateKind.LAST)
-        self._skip = int(kind in (AggregateKind.ARG_MIN, AggregateKind.ARG_MAX))
+        self._latest, self._skip = int(choosing.latest), int(choosing.skips_null)
         by = pa.int64() if order is None else order[1]
         flip = _SIGN if by == pa.uint64() else 0
-        least = kind in (AggregateKind.FIRST, AggregateKind.ARG_MIN)
-        self._flip = ~flip if least else flip
+        self._flip = ~flip if choosing.least else flip
         self._mask = _REST if pa.types.is_floating(by) else 0
         self._order = None if order is None else _Order(word, bits[0], by, self._flip, self._mask)
         self._shared = [pa.field(f"{place.state}/chosen", pa.bool_(), nullable=False)]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from dataflow.expressions import AggregateKind
 from dataflow.state.arrays import byte_ranges, validity
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
@@ -23,9 +22,9 @@ class BytesExtreme(Step):
     mergeable = False
     kernels = ("operators.kernels.kept", *KEPT_KERNELS)
 
-    def __init__(self, place: StepPlace, kind: AggregateKind) -> None:
+    def __init__(self, place: StepPlace, *, least: bool) -> None:
         super().__init__(place)
-        self._sign = -1 if kind is AggregateKind.MIN else 1
+        self._sign = -1 if least else 1
         self._numbers = int(pa.types.is_decimal(place.dtype))
         self._kept = KeptBytes(place.word, place.flag, place.dtype)
 

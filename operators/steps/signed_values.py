@@ -9,12 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.expressions import AggregateKind
 from dataflow.state.arrays import from_words, words
 from dataflow.state.copy_on_write import CopyOnWriteRows, Readers
 from dataflow.state.index import Slots
 from dataflow.state.ordered_values import OrderedValues
-from operators.steps.choice import ChoicePlace, ValuePlace
+from operators.steps.choice import ChoicePlace, Choosing, ValuePlace
 from operators.steps.quantile import Quantiles
 from operators.steps.signed import Reversible, SignedStep
 from operators.steps.step import Fold, Frozen, Rows, StepPlace, frozen_lists, stored_lists
@@ -64,9 +63,9 @@ class _SignedValues(SignedStep):
 class SignedExtreme(_SignedValues):
     """The least or the greatest value; nulls do not count."""
 
-    def __init__(self, place: StepPlace, kind: AggregateKind) -> None:
+    def __init__(self, place: StepPlace, *, least: bool) -> None:
         super().__init__(place, place.types)
-        self._least = kind is AggregateKind.MIN
+        self._least = least
 
     def read(self, records: Rows, always: int) -> pa.Array:
         view = self.values.view()
@@ -150,7 +149,7 @@ class SignedChoice(Fold, Reversible):
 
     def __init__(
         self,
-        kind: AggregateKind,
+        choosing: Choosing,
         place: ChoicePlace,
         places: Sequence[ValuePlace],
         order: tuple[int, pa.DataType],
@@ -159,11 +158,10 @@ class SignedChoice(Fold, Reversible):
     ) -> None:
         self.name = places[0].name
         number, type_ = order
-        skips = kind in (AggregateKind.ARG_MIN, AggregateKind.ARG_MAX)
-        self._counts = [*([number] if skips else []), *([] if counted is None else [counted])]
+        self._counts = [*([number] if choosing.skips_null else []), *([] if counted is None else [counted])]
         self.arguments = (number, *[place.argument for place in places], *self._counts, weight)
         self._word, self._width = place.word, len(places)
-        self.first = kind in (AggregateKind.FIRST, AggregateKind.ARG_MIN)
+        self.first = choosing.least
         types = [pa.int8() if pa.types.is_null(place.dtype) else place.dtype for place in places]
         self.values = OrderedValues([pa.bool_(), type_, *types], place.word)
         ordered = "order is null" if self.first else "order is valid"

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.expressions import AggregateKind, Aggregation, col, count
+from dataflow.expressions import Aggregation, count
 from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
@@ -29,8 +29,6 @@ from operators.windows.session_chains import Sessions
 
 __all__ = ["FoldedSessions", "is_free_of_order"]
 
-_FREE = (AggregateKind.COUNT_DISTINCT, AggregateKind.QUANTILE, AggregateKind.MIN, AggregateKind.MAX)
-
 RowsOf = Callable[[Slots], tuple[Numbers, pa.RecordBatch]]
 """Returns the rows of cells in the order of time, and then of arrival, with the offsets of each cell's rows."""
 
@@ -38,14 +36,15 @@ RowsOf = Callable[[Slots], tuple[Numbers, pa.RecordBatch]]
 def is_free_of_order(aggregation: Aggregation, time: str) -> bool:
     """Return whether a result depends on the order of rows only where their times in the column ``time`` are equal.
 
+    >>> from dataflow.expressions import col
     >>> is_free_of_order(col("x").quantile(0.5), "at"), is_free_of_order(col("x").last(by="at"), "at")
     (True, True)
     >>> is_free_of_order(col("x").last(by="price"), "at")
     False
     """
-    if aggregation.chooses_a_row or aggregation.kind is AggregateKind.TO_LIST:
-        return aggregation.by is not None and aggregation.by.fingerprint() == col(time).fingerprint()
-    return aggregation.kind in _FREE
+    if aggregation.by is not None:
+        return aggregation.by.is_column(time)
+    return aggregation.is_free_of_order
 
 
 class FoldedSessions:

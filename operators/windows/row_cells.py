@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.errors import SchemaMismatch
-from dataflow.expressions import AggregateKind, Aggregation
+from dataflow.expressions import Aggregation
 from dataflow.state.arrays import GREATEST, LEAST, Numbers, is_bytes, is_word, plain
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
@@ -56,7 +56,7 @@ class RowCells(MergedCells):
         return pa.schema(fields)
 
     @property
-    def owners(self) -> dict[str, list[str]]:
+    def owners(self) -> Mapping[str, Sequence[str]]:
         """The columns of each aggregate: of those that cannot be merged, the columns of the rows."""
         return {**super().owners, **{a.identity(): list(a.columns()) for a in self._unmerged}}
 
@@ -133,7 +133,7 @@ class RowCells(MergedCells):
 def _goes_by_arrival(aggregation: Aggregation, time: str) -> bool:
     """Return whether rows are folded in the order of arrival, and not by their times in the column ``time``."""
     by = aggregation.by
-    return aggregation.kind is AggregateKind.PYTHON or (by is not None and not by.is_column(time))
+    return aggregation.functions is not None or (by is not None and not by.is_column(time))
 
 
 def _unmergeable(aggregations: Sequence[Aggregation], rows: pa.Schema, where: str) -> list[Aggregation]:

@@ -16,7 +16,7 @@ when each is to be looked at (``dues``).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -84,7 +84,7 @@ class Cells(ABC):
         return ("operators.kernels.sessions", *self.dues.kernels, *self.state.kernels)
 
     @property
-    def owners(self) -> dict[str, list[str]]:
+    def owners(self) -> Mapping[str, Sequence[str]]:
         """The columns of a checkpoint that each aggregate is read from."""
         return self._records.owners
 

@@ -87,7 +87,7 @@ def test_quantiles_of_the_same_values_share_them() -> None:
 def test_equal_predicates_and_arguments_are_evaluated_once() -> None:
     asked = [kind(where=col("f") > 0).alias(kind.__name__) for kind in (col("x").sum, col("x").max, col("s").min)]
     layout = RecordLayout([*asked, count(where=col("f") > 0)], SCHEMA, "test")
-    assert (len(layout._predicates), len(layout._inputs)) == (1, 3)
+    assert (len(layout.arguments._predicates), len(layout.arguments._inputs)) == (1, 3)
 
 
 def test_an_aggregate_without_a_predicate_has_the_fingerprint_it_always_had() -> None:
