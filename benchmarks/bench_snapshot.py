@@ -182,7 +182,7 @@ def bench_snapshot(benchmark: Any, take: Callable[[State], Snapshot], states: di
         figures.most_work.append(max(work for _, work in times))
         held: Any = TaskState.decode(part).operators["bench"].logs["state"]
         records = held[0]["keys"]
-        assert (records.num_rows, pc.sum(records["count.count"]).as_py()) == (keys, rows)
+        assert (records.num_rows, pc.sum(records["count()/count"]).as_py()) == (keys, rows)
         del records, part, snapshot, held
     benchmark.pedantic(timed, rounds=rounds)
     benchmark.extra_info.update(vars(figures))

@@ -19,7 +19,8 @@ from dataflow.contracts.updates import CHANGE
 from dataflow.contracts.window_kinds import Cumulate, Hopping, SameWindow, Session, Tumbling
 from dataflow.contracts.windows import Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
-from dataflow.expressions import AggregateKind, Aggregation, Latest, col
+from dataflow.expressions import Aggregation, Latest, col
+from dataflow.expressions.aggregates import aggregate
 from dataflow.planning.aggregate_specs import Aggregate, Emit
 from dataflow.planning.checks import (
     as_expression,
@@ -280,12 +281,12 @@ class KeyedStream(Stream):
         for a in aggregations:
             if CHANGE in a.columns():
                 raise GraphError(f"agg: {a.name!r} reads {CHANGE!r}, which says how a row counts; leave it out")
-            if a.kind in (AggregateKind.KERNEL, AggregateKind.PYTHON):
+            if a.is_of_user:
                 raise GraphError(
                     f"agg: {a.name!r} is an aggregate of your own, and the input has signed changes, but only the "
                     "aggregates of the library can take rows back"
                 )
-            if a.by is None and (a.chooses_a_row or a.kind is AggregateKind.TO_LIST):
+            if a.by is None and a.goes_by_arrival:
                 raise GraphError(
                     f"agg: {a.name!r} goes by the order of arrival, which signed changes do not have; give by=, or "
                     "event time"
@@ -324,9 +325,7 @@ class KeyedStream(Stream):
             raise GraphError(
                 f"latest: the stream has no columns but its keys, {', '.join(self.keys)}; leave latest out"
             )
-        last = [
-            Aggregation(AggregateKind.LAST, column, name=column.name, by=by, where=latest.where) for column in columns
-        ]
+        last = [aggregate("last", column, name=column.name, by=by, where=latest.where) for column in columns]
         if not latest.columns and (refused := [a.name for a in last if not a.takes(self.schema)]):
             raise SchemaMismatch(
                 f"latest: {', '.join(map(repr, refused))} of {columns_of(self.schema)} cannot be kept, because last "

@@ -9,7 +9,8 @@ from dataflow.api.columns import ColumnMethods
 from dataflow.clock import Duration
 from dataflow.contracts.updates import CHANGE
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
-from dataflow.expressions import AggregateKind, Aggregation, Expr, col, lit
+from dataflow.expressions import Expr, col, lit
+from dataflow.expressions.aggregates import aggregate
 from dataflow.planning.checks import check_options, check_state_keys, key_names
 from dataflow.planning.graph import Partitioning
 
@@ -110,7 +111,7 @@ class UniqueMethods(ColumnMethods):
             )
         by = None if self.time is None else col(self.time)
         others = [each for each in self.schema.names if each not in keys]
-        last = [Aggregation(AggregateKind.LAST, col(each), name=each, by=by) for each in others]
+        last = [aggregate("last", col(each), name=each, by=by) for each in others]
         if refused := [a.name for a in last if not a.takes(self.schema)]:
             raise SchemaMismatch(
                 f"unique(keep='last'): the columns {', '.join(map(repr, refused))} cannot be kept, because the last "

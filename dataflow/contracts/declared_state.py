@@ -28,7 +28,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
@@ -95,6 +95,8 @@ class Log:
         low: a column of numbers, and the least number that counts now; rows with smaller ones have left the state, and
             a checkpoint may still hold them. None: all rows count.
         counts: columns of numbers that count up from 0, if the next row gets the number after the greatest one.
+        owners: the columns of each aggregate, or of each state that a process function declares; several may have a
+            column together. Tables with such columns are restored by the names of their columns.
 
     >>> import pyarrow as pa
     >>> from dataflow.state.keyed_state import KeyedState
@@ -107,16 +109,19 @@ class Log:
     shared: bool = False
     low: tuple[str, int] | None = None
     counts: Sequence[str] = ()
+    owners: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def rule(self) -> Rule:
-        return Rule("log", keys=self.keys, shared=self.shared, low=self.low)
+        return Rule("log", keys=self.keys, shared=self.shared, low=self.low, owners=self.owners)
 
     def _restore(self, stored: Snapshot, name: str, context: OperatorContext, rule: Rule) -> None:
-        from dataflow.state.parts import check_parts, counting, owned
+        from dataflow.state.parts import arranged, check_parts, counting, owned
 
         parts: Any = stored.logs[name]
         columns = self.state.stored
+        if self.owners:
+            parts = [{n: arranged(table, columns.get(n)) for n, table in part.items()} for part in parts]
         check_parts(parts, columns, self.counts)
         if self.keys:
             mine = context.key_groups, context.max_key_groups
@@ -136,21 +141,25 @@ class Table:
         restore: takes the stored rows of this subtask.
         stored: their columns.
         keys: the first columns, which decide the key group of a row; 0: a row may be anybody's.
+        owners: as those of a `Log`.
     """
 
     read: Callable[[], pa.Table]
     restore: Callable[[pa.Table], None]
     stored: pa.Schema
     keys: int
+    owners: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def rule(self) -> Rule:
-        return Rule("table", keys=self.keys)
+        return Rule("table", keys=self.keys, owners=self.owners)
 
     def _restore(self, stored: Snapshot, name: str, context: OperatorContext, rule: Rule) -> None:
-        from dataflow.state.parts import check_columns, owned
+        from dataflow.state.parts import arranged, check_columns, owned
 
         table: Any = stored.tables[name]
+        if self.owners:
+            table = arranged(table, self.stored)
         check_columns(table, self.stored)
         if self.keys:
             table = owned(table, self.keys, context.key_groups, context.max_key_groups)
@@ -351,8 +360,10 @@ def _check_rules(stored: Snapshot, own: Mapping[str, Rule], where: str) -> None:
 
     Raises: CheckpointMismatch if its rules are others; CheckpointDamaged if it lacks a piece that has a rule.
     """
-    found = {name: msgspec.structs.replace(rule, low=None) for name, rule in stored.rules.items()}
-    expected = {name: msgspec.structs.replace(rule, low=None) for name, rule in own.items()}
+    found, expected = (
+        {name: msgspec.structs.replace(rule, low=None, owners={}) for name, rule in rules.items()}
+        for rules in (stored.rules, own)
+    )
     if differing := [name for name in {**found, **expected} if found.get(name) != expected.get(name)]:
         name = differing[0]
         was, now = (rules.get(name, "no such state") for rules in (found, expected))

@@ -82,6 +82,8 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=T
         keys: of a log or a table, the first columns, which decide the key group of a row; 0: a row may be anybody's.
         shared: of a log: all subtasks have equal rows.
         low: of a log: a column of numbers, and the least number that counts.
+        owners: of a log or a table: the columns of each aggregate (by `Aggregation.identity`), or of each state that a
+            process function declares. Several may have a column together. Other columns are the operator's own.
         how: of a value: how those of several subtasks become one.
         waiting: the value that a split without an entry takes.
     """
@@ -90,6 +92,7 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=T
     keys: Annotated[int, msgspec.Meta(ge=0)] = 0
     shared: bool = False
     low: tuple[str, Time] | None = None
+    owners: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
     how: Literal["", "equal", "greatest", "least", "all", "split"] = ""
     waiting: str = ""
 

@@ -102,7 +102,8 @@ Nested values:
 =====================  =================================================================================================
 """
 
-from dataflow.expressions.aggregates import AggregateKind, Aggregation, count
+from dataflow.expressions.aggregate_kinds import AggregateKind
+from dataflow.expressions.aggregates import Aggregation, count
 from dataflow.expressions.calls import coalesce, concat_str, from_epoch
 from dataflow.expressions.conditionals import when
 from dataflow.expressions.evaluation import compile_expression, compile_value

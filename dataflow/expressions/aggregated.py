@@ -167,10 +167,10 @@ class Aggregated:
         return _aggregation("to_list", self, by=by, where=where)
 
 
-def _aggregation(kind: str, argument: Any, **options: Any) -> Aggregation:
-    from dataflow.expressions.aggregates import AggregateKind, Aggregation
+def _aggregation(word: str, argument: Any, **options: Any) -> Aggregation:
+    from dataflow.expressions.aggregates import aggregate
     from dataflow.expressions.nodes import col
 
     if isinstance(options.get("by"), str):
         options["by"] = col(options["by"])
-    return Aggregation(AggregateKind(kind), argument, **options)
+    return aggregate(word, argument, **options)

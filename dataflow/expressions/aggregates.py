@@ -19,51 +19,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import types
 
 from dataflow.errors import SchemaMismatch
-from dataflow.expressions.coercion import family, value_type
+from dataflow.expressions.aggregate_kinds import KINDS, AggregateKind, Kind, is_value, is_word, kernel_takes, words_of
+from dataflow.expressions.coercion import value_type
 from dataflow.expressions.custom import AggregateKernel, PythonAggregate
 from dataflow.expressions.nodes import Expr
 from dataflow.expressions.text import render_receiver
 from dataflow.expressions.typing import resolve
 
-__all__ = ["AggregateKind", "Aggregation", "count"]
-
-
-class AggregateKind(Enum):
-    """The kinds of aggregates. All but COUNT and COUNT_DISTINCT return null if no value counts.
-
-    >>> from dataflow.expressions import col
-    >>> col("price").max().kind
-    <AggregateKind.MAX: 'max'>
-    """
-
-    COUNT = "count"
-    COUNT_DISTINCT = "count_distinct"
-    SUM = "sum"
-    MIN = "min"
-    MAX = "max"
-    MEAN = "mean"
-    VARIANCE = "variance"
-    STDDEV = "stddev"
-    FIRST = "first"
-    LAST = "last"
-    ARG_MIN = "arg_min"
-    ARG_MAX = "arg_max"
-    QUANTILE = "quantile"
-    TO_LIST = "to_list"
-    KERNEL = "kernel"
-    PYTHON = "aggregate_python"
-
-
-_NEED_BY = (AggregateKind.ARG_MIN, AggregateKind.ARG_MAX)
-_CHOOSE = (AggregateKind.FIRST, AggregateKind.LAST, *_NEED_BY)
-_MAY_HAVE_BY = (*_CHOOSE, AggregateKind.TO_LIST)
-_SPREADS = (AggregateKind.VARIANCE, AggregateKind.STDDEV)
+__all__ = ["Aggregation", "aggregate", "count", "identities"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -105,42 +74,62 @@ class Aggregation:
     more: tuple[Expr, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.argument is None and self.kind is not AggregateKind.COUNT:
+        kind = self._kind
+        if self.argument is None and "argument" in kind.needs:
             raise ValueError(f"{self._word} needs a column: col(name).{self._word}()")
-        if self.by is None and self.kind in _NEED_BY:
+        if self.by is None and "by" in kind.needs:
             raise ValueError(f"{self._word} needs a column to compare: col(name).{self._word}(by)")
-        if self.by is not None and (self.kind not in _MAY_HAVE_BY or not isinstance(self.by, Expr)):
+        if self.by is not None and ("by" not in kind.needs | kind.may_have or not isinstance(self.by, Expr)):
             raise TypeError(f"{self._word}(by=) takes a column's name or an expression, got {self.by!r}")
         if not isinstance(self.ignore_nulls, bool) or (self.ignore_nulls and not self.chooses_a_row):
             raise ValueError(
-                f"{self._word}(ignore_nulls=) must be True or False, and only {_words_of(_CHOOSE)} take it; got "
-                f"{self.ignore_nulls!r}"
+                f"{self._word}(ignore_nulls=) must be True or False, and only "
+                f"{words_of(lambda each: each.chooses_a_row)} take it; got {self.ignore_nulls!r}"
             )
-        if not isinstance(self.ddof, int) or self.ddof < 0 or (self.ddof != 1 and self.kind not in _SPREADS):
+        if not isinstance(self.ddof, int) or self.ddof < 0 or (self.ddof != 1 and "ddof" not in kind.may_have):
             raise ValueError(f"{self._word}(ddof=) must be a whole number >= 0, got {self.ddof!r}")
         if self.where is not None and not isinstance(self.where, Expr):
             raise TypeError(f"{self._word}(where=) takes an expression such as col('x') > 0, got {self.where!r}")
-        if (self.kind is AggregateKind.QUANTILE) != (self.q is not None) or not _is_part(self.q):
+        if ("q" in kind.needs) != (self.q is not None) or not _is_part(self.q):
             raise ValueError(f"quantile(q) takes a number from 0 to 1, got {self.q!r}")
-        assert (self.kernel is not None) == (self.kind is AggregateKind.KERNEL), f"{self.kind} with {self.kernel}"
-        assert (self.functions is not None) == (self.kind is AggregateKind.PYTHON), f"{self.kind} of {self.functions}"
+        assert (self.kernel is not None) == ("kernel" in kind.needs), f"{self.kind} with {self.kernel}"
+        assert (self.functions is not None) == ("functions" in kind.needs), f"{self.kind} of {self.functions}"
         if not self.name:
             object.__setattr__(self, "name", self._default_name())
 
     @property
+    def _kind(self) -> Kind:
+        return KINDS[self.kind]
+
+    @property
     def chooses_a_row(self) -> bool:
         """True if the result is the argument's value in one row, as for first, last, arg_min and arg_max."""
-        return self.kind in _CHOOSE
+        return self._kind.chooses_a_row
 
     @property
     def goes_by_arrival(self) -> bool:
         """True if the result may depend on the order in which rows arrive."""
-        return self.chooses_a_row or self.kind in (AggregateKind.TO_LIST, AggregateKind.PYTHON)
+        return self._kind.goes_by_arrival
 
     @property
     def orders_by_time(self) -> bool:
         """True if its rows are in order of event time, where the stream has one and no order is given."""
-        return self.kind in (AggregateKind.FIRST, AggregateKind.LAST, AggregateKind.TO_LIST) and self.by is None
+        return self._kind.orders_by_time and self.by is None
+
+    @property
+    def slides(self) -> bool:
+        """True if sliding windows compute it: its cost for a row does not depend on how many rows are in the window."""
+        return self._kind.slides
+
+    @property
+    def is_free_of_order(self) -> bool:
+        """True if the result is the same, bit by bit, in whatever order rows are folded."""
+        return self._kind.free_of_order
+
+    @property
+    def is_of_user(self) -> bool:
+        """True if it is made of functions of the user's."""
+        return self.kernel is not None or self.functions is not None
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
@@ -215,8 +204,8 @@ class Aggregation:
             )
         if self.by is not None:
             order = resolve(self.by, schema, where).dtype
-            if not (_is_value if self.kind is AggregateKind.TO_LIST else _is_word)(value_type(order)):
-                also = ", text" if self.kind is AggregateKind.TO_LIST else ""
+            if not (is_value if self._kind.orders_by_text else is_word)(value_type(order)):
+                also = ", text" if self._kind.orders_by_text else ""
                 raise SchemaMismatch(
                     f"{where}: {self._word} compares numbers{also}, booleans, dates or times, but {self.by} is "
                     f"{order}; to compare it as a number, .cast(type) it first"
@@ -228,53 +217,53 @@ class Aggregation:
         return self.argument is None or self._result(value_type(self.argument.dtype(schema))) is not None
 
     def _result(self, given: pa.DataType) -> pa.DataType | None:
-        kind = family(given)
-        match self.kind:
-            case AggregateKind.COUNT:
-                return pa.int64()
-            case AggregateKind.COUNT_DISTINCT:
-                return pa.int64() if _is_value(given) else None
-            case AggregateKind.MEAN:
-                return pa.float64() if kind in ("int", "float", "decimal", "bool", "null") else None
-            case AggregateKind.VARIANCE | AggregateKind.STDDEV:
-                return pa.float64() if kind in ("int", "float", "decimal", "null") else None
-            case AggregateKind.SUM:
-                return _sum_type(given)
-            case AggregateKind.QUANTILE:
-                numbers = kind in ("int", "float", "decimal", "null")
-                return given if kind == "duration" else pa.float64() if numbers else None
-            case AggregateKind.TO_LIST:
-                return pa.list_(given) if _is_value(given) else None
-            case AggregateKind.KERNEL:
-                assert self.kernel is not None
-                return self.kernel.gives if _is_input(given, self.kernel.takes) else None
-            case AggregateKind.PYTHON:
-                assert self.functions is not None
-                return self.functions.returns
-            case _:
-                return given if _is_value(given) else None
+        if self.kernel is not None:
+            return self.kernel.gives if kernel_takes(given, self.kernel.takes) else None
+        return self._kind.result(given) if self.functions is None else self.functions.returns
 
     def _takes(self) -> str:
-        if self.kernel is not None:
-            return f"values that become {self.kernel.takes}"
-        return _TAKES.get(self.kind, "all but nested types and views")
+        return self._kind.takes if self.kernel is None else f"values that become {self.kernel.takes}"
 
     def fingerprint(self) -> str:
         """Return the aggregate as text: equal for equal aggregates, stable between runs and versions."""
-        more = [f"ignore_nulls={self.ignore_nulls}"] if self.chooses_a_row else []
-        receiver = "" if self.argument is None else f"{render_receiver(self.argument)}."
         alias = "" if self.name == self._default_name() else f".alias({self.name!r})"
+        return f"{self.identity()}{alias}"
+
+    def identity(self) -> str:
+        """Return the fingerprint without the name of the result: equal for aggregates that compute the same.
+
+        >>> from dataflow.expressions import col
+        >>> col("price").sum().alias("total").identity()
+        "col('price').sum()"
+        """
+        return self._text(self.argument, self.q)
+
+    def group(self) -> str:
+        """Return a text that is equal for aggregates that share state; it does not say which of them there are.
+
+        They always choose the same row, or are quantiles of the same values. Others share with their like only.
+
+        >>> from dataflow.expressions import col
+        >>> {col(name).arg_max("price").group() for name in ("bidder", "channel")}
+        {"arg_max(col('price'), ignore_nulls=False)"}
+        """
+        return self._text(None if self.chooses_a_row and not self.ignore_nulls else self.argument, None)
+
+    def _text(self, argument: Expr | None, q: float | None) -> str:
+        """Return the fingerprint, without a name, of this kind of aggregate of ``argument``."""
+        more = [f"ignore_nulls={self.ignore_nulls}"] if self.chooses_a_row else []
+        receiver = "" if argument is None else f"{render_receiver(argument)}."
         options = [f"ddof={self.ddof}"] if self.ddof != 1 else []
-        if self.q is not None:
-            options = [repr(float(self.q))]
+        if q is not None:
+            options = [repr(float(q))]
         if self.by is not None:
-            options = [f"{'' if self.kind in _NEED_BY else 'by='}{self.by.fingerprint()}"]
+            options = [f"{'' if 'by' in self._kind.needs else 'by='}{self.by.fingerprint()}"]
         where = [] if self.where is None else [f"where={self.where.fingerprint()}"]
         options += [expression.fingerprint() for expression in self.more]
         word = self._word if self.kernel is None else self.kernel.fingerprint
         if self.functions is not None:
             word = f"{word}:{self.functions.fingerprint}"
-        return f"{receiver}{word}({', '.join([*options, *more, *where])}){alias}"
+        return f"{receiver}{word}({', '.join([*options, *more, *where])})"
 
     def equals(self, other: Aggregation) -> bool:
         """Return whether ``other`` is the same aggregate under the same name."""
@@ -288,48 +277,37 @@ def _is_part(q: object) -> bool:
     return q is None or (isinstance(q, int | float) and not isinstance(q, bool) and 0 <= q <= 1)
 
 
-def _is_word(given: pa.DataType) -> bool:
-    """Return whether values fit into 64 bits and have an order."""
-    kind = family(given)
-    return kind in ("int", "float", "bool", "date", "time", "duration", "null") or kind.startswith("timestamp")
+def identities(aggregations: Sequence[Aggregation]) -> list[str]:
+    """Return the identity of each aggregate, with a number if another one before it has the same.
+
+    Two aggregates of the user's may have it, because functions count by their source: what differs may be the values
+    that they close over.
+
+    >>> from dataflow.expressions import col
+    >>> identities([col("x").sum(), col("y").sum(), col("x").sum().alias("again")])
+    ["col('x').sum()", "col('y').sum()", "col('x').sum()"]
+    """
+    known: dict[str, list[object]] = {}
+    found = []
+    for a in aggregations:
+        alike, functions = known.setdefault(a.identity(), []), a.kernel or a.functions
+        if functions not in alike:
+            alike.append(functions)
+        number = alike.index(functions)
+        found.append(f"{a.identity()} {number + 1}" if number else a.identity())
+    return found
 
 
-def _is_value(given: pa.DataType) -> bool:
-    return _is_word(given) or family(given) in ("string", "binary", "decimal") or types.is_fixed_size_binary(given)
+def aggregate(word: str, argument: Expr | None, **options: Any) -> Aggregation:
+    """Return the aggregate of the kind with this word; ``options`` are attributes of ``Aggregation``.
 
+    Raises: ValueError, TypeError as ``Aggregation``.
 
-def _is_input(given: pa.DataType, takes: pa.DataType) -> bool:
-    if types.is_floating(takes):
-        return family(given) in ("int", "float", "decimal", "bool", "null")
-    return _is_word(given) and not types.is_floating(given) and not types.is_uint64(given)
-
-
-def _sum_type(given: pa.DataType) -> pa.DataType | None:
-    match family(given):
-        case "int":
-            return pa.uint64() if types.is_unsigned_integer(given) else pa.int64()
-        case "bool" | "null":
-            return pa.int64()
-        case "float":
-            return pa.float64()
-        case "duration":
-            return given
-        case "decimal" if not types.is_decimal256(given):
-            return pa.decimal128(38, given.scale)
-    return None
-
-
-def _words_of(kinds: Sequence[AggregateKind]) -> str:
-    return ", ".join(kind.value for kind in kinds)
-
-
-_TAKES = {
-    AggregateKind.SUM: "integers, floats, booleans, durations, or decimals of up to 38 digits",
-    AggregateKind.MEAN: "integers, floats, booleans or decimals",
-    AggregateKind.VARIANCE: "integers, floats or decimals",
-    AggregateKind.STDDEV: "integers, floats or decimals",
-    AggregateKind.QUANTILE: "integers, floats, decimals or durations",
-}
+    >>> from dataflow.expressions import col
+    >>> aggregate("first", col("x"), by=col("t"))
+    col('x').first(by=col('t'), ignore_nulls=False)
+    """
+    return Aggregation(AggregateKind(word), argument, **options)
 
 
 def count(*, where: Expr | None = None) -> Aggregation:
@@ -343,4 +321,4 @@ def count(*, where: Expr | None = None) -> Aggregation:
     >>> count().alias("bids")
     count().alias('bids')
     """
-    return Aggregation(AggregateKind.COUNT, None, where=where)
+    return aggregate("count", None, where=where)

@@ -18,7 +18,8 @@ from dataflow.contracts.updates import CHANGE
 from dataflow.contracts.window_kinds import SameWindow, Session
 from dataflow.contracts.windows import EventTime, Window, greatest_complete
 from dataflow.errors import GraphError, SchemaMismatch
-from dataflow.expressions import AggregateKind, Aggregation
+from dataflow.expressions import Aggregation
+from dataflow.expressions.aggregate_kinds import words_of
 from dataflow.planning.aggregate_specs import (
     Emit,
     Grouped,
@@ -192,29 +193,14 @@ def _plan_sessions(window: Session, windowed: Windowed) -> WindowPlan:
     return WindowPlan(spec, schema, EventTime("window_end"))
 
 
-_SLIDE = (
-    AggregateKind.COUNT,
-    AggregateKind.COUNT_DISTINCT,
-    AggregateKind.SUM,
-    AggregateKind.MEAN,
-    AggregateKind.VARIANCE,
-    AggregateKind.STDDEV,
-    AggregateKind.MIN,
-    AggregateKind.MAX,
-    AggregateKind.FIRST,
-    AggregateKind.LAST,
-)
-"""The aggregates whose cost for a row does not depend on the number of rows in its window."""
-
-
 @plan_windows.register
 def _plan_sliding(window: Sliding, windowed: Windowed) -> WindowPlan:
     import pyarrow as pa
 
     for a in windowed.aggregations:
-        if a.kind not in _SLIDE:
+        if not a.slides:
             raise GraphError(
-                f"agg: {a.name!r} is {a}, and sliding windows compute {', '.join(kind.value for kind in _SLIDE)} "
+                f"agg: {a.name!r} is {a}, and sliding windows compute {words_of(lambda kind: kind.slides)} "
                 "alone; use one of them, or other windows such as op.hopping"
             )
     options = windowed.options

@@ -168,10 +168,10 @@ class OrderedValues:
             self._columns, self._word, self._table.nodes, self._interned(), reading=self._readers.begin()
         )
 
-    def stored(self, name: str) -> list[pa.Field]:
+    def stored(self, names: Sequence[str]) -> list[pa.Field]:
         """Return the columns of a checkpoint: a list for each column of the values, and one of multiplicities."""
-        lists = [pa.field(f"{name}.{i}", pa.large_list(column.dtype)) for i, column in enumerate(self._columns)]
-        return [*lists, pa.field(f"{name}.multiplicities", pa.large_list(pa.int64()))]
+        types = [*[column.dtype for column in self._columns], pa.int64()]
+        return [pa.field(name, pa.large_list(type_), nullable=False) for name, type_ in zip(names, types, strict=True)]
 
     def store(self) -> Store:
         """Return the columns ``stored`` of records frozen now."""

@@ -30,6 +30,7 @@ from dataflow.state.ranges import SLOT
 __all__ = [
     "LIVE",
     "STAMP",
+    "arranged",
     "check_columns",
     "check_counts",
     "check_parts",
@@ -136,6 +137,19 @@ def counting(table: pa.Table, column: str, least: int) -> pa.Table:
     return table.filter(to_array(to_numbers(table.column(column)) >= least))
 
 
+def arranged(table: pa.Table, expected: pa.Schema | None) -> pa.Table:
+    """Return a stored table with its columns in the order of ``expected``, by their names; None: as it is.
+
+    Raises: CheckpointMismatch for columns of other names.
+    """
+    names = table.column_names
+    if expected is None or names == expected.names:
+        return table
+    if len(set(names)) == len(names) and sorted(names) == sorted(expected.names):
+        return table.select(expected.names)
+    raise _other_columns(table.schema, expected)
+
+
 def check_columns(table: pa.Table, expected: pa.Schema) -> None:
     """Raise CheckpointMismatch for a stored table of other columns.
 
@@ -145,12 +159,17 @@ def check_columns(table: pa.Table, expected: pa.Schema) -> None:
     if found.types == expected.types and not _moved(found.names, expected.names):
         check_present(table, expected)
         return
+    raise _other_columns(found, expected)
+
+
+def _other_columns(found: pa.Schema, expected: pa.Schema) -> CheckpointMismatch:
+    """Return the error for a stored table with the columns ``found``."""
     theirs = {name: str(type_) for name, type_ in zip(found.names, found.types, strict=True)}
     ours = {name: str(type_) for name, type_ in zip(expected.names, expected.types, strict=True)}
     only = {name: type_ for name, type_ in theirs.items() if ours.get(name) != type_}
     missing = {name: type_ for name, type_ in ours.items() if theirs.get(name) != type_}
     others = "none of them" if missing else "the same columns in another order"
-    raise CheckpointMismatch(
+    return CheckpointMismatch(
         f"the checkpoint's state has {only or others} where this pipeline has {missing or 'others'}: restore it with "
         "the pipeline that wrote it, or start without it"
     )

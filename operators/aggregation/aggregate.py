@@ -25,6 +25,7 @@ from dataflow.planning.aggregate_specs import Emit
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
+from operators.aggregation.layout import SHOWN, TOUCHED
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.sums import overflow_of
@@ -36,7 +37,7 @@ from operators.stateful.lives import Lives
 
 __all__ = ["AggregateOperator"]
 
-SHOWN = "shown"
+_SHOWN_ROWS = "shown"
 """The table of a snapshot with the shown rows of the keys touched since the last emission."""
 
 _ONE_ROW = pa.RecordBatch.from_arrays([pa.nulls(1)], [""])
@@ -93,7 +94,9 @@ class AggregateOperator(Stateful):
 
     def _start(self) -> None:
         """Begin with empty state."""
-        self._records = Records(self._aggregations, self._context.input_schemas[0], self._context.name, self._weight)
+        schema, where = self._context.input_schemas[0], self._context.name
+        flags = [*([TOUCHED] if self._every is not None else []), *([SHOWN] if self._emit is Emit.CHANGES else [])]
+        self._records = Records(self._aggregations, schema, where, self._weight, flags=flags)
         ttl = None if self._expiry is None else self._expiry.ttl
         self._state = KeyedState(self._key_schema, self._records, ttl=ttl)
         is_shown = self._emit is Emit.CHANGES
@@ -185,14 +188,18 @@ class AggregateOperator(Stateful):
     def state(self) -> Mapping[str, Piece]:
         count = len(self._key_schema)
         pieces: dict[str, Piece] = {
-            "state": Log(self._state, count),
+            "state": Log(self._state, count, owners=self._records.owners),
             "emitted": Value(self, "_has_emitted", bool, "all"),
         }
         if self._expiry is not None:
             pieces |= self._expiry.state()
         if self._shown is not None:
-            pieces[SHOWN] = self._shown.piece(count, lambda: self._shown_of(self._records.touched))
+            pieces[_SHOWN_ROWS] = self._shown.piece(count, self._changed, self._records)
         return pieces
+
+    def _changed(self) -> Slots:
+        """Return the slots that were shown and have changed since."""
+        return self._shown_of(self._records.touched)
 
     def _shown_of(self, slots: Slots) -> Slots:
         return slots[self._records.shown(slots)]

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from dataflow.errors import ConfigurationError
-from dataflow.expressions import AggregateKind, Aggregation, Expr, col
+from dataflow.expressions import Aggregation, Expr, col
+from dataflow.expressions.aggregates import aggregate
 from dataflow.expressions.custom import AggregateKernel
 
 __all__ = ["CustomAggregate", "aggregate_kernel"]
@@ -25,7 +26,7 @@ class CustomAggregate:
 
     def __call__(self, argument: str | Expr, *, where: Expr | None = None) -> Aggregation:
         expression = col(argument) if isinstance(argument, str) else argument
-        return Aggregation(AggregateKind.KERNEL, expression, kernel=self.kernel, where=where)
+        return aggregate("kernel", expression, kernel=self.kernel, where=where)
 
 
 def aggregate_kernel(

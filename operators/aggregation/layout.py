@@ -5,98 +5,41 @@ Word 0 of a record holds flags; the aggregates' fields follow, in the order give
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import cached_property, partial
+from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dataflow.errors import ConfigurationError
-from dataflow.expressions import AggregateKind, Aggregation, Expr, col, compile_expression
+from dataflow.expressions import Aggregation, Expr, col
+from dataflow.expressions.aggregates import identities
 from dataflow.expressions.coercion import value_type
-from dataflow.state.arrays import GREATEST, LEAST, fresh_words, from_words, is_word, plain
-from dataflow.state.index import Slots
-from operators.aggregation.passes import Field, Program, program
-from operators.kernels.instructions import COUNT, EXTREME, KEEP, SUM, SUM_FLOAT, SUM_UNSIGNED
-from operators.stateful.columns import ARRIVAL
-from operators.steps.choice import Choice, ChosenColumn, ValuePlace
-from operators.steps.custom import CustomStep
-from operators.steps.decimals import DecimalSum
-from operators.steps.distinct import CountDistinct
-from operators.steps.extreme import BytesExtreme
-from operators.steps.lists import ToList
-from operators.steps.moments import StandardDeviation, Variance
-from operators.steps.python import PythonStep
+from operators.aggregation.arguments import Arguments
+from operators.aggregation.kinds import computed
+from operators.aggregation.passes import Program, program
+from operators.aggregation.word_columns import WordColumn
+from operators.kernels.instructions import COUNT, KEEP, SUM
+from operators.stateful.columns import ARRIVAL, ROWS
+from operators.steps.choice import Choice, ChoicePlace, Choosing, ChosenColumn, ValuePlace
 from operators.steps.quantile import QuantileColumn, Quantiles
 from operators.steps.signed import Reversible, SignedCount
-from operators.steps.signed_steps import signed_step
 from operators.steps.signed_values import SignedChoice, SignedChosenColumn, SignedQuantiles
-from operators.steps.step import Fold, Rows, Step, StepPlace, Store, read_word, seen, stored_words
+from operators.steps.step import Fold, Rows, Step, StepPlace
 
-__all__ = ["SHOWN", "RecordLayout"]
+__all__ = ["SHOWN", "TOUCHED", "RecordLayout", "stored_name"]
 
+TOUCHED = 1
+"""The flag of a record that changed since its row was emitted."""
 SHOWN = 1 << 62
 """The flag of a record whose row was emitted as a signed change, and not taken back since."""
 
-_INFINITY = 0x7FF0000000000000
 _RECORD_KERNELS = ("operators.kernels.aggregate", "dataflow.state.kernels.keyed")
 _MAX_FLAGS = 61
-
-Argument = Callable[[pa.RecordBatch], pa.Array]
-
-
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """An argument of aggregates. With ``predicate``, the number of one, it is null where that is not true."""
-
-    evaluate: Argument
-    predicate: int | None
-
-    def values(self, batch: pa.RecordBatch, predicates: Sequence[pa.Array]) -> pa.Array:
-        array = self.evaluate(batch)
-        return array if self.predicate is None else _where(predicates[self.predicate], array)
-
-
-class WordColumn:
-    """An aggregate whose words are changed by the common kernel, one field each.
-
-    ``flag`` is the bit of word 0 that is set if there is a value (0: there always is one).
-    """
-
-    def __init__(self, kind: AggregateKind, place: StepPlace, fields: tuple[Field, ...]) -> None:
-        self.name = place.name
-        self.dtype = place.dtype
-        self.flag = place.flag
-        self.fields = fields
-        self._kind = kind
-
-    @property
-    def initial(self) -> tuple[int, ...]:
-        """The words of a record without rows."""
-        return tuple(LEAST if field.operation == EXTREME else 0 for field in self.fields)
-
-    def read(self, records: Rows, always: int) -> pa.Array:
-        """Return the column of gathered records; ``always`` holds the flags that all of them have."""
-        first = _words_of(self.fields[0], records)
-        if self._kind is AggregateKind.MEAN:
-            counts = _words_of(self.fields[1], records)
-            first = (first.view(np.float64) / np.maximum(counts, 1)).view(np.int64)
-        return from_words(first, self.dtype, seen(self.flag, records, always))
-
-    def stored(self) -> list[pa.Field]:
-        """Return the columns of a snapshot."""
-        return [pa.field(field.name, _stored_type(field)) for field in self.fields]
-
-    def freeze(self) -> Store:
-        """Return these columns of frozen records."""
-        return Store(lambda records: [read_word(records, field.word, _stored_type(field)) for field in self.fields])
-
-    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
-        """Restore the columns that ``freeze`` stored."""
-        for field, column in zip(self.fields, columns, strict=True):
-            records[:, field.word] = stored_words(column, field.name)
+_MOST_NAME = 120
+"""Characters of an identity that the names of columns have."""
 
 
 class RecordLayout:
@@ -104,7 +47,11 @@ class RecordLayout:
 
     ``weight`` is the expression for the weights of signed changes, +1 or -1; None: every row is added. ``merged_by``
     is a column of ``schema`` if records are merged in another order than that of arrival. Rows with equal values in it
-    are in one record, or are merged by arrival.
+    are in one record, or are merged by arrival. ``own`` are aggregates of the operator's, which have the first words of
+    a record, always a value, and no result; a checkpoint has them under their names.
+
+    In a checkpoint, an aggregate has columns under its identity, and aggregates that share words have columns under
+    their group: whatever other aggregates there are, and in which order. Equal aggregates are one.
 
     Raises ``SchemaMismatch`` for arguments that cannot be aggregated, ``ConfigurationError`` for too many aggregates.
     """
@@ -116,21 +63,27 @@ class RecordLayout:
         where: str,
         weight: Expr | None = None,
         merged_by: str | None = None,
+        own: Sequence[Aggregation] = (),
     ) -> None:
         self._merged_by = merged_by
         if merged_by is not None:
             schema = schema.append(pa.field(ARRIVAL, pa.int64()))
-        self._inputs: list[_Input] = []
-        self._known: dict[str, int] = {}
-        self._predicates: dict[str, Argument] = {}
+        self.arguments = Arguments(schema)
+        """The arguments of all aggregates."""
         self._initial, self._flags = [0], 0
         self._aggregations = aggregations
-        self._shared: dict[tuple[str, ...], Iterator[_Chosen | QuantileColumn]] = {}
+        self.identities = identities(aggregations)
+        """What names each aggregate in a checkpoint: equal ones have one name."""
+        self._columns: dict[str, _Column] = {}  # by identity
         self.steps: list[Fold] = []
+        self.stored: list[WordColumn | Fold] = []
+        """Everything that a checkpoint holds."""
         self._weight = weight
-        self.size = None if weight is None else self._row_count(schema)
+        self.size = None if weight is None else self._row_count()
         """The number of rows of each record of signed changes."""
-        self.columns = [self._column(aggregation, schema, where) for aggregation in aggregations]
+        for aggregation in own:
+            self._own(aggregation, schema, where)
+        self.columns = [self._column(*each, schema, where) for each in zip(aggregations, self.identities, strict=True)]
         if self._flags > _MAX_FLAGS:
             raise ConfigurationError(
                 f"{where}: at most {_MAX_FLAGS} aggregates other than counts are possible (those that choose the same "
@@ -145,14 +98,8 @@ class RecordLayout:
         for column in self._word_columns():
             for field in column.fields:
                 self.operations[field.word] = field.operation
-        self.rows_word = next(
-            (
-                column.fields[0].word
-                for aggregation, column in zip(aggregations, self.columns, strict=True)
-                if not aggregation.expressions and isinstance(column, WordColumn)
-            ),
-            None,
-        )
+        counts = [f.word for c in self._word_columns() for f in c.fields if f.operation == COUNT and not f.argument]
+        self.rows_word = counts[0] if counts else None
         """The word that counts all rows, if there is one."""
         self.signed_sums = [f.argument for c in self._word_columns() for f in c.fields if f.operation == SUM]
         """The numbers of the arguments that are added up as signed integers."""
@@ -185,22 +132,35 @@ class RecordLayout:
 
     @property
     def partial_type(self) -> pa.DataType:
-        """The type of records sent between subtasks."""
+        """The type of records sent between subtasks: the words of a record, one after the other."""
         return pa.binary(8 * self.width)
 
     def name_of(self, word: int) -> str:
         """Return the name of the aggregate that ``word`` belongs to."""
         return next(c.name for c in self._word_columns() if any(f.word == word for f in c.fields))
 
-    @property
-    def stored_columns(self) -> list[_Column]:
-        """Everything that a snapshot holds: the columns, and the number of rows of signed changes."""
-        return self.columns if self.size is None else [self.size, *self.columns]
+    @cached_property
+    def owners(self) -> dict[str, list[str]]:
+        """The columns of a checkpoint that each aggregate is read from, by its identity."""
+        return {
+            identity: [field.name for field in column.stored()]
+            if isinstance(column, WordColumn | Step)
+            else list(column.uses)
+            for identity, column in self._columns.items()
+        }
 
-    def _row_count(self, schema: pa.Schema) -> SignedCount:
-        size = SignedCount(StepPlace("rows", pa.int64(), len(self._initial), 0, tuple(self._weights(schema)), ()))
+    def _row_count(self) -> SignedCount:
+        place = StepPlace("rows", pa.int64(), len(self._initial), 0, tuple(self._weights()), (), ROWS)
+        size = SignedCount(place)
         self._add(size)
         return size
+
+    def _own(self, aggregation: Aggregation, schema: pa.Schema, where: str) -> None:
+        """Assign words to an aggregate of the operator's."""
+        place = self._place(aggregation, schema, where, 0, aggregation.name)
+        make = computed(aggregation).column
+        assert make is not None, f"{aggregation} is one of a group"
+        self._add(make(aggregation, place))
 
     def vacant(self, records: Rows) -> npt.NDArray[np.bool_]:
         """Return whether each record of signed changes is as without rows."""
@@ -208,136 +168,113 @@ class RecordLayout:
         return np.logical_and.reduce([step.vacant(records) for step in steps])
 
     def _word_columns(self) -> list[WordColumn]:
-        return [column for column in self.columns if isinstance(column, WordColumn)]
+        return [column for column in self.stored if isinstance(column, WordColumn)]
 
-    def evaluated(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """Return the arguments of all aggregates for ``batch``, each once."""
-        predicates = [predicate(batch) for predicate in self._predicates.values()]
-        return [own.values(batch, predicates) for own in self._inputs]
+    def _column(self, aggregation: Aggregation, identity: str, schema: pa.Schema, where: str) -> _Column:
+        """Return the column of an aggregate; assign words to it, unless an equal one has some."""
+        if identity not in self._columns:
+            kind = computed(aggregation)
+            if kind.column is not None:
+                self._columns[identity] = self._single(aggregation, identity, schema, where)
+            else:
+                group = aggregation.group()
+                alike = [a for a in self._aggregations if computed(a).column is None and a.group() == group]
+                members = {a.identity(): a for a in alike}
+                make = self._quantiles if kind.choosing is None else partial(self._choice, kind.choosing)
+                self._columns.update(zip(members, make([*members.values()], schema, where), strict=True))
+        return self._columns[identity]
 
-    def _column(self, aggregation: Aggregation, schema: pa.Schema, where: str) -> _Column:
-        """Assign words and a flag to an aggregate, and collect its arguments, each once."""
-        if aggregation.chooses_a_row or aggregation.kind is AggregateKind.QUANTILE:
-            alike = _shared_key(aggregation)
-            if alike not in self._shared:
-                members = [a for a in self._aggregations if _shared_key(a) == alike]
-                make = self._choice if aggregation.chooses_a_row else self._quantiles
-                self._shared[alike] = iter(make(members, schema, where))
-            return next(self._shared[alike])
-        dtype, word, kind = aggregation.dtype(schema, where), len(self._initial), aggregation.kind
-        given = [value_type(e.dtype(schema, where)) for e in (aggregation.argument, aggregation.by) if e is not None]
-        flag = 0
-        if kind not in _ALWAYS and self._weight is None:
-            flag = self._next_flag()
-        numbers = [*self._numbers(aggregation, given, schema), *self._weights(schema)]
-        place = StepPlace(aggregation.name, dtype, word, flag, tuple(numbers), tuple(given))
-        if self._weight is not None:
-            step = signed_step(aggregation, place)
-            self._add(step)
-            return step
-        column = _step(aggregation, place) or WordColumn(kind, place, _fields(aggregation, place))
-        if isinstance(column, Step):
-            self._add(column)
-        else:
-            self._initial += column.initial
+    def _single(self, aggregation: Aggregation, identity: str, schema: pa.Schema, where: str) -> WordColumn | Step:
+        """Assign words and a flag to an aggregate that shares none, and collect its arguments, each once."""
+        kind = computed(aggregation)
+        flag = self._next_flag() if kind.has_flag and self._weight is None else 0
+        place = self._place(aggregation, schema, where, flag, stored_name(identity))
+        make = kind.column if self._weight is None else kind.signed
+        assert make is not None, f"{aggregation} over signed changes"
+        column = make(aggregation, place)
+        self._add(column)
         return column
 
-    def _numbers(self, aggregation: Aggregation, given: Sequence[pa.DataType], schema: pa.Schema) -> list[int]:
+    def _place(self, aggregation: Aggregation, schema: pa.Schema, where: str, flag: int, state: str) -> StepPlace:
+        """Return the place of an aggregate whose words begin at the end of the record."""
+        dtype = aggregation.dtype(schema, where)
+        given = [value_type(e.dtype(schema, where)) for e in (aggregation.argument, aggregation.by) if e is not None]
+        numbers = [*self._numbers(aggregation, given), *self._weights()]
+        return StepPlace(aggregation.name, dtype, len(self._initial), flag, tuple(numbers), tuple(given), state)
+
+    def _numbers(self, aggregation: Aggregation, given: Sequence[pa.DataType]) -> list[int]:
         """Return the numbers of an aggregate's arguments. Rows that its predicate leaves out are null in the first."""
         argument, by, where = aggregation.argument, aggregation.by, aggregation.where
         if argument is None:  # count the rows where the predicate is true
-            return [] if where is None else [self._argument(where, None, schema, where)]
-        if aggregation.kind in (AggregateKind.TO_LIST, AggregateKind.PYTHON):
+            return [] if where is None else [self.arguments.number(where, None, where)]
+        if computed(aggregation).takes_nulls:
             expressions = [argument, *aggregation.more, *([] if by is None else [by])]
-            return [*[self._argument(e, None, schema) for e in expressions], *self._counted(where, schema)]
-        return [self._argument(argument, _taken_as(aggregation, given[0]), schema, where)]
+            return [*[self.arguments.number(e) for e in expressions], *self.arguments.counted(where)]
+        return [self.arguments.number(argument, computed(aggregation).takes(aggregation, given[0]), where)]
 
-    def _choice(self, members: Sequence[Aggregation], schema: pa.Schema, where: str) -> Sequence[_Chosen]:
+    def _choice(
+        self, choosing: Choosing, members: Sequence[Aggregation], schema: pa.Schema, where: str
+    ) -> Sequence[_Chosen]:
         """Make one choice for all aggregates that choose the same row; return its columns, in their order."""
         places = [
-            ValuePlace(a.name, a.dtype(schema, where), self._argument(a.argument, None, schema))
+            ValuePlace(a.name, a.dtype(schema, where), self.arguments.number(a.argument), stored_name(a.identity()))
             for a in members
             if a.argument is not None
         ]
-        by, order, predicate = members[0].by, None, members[0].where
+        by, order, predicate, state = members[0].by, None, members[0].where, stored_name(members[0].group())
         if by is not None:
-            order = self._argument(by, None, schema), value_type(by.dtype(schema, where))
-        counted = self._counted(predicate, schema)
+            order = self.arguments.number(by), value_type(by.dtype(schema, where))
+        counted = self.arguments.counted(predicate)
         if members[0].ignore_nulls:
             assert members[0].argument is not None, f"{members[0]} has no column"
-            counted = [self._argument(members[0].argument, None, schema, predicate)]
+            counted = [self.arguments.number(members[0].argument, None, predicate)]
         rows = counted[0] if counted else None
         if self._weight is not None:
             assert order is not None, f"{members[0]} of signed changes has no order"
-            (weight,) = self._weights(schema)
-            signed = SignedChoice(members[0].kind, len(self._initial), places, order, rows, weight)
+            (weight,) = self._weights()
+            place = ChoicePlace(len(self._initial), 0, state)
+            signed = SignedChoice(choosing, place, places, order, rows, weight)
             self._add(signed)
             return signed.columns
-        arrival = self._arrival(by, schema)
-        choice = Choice(
-            members[0].kind, len(self._initial), self._next_flag(), places, order, counted=rows, arrival=arrival
-        )
+        arrival = self._arrival(by)
+        place = ChoicePlace(len(self._initial), self._next_flag(), state)
+        choice = Choice(choosing, place, places, order, counted=rows, arrival=arrival)
         self._add(choice)
         return choice.columns
 
-    def _arrival(self, by: Expr | None, schema: pa.Schema) -> int | None:
+    def _arrival(self, by: Expr | None) -> int | None:
         """Return the number of the argument with the arrival of rows; None: equal ``by`` are in one record."""
         if self._merged_by is None or (by is not None and by.is_column(self._merged_by)):
             return None
-        return self._argument(col(ARRIVAL), None, schema)
+        return self.arguments.number(col(ARRIVAL))
 
     def _quantiles(self, members: Sequence[Aggregation], schema: pa.Schema, where: str) -> Sequence[QuantileColumn]:
         """Make one place for the values of all quantiles of them; return its columns, in their order."""
         dtype, argument = members[0].dtype(schema, where), members[0].argument
         assert argument is not None, f"{members[0]} has no column"
         target = None if pa.types.is_duration(dtype) else dtype
-        number = self._argument(argument, target, schema, members[0].where)
+        number = self.arguments.number(argument, target, members[0].where)
         columns = [(a.name, a.q) for a in members if a.q is not None]
-        word, weights = len(self._initial), self._weights(schema)
+        word, weights = len(self._initial), self._weights()
         kind = SignedQuantiles if weights else Quantiles
-        quantiles = kind(dtype, word, number, columns, *weights)
+        quantiles = kind(dtype, word, number, columns, stored_name(members[0].group()), *weights)
         self._add(quantiles)
         return quantiles.columns
 
-    def _add(self, step: Fold) -> None:
-        """Give ``step`` its words, which begin at the end of the record."""
-        self._initial += step.initial
-        self.steps.append(step)
+    def _add(self, column: WordColumn | Fold) -> None:
+        """Give ``column`` its words, which begin at the end of the record."""
+        self._initial += column.initial
+        self.stored.append(column)
+        if isinstance(column, Fold):
+            self.steps.append(column)
 
-    def _weights(self, schema: pa.Schema) -> list[int]:
+    def _weights(self) -> list[int]:
         """Return the number of the argument with the weights of signed changes; none: every row is added."""
-        return [] if self._weight is None else [self._argument(self._weight, None, schema)]
+        return [] if self._weight is None else [self.arguments.number(self._weight)]
 
     def _next_flag(self) -> int:
         self._flags += 1
         return 1 << self._flags
-
-    def _counted(self, where: Expr | None, schema: pa.Schema) -> list[int]:
-        """Return the number of an argument that is null in the rows that ``where`` leaves out; none: all rows count."""
-        return [] if where is None else [self._argument(where, None, schema, where)]
-
-    def _argument(
-        self, expression: Expr, target: pa.DataType | None, schema: pa.Schema, where: Expr | None = None
-    ) -> int:
-        """Return the argument's number, from 1 on (0 is no argument); equal arguments are evaluated once.
-
-        It is null in the rows for which ``where`` is not true.
-        """
-        only = "" if where is None else f" where {where.fingerprint()}"
-        identity = f"{target} {expression.fingerprint()}{only}"
-        if identity not in self._known:
-            evaluate = compile_expression(expression, schema)
-            evaluate = _decoded(evaluate) if target is None else _cast(evaluate, target)
-            self._inputs.append(_Input(evaluate, None if where is None else self._predicate(where, schema)))
-            self._known[identity] = len(self._inputs)
-        return self._known[identity]
-
-    def _predicate(self, where: Expr, schema: pa.Schema) -> int:
-        """Return the number of a predicate; equal ones are evaluated once."""
-        identity = where.fingerprint()
-        if identity not in self._predicates:
-            self._predicates[identity] = _decoded(compile_expression(where, schema))
-        return list(self._predicates).index(identity)
 
     def program(self, nullable: tuple[bool, ...]) -> Program:
         """Return the calls of ``fold``; ``nullable``: which arguments have nulls."""
@@ -348,134 +285,19 @@ class RecordLayout:
         return self._programs[nullable]
 
 
+def stored_name(identity: str) -> str:
+    """Return the beginning of the names of an aggregate's columns in a checkpoint: its identity, shortened if long.
+
+    >>> stored_name("col('price').sum()")
+    "col('price').sum()"
+    >>> stored_name("x" * 1000) == stored_name("x" * 1000), stored_name("x" * 1000) == stored_name("x" * 1001)
+    (True, False)
+    """
+    if len(identity) <= _MOST_NAME:
+        return identity
+    return f"{identity[:_MOST_NAME]}... {sha256(identity.encode()).hexdigest()[:16]}"
+
+
 _Chosen = ChosenColumn | SignedChosenColumn
 _Column = WordColumn | Step | _Chosen | QuantileColumn
 """The columns of a layout: words, or a result with its own place, or one of several with a common place."""
-
-_ALWAYS = (
-    AggregateKind.COUNT,
-    AggregateKind.COUNT_DISTINCT,
-    AggregateKind.VARIANCE,
-    AggregateKind.STDDEV,
-    AggregateKind.TO_LIST,
-)
-"""The kinds that need no flag."""
-
-
-def _taken_as(aggregation: Aggregation, given: pa.DataType) -> pa.DataType | None:
-    """Return the type that an argument is cast to; None: no cast."""
-    match aggregation.kind:
-        case AggregateKind.MEAN | AggregateKind.VARIANCE | AggregateKind.STDDEV:
-            return pa.float64()
-        case AggregateKind.SUM if pa.types.is_decimal(given):
-            return pa.decimal128(38, given.scale)
-        case AggregateKind.KERNEL if aggregation.kernel is not None and pa.types.is_floating(aggregation.kernel.takes):
-            return pa.float64()
-    return None
-
-
-def _step(aggregation: Aggregation, place: StepPlace) -> Step | None:
-    """Return the step of an aggregate with a kernel of its own; None if passes suffice."""
-    match aggregation.kind:
-        case AggregateKind.VARIANCE:
-            return Variance(place, aggregation.ddof)
-        case AggregateKind.STDDEV:
-            return StandardDeviation(place, aggregation.ddof)
-        case AggregateKind.COUNT_DISTINCT:
-            return CountDistinct(place)
-        case AggregateKind.TO_LIST:
-            order = place.types[1] if aggregation.by is not None else None
-            return ToList(place, order, some_rows=aggregation.where is not None)
-        case AggregateKind.MIN | AggregateKind.MAX if not is_word(place.dtype):
-            return BytesExtreme(place, aggregation.kind)
-        case AggregateKind.SUM if pa.types.is_decimal(place.dtype):
-            return DecimalSum(place)
-        case AggregateKind.KERNEL:
-            assert aggregation.kernel is not None
-            return CustomStep(place, aggregation.kernel)
-        case AggregateKind.PYTHON:
-            assert aggregation.functions is not None
-            return PythonStep(place, aggregation.functions, some_rows=aggregation.where is not None)
-    return None
-
-
-def _shared_key(aggregation: Aggregation) -> tuple[str, ...]:
-    """Return a key that is equal for aggregates that always choose the same row, or are quantiles of the same values.
-
-    It is the fingerprint of an aggregate that shares nothing.
-    """
-    kind, argument = aggregation.kind, aggregation.argument
-    where = [] if aggregation.where is None else ["where", aggregation.where.fingerprint()]
-    if argument is not None and kind is AggregateKind.QUANTILE:
-        return (kind.value, argument.fingerprint(), *where)
-    if argument is None or not aggregation.chooses_a_row:
-        return (aggregation.fingerprint(),)
-    by = [] if aggregation.by is None else [aggregation.by.fingerprint()]
-    skipped = [argument.fingerprint()] if aggregation.ignore_nulls else []
-    return (kind.value, f"{aggregation.ignore_nulls}", *skipped, *by, *where)
-
-
-def _fields(aggregation: Aggregation, place: StepPlace) -> tuple[Field, ...]:
-    name, word = f"{aggregation.name}.{aggregation.kind.value}", place.word
-    argument = place.arguments[0] if place.arguments else 0
-    match aggregation.kind:
-        case AggregateKind.COUNT:
-            return (Field(name, COUNT, word, argument),)
-        case AggregateKind.MEAN:
-            total = Field(f"{name}.sum", SUM_FLOAT, word, argument)
-            return total, Field(f"{name}.count", COUNT, word + 1, argument)
-        case AggregateKind.SUM:
-            operation = SUM_UNSIGNED if pa.types.is_unsigned_integer(place.dtype) else SUM
-            operation = SUM_FLOAT if pa.types.is_floating(place.dtype) else operation
-            return (Field(name, operation, word, argument),)
-        case AggregateKind.MIN | AggregateKind.MAX:
-            floating = pa.types.is_floating(place.dtype)
-            flip = LEAST if place.dtype == pa.uint64() else 0
-            return (
-                Field(
-                    name,
-                    EXTREME,
-                    word,
-                    argument,
-                    flip=~flip if aggregation.kind is AggregateKind.MIN else flip,
-                    mask=GREATEST if floating else 0,
-                    largest=_INFINITY if floating else GREATEST,
-                ),
-            )
-    raise AssertionError(f"no fields for {aggregation.kind}")
-
-
-def _stored_type(field: Field) -> pa.DataType:
-    """Return the type of the field's word in a snapshot."""
-    return pa.float64() if field.operation == SUM_FLOAT else pa.int64()
-
-
-def _words_of(field: Field, records: Rows) -> npt.NDArray[np.int64]:
-    from operators.kernels.aggregate import read_words
-
-    out = fresh_words(len(records))
-    read_words(records, field.word, field.flip, field.mask, out)
-    return out
-
-
-def _where(predicate: pa.Array, array: pa.Array) -> pa.Array:
-    """Return ``array``, with null where ``predicate`` is not true."""
-    return pc.if_else(predicate, array, pa.scalar(None, array.type))
-
-
-def _cast(evaluate: Argument, target: pa.DataType) -> Argument:
-    decoded = _decoded(evaluate)
-
-    def cast(batch: pa.RecordBatch) -> pa.Array:
-        array = decoded(batch)
-        return array if array.type == target else array.cast(target, safe=False)
-
-    return cast
-
-
-def _decoded(evaluate: Argument) -> Argument:
-    def decoded(batch: pa.RecordBatch) -> pa.Array:
-        array = plain(evaluate(batch))
-        return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-
-    return decoded

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.errors import ConfigurationError
-from dataflow.expressions import AggregateKind, Aggregation, Expr, col
+from dataflow.expressions import Aggregation, Expr, col
+from dataflow.expressions.aggregates import aggregate
 from dataflow.expressions.custom import PythonAggregate
 from operators.rows import cuts
 
@@ -90,4 +91,4 @@ def aggregate_python(
         raise ConfigurationError(f"aggregate_python(zero={zero!r}) is no state={state}: {error}") from error
     first, *more = [col(column) if isinstance(column, str) else column for column in columns]
     functions = PythonAggregate(zero, add, merge, finish, state, state if returns is None else returns)
-    return Aggregation(AggregateKind.PYTHON, first, more=tuple(more), functions=functions, where=where)
+    return aggregate("aggregate_python", first, more=tuple(more), functions=functions, where=where)

@@ -20,23 +20,24 @@ Records merge: subtasks with different rows of a key send their records, ``parti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dataflow.expressions import Aggregation, Expr
-from dataflow.state.arrays import fresh_words, is_word, validity, words
+from dataflow.state.arrays import fresh_words, validity
 from dataflow.state.columns import Store
 from dataflow.state.copy_on_write import Readers, RecordRows, Rows
 from dataflow.state.index import Slots
-from operators.aggregation.layout import SHOWN, RecordLayout
-from operators.steps.step import Step, Sum128Overflow, read_word, stored_words
+from operators.aggregation.arguments import NO_WORDS, argument_words, widest
+from operators.aggregation.layout import SHOWN, TOUCHED, RecordLayout, stored_name
+from operators.steps.step import Flags, Step, Sum128Overflow, restore_bit
 
-__all__ = ["Records", "SumOverflow", "is_mergeable", "partial_type"]
+__all__ = ["Records", "SumOverflow", "is_mergeable", "partial_type", "without_flags"]
 
 
 class SumOverflow(OverflowError):
@@ -64,12 +65,22 @@ def is_mergeable(aggregations: Sequence[Aggregation], schema: pa.Schema) -> bool
     return Records(aggregations, schema, "aggregate").mergeable
 
 
+def without_flags(table: pa.Table) -> pa.Table:
+    """Return a stored table of records without its columns of flags, which depend on the operator."""
+    return table.drop_columns([name for name in _FLAG_COLUMNS.values() if name in table.column_names])
+
+
 class Records:
     """One record a slot for ``aggregations`` over rows of ``schema``: the columns of keyed state, or a table by itself.
 
     ``weight`` is the expression for the weights of signed changes; None: every row is added. ``merged_by`` is a column
     of ``schema`` by which rows are divided over records, if these are merged in another order than that of arrival.
-    Slots that a fold or a merge touched are listed in ``touched`` until ``forget_touched`` or ``clear``.
+    Slots that a fold or a merge touched are listed in ``touched`` until ``forget_touched`` or ``clear``. ``own`` are
+    aggregates of the operator's: see ``RecordLayout``.
+
+    A checkpoint has a boolean column for each of ``flags``, ``TOUCHED`` and ``SHOWN``: those that the operator goes by.
+    Then come the columns of aggregates, which are null in records without a value. ``owners`` has the names of the
+    columns that each aggregate is read from, by its identity; aggregates with a common group have some in common.
 
     Raises ``SchemaMismatch`` for arguments that cannot be aggregated: see ``Aggregation.dtype``.
     """
@@ -81,11 +92,15 @@ class Records:
         where: str,
         weight: Expr | None = None,
         merged_by: str | None = None,
+        own: Sequence[Aggregation] = (),
+        flags: Sequence[int] = (),
     ) -> None:
-        self._layout = RecordLayout(aggregations, schema, where, weight, merged_by)
+        self._layout = RecordLayout(aggregations, schema, where, weight, merged_by, own)
         self._where = where
-        columns = [field for column in self._layout.stored_columns for field in column.stored()]
-        self.stored = pa.schema([pa.field("flags", pa.int64()), *columns])
+        self._flags = flags
+        columns = [field for column in self._layout.stored for field in column.stored()]
+        names = [_FLAG_COLUMNS[flag] for flag in flags]
+        self.stored = pa.schema([*[pa.field(name, pa.bool_(), nullable=False) for name in names], *columns])
         self._touched: Slots = np.empty(0, np.int32)
         self._touches = 0
         self.attach(RecordRows(self.template), Readers())
@@ -110,6 +125,34 @@ class Records:
     def types(self) -> list[pa.DataType]:
         """The type of each aggregate's column."""
         return [column.dtype for column in self._layout.columns]
+
+    @property
+    def owners(self) -> Mapping[str, Sequence[str]]:
+        """The columns of ``stored`` that each aggregate is read from, by its identity."""
+        return self._layout.owners
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return [stored_name(identity) for identity in self._layout.identities]
+
+    @property
+    def results(self) -> pa.Schema:
+        """The columns in which a checkpoint has rows that ``read`` returned: one for each aggregate that is another."""
+        return pa.schema(list(dict(zip(self._names, self.types, strict=True)).items()))
+
+    @property
+    def result_owners(self) -> dict[str, list[str]]:
+        """The column of each aggregate in ``results``, by its identity."""
+        return {identity: [stored_name(identity)] for identity in self.owners}
+
+    def to_results(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        """Return columns of ``read`` as those of ``results``."""
+        return list(dict(zip(self._names, columns, strict=True)).values())
+
+    def from_results(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        """Return columns of ``results`` as those of ``read``."""
+        by_name = dict(zip(self.results.names, columns, strict=True))
+        return [by_name[name] for name in self._names]
 
     @property
     def mergeable(self) -> bool:
@@ -205,18 +248,18 @@ class Records:
 
     def arguments(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the arguments of all aggregates for ``batch``, each once."""
-        return self._layout.evaluated(batch)
+        return self._layout.arguments.evaluated(batch)
 
     def widest(self, arguments: Sequence[pa.Array]) -> int:
         """Return a bound on the absolute values that ``arguments`` would add to sums of signed integers."""
-        return max([_widest(arguments[number - 1]) for number in self._layout.signed_sums], default=0)
+        return max([widest(arguments[number - 1]) for number in self._layout.signed_sums], default=0)
 
     def fold_arguments(self, arguments: Sequence[pa.Array], slots: Slots, known: int) -> None:
         """Do as ``fold`` does for the batch that these are the ``arguments`` of."""
         from operators.kernels.aggregate import fold
 
         self._make_room(known)
-        values = [_NO_WORDS, *[_argument_words(array) for array in arguments]]
+        values = [NO_WORDS, *[argument_words(array) for array in arguments]]
         bits = [_NOT_NULL, *[validity(array) for array in arguments]]
         for program, reads in self._layout.program(tuple([len(bitmap) > 0 for bitmap, _ in bits])):
             self._touches, row, word = fold(
@@ -334,18 +377,21 @@ class Records:
 
     def freeze(self) -> Store:
         """Return the columns ``stored`` of records frozen now, one row a record."""
-        stores = [column.freeze() for column in self._layout.stored_columns]
+        frozen, flags = [column.freeze() for column in self._layout.stored], self._flags
 
         def columns(records: Rows) -> list[pa.Array]:
-            return [read_word(records, 0, pa.int64()), *[array for made in stores for array in made.columns(records)]]
+            of_records = Flags(records)
+            bits = [of_records.column(flag) for flag in flags]
+            return [*bits, *[array for each in frozen for array in each.columns(records, of_records)]]
 
-        return Store(columns, lambda records: sum([made.text_bytes(records) for made in stores]))
+        return Store(columns, lambda records: sum([each.text_bytes(records) for each in frozen]))
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         """Restore the columns that ``freeze`` made into empty ``records``; row i is of ``slots[i]``."""
-        flags, *rest = columns
-        records[:, 0] = stored_words(flags, "flags") & ~_LIVE
-        for column in self._layout.stored_columns:
+        rest = list(columns)
+        for flag in self._flags:
+            restore_bit(records, flag, rest.pop(0), _FLAG_COLUMNS[flag])
+        for column in self._layout.stored:
             count = len(column.stored())
             column.restore(records, slots, rest[:count])
             del rest[:count]
@@ -381,8 +427,9 @@ class Records:
             self._touched = touched
 
 
+_FLAG_COLUMNS = {TOUCHED: "/touched", SHOWN: "/shown"}
+"""The columns of a checkpoint for flags of a record."""
 _LIVE = -(2**63)
-_NO_WORDS = np.empty(0, np.int64)
 _NOT_NULL = (np.empty(0, np.uint8), 0)
 
 
@@ -402,18 +449,3 @@ def _named(step: object) -> Iterator[None]:
         assert isinstance(step, Step), f"{step} sums no decimals"
         room = str(step.dtype) if pa.types.is_decimal(step.dtype) else "64 bits"
         raise SumOverflow(error.row, step.name, room) from None
-
-
-def _widest(array: pa.Array) -> int:
-    """Return a bound on the absolute values of signed integers or durations; narrow types have one by their type."""
-    if pa.types.is_null(array.type):
-        return 0
-    if array.type.bit_width < 64:
-        return 1 << (array.type.bit_width - 1)
-    found = pc.min_max(array.view(pa.int64()))
-    return max(abs(found["min"].as_py() or 0), abs(found["max"].as_py() or 0))
-
-
-def _argument_words(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Return one word a row; types without words are only counted, so only their validity is read."""
-    return words(array) if is_word(array.type) else _NO_WORDS

@@ -23,10 +23,10 @@ from dataflow.planning.aggregate_specs import Aggregate, Emit, Grouped, WindowAg
 from dataflow.state.arrays import LEAST
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
-from dataflow.state.parts import counting
+from dataflow.state.parts import arranged, counting
 from dataflow.untrusted import Time, parsed
 from operators.aggregation.partials import folded_columns, merge_column, numbering_of
-from operators.aggregation.records import Records
+from operators.aggregation.records import Records, without_flags
 from operators.stateful.columns import RECORD, START, WINDOW
 from operators.stateful.time_units import TimeUnit
 
@@ -85,7 +85,8 @@ def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snap
     low = state.rules.get("state", Rule("log")).low
     if low is not None:
         parts = [{name: counting(table, *low) for name, table in part.items()} for part in parts]
-    held.restore(parts)
+    stored = held.stored
+    held.restore([{n: arranged(without_flags(table), stored.get(n)) for n, table in part.items()} for part in parts])
     slots = held.slots
     slots = slots[records.present(slots)]
     if ttl is not None:

@@ -103,14 +103,16 @@ class States:
         """Return the pieces of the state; each begins with the columns of the key, but for shared mappings."""
         keys = len(self._key_schema)
         stores = {
-            f"state {name}{suffix}": Log(state, keys, counts=store.counts)
+            f"state {name}{suffix}": Log(state, keys, counts=store.counts, owners={name: _columns(state, keys)})
             for name, store in self.stores.items()
             for suffix, state in store.states.items()
         }
         shared = {
-            f"shared {name}": Log(each.state, 0, shared=True, counts=[NUMBER]) for name, each in self.shared.items()
+            f"shared {name}": Log(each.state, 0, shared=True, counts=[NUMBER], owners={name: _columns(each.state, 0)})
+            for name, each in self.shared.items()
         }
-        return {MAIN: Log(self.main, keys), **stores, **shared}
+        values = {name: [store.column] for name, store in self.stores.items() if isinstance(store, MainValues)}
+        return {MAIN: Log(self.main, keys, owners=values), **stores, **shared}
 
     def restored(self) -> None:
         """Take note that the pieces are restored."""
@@ -118,6 +120,12 @@ class States:
             store.restored()
         for shared in self.shared.values():
             shared.restored()
+
+
+def _columns(state: KeyedState, keys: int) -> list[str]:
+    """Return the columns of a stored state, after its keys, that are of the declaration and not of the engine."""
+    tables = [schema for name, schema in state.stored.items() if name != "timers"]
+    return list(dict.fromkeys([name for table in tables for name in table.names[keys:] if not name.startswith("/")]))
 
 
 def _word(state: StateDeclaration) -> str:

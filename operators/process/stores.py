@@ -159,13 +159,13 @@ class MainValues(Values):
 
     def __init__(self, main: KeyedState, type_: pa.DataType, column: str) -> None:
         super().__init__(main, type_, None)
-        self._column = column
+        self.column = column
         self.wrote_null = False
         """Whether a null was written, so that slots may have no value any more. The owner resets it."""
         self._schema = pa.schema([self.codec.field(column)])
 
     def read(self, slots: Slots, now: Numbers | int) -> pa.Array:
-        return self.codec.decode(self.main.read(slots, self._column).column(0))
+        return self.codec.decode(self.main.read(slots, self.column).column(0))
 
     def write(self, slots: Slots, values: pa.Array, now: Numbers | int, stamps: Numbers | int) -> None:
         self.wrote_null |= values.null_count > 0

@@ -11,7 +11,8 @@ as a piece of the state. If a batch emits what it changes, the old rows need no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,20 @@ _ROW = 28
 
 Change = tuple[Slots, list[pa.Array], npt.NDArray[np.int8]]
 """The slot of each row, the columns, and whether each row is added (+1) or taken back (-1)."""
+
+
+class StoredRows(Protocol):
+    """How a checkpoint has rows: the columns of aggregates under what they compute, so each of equal ones once."""
+
+    @property
+    def results(self) -> pa.Schema: ...
+
+    @property
+    def result_owners(self) -> Mapping[str, Sequence[str]]: ...
+
+    def to_results(self, columns: Sequence[pa.Array]) -> list[pa.Array]: ...
+
+    def from_results(self, columns: Sequence[pa.Array]) -> list[pa.Array]: ...
 
 
 class ShownRows:
@@ -147,28 +162,30 @@ class ShownRows:
 
     # --- state
 
-    def piece(self, deciding: int, expected: Callable[[], Slots]) -> Table:
+    def piece(self, deciding: int, expected: Callable[[], Slots], rows: StoredRows) -> Table:
         """Return the rows as a piece of state: the keys of their slots, and their columns.
 
         Args:
             deciding: how many of the key columns, the first ones, decide the key group.
             expected: returns the slots that have a row, according to the rest of the state, which is restored before.
+            rows: how a checkpoint has the columns of rows.
         """
-        columns = [(f"key {i}", type_) for i, type_ in enumerate(self._keys.types)]
-        schema = pa.schema([*columns, *[(f"value {i}", column.type) for i, column in enumerate(self._empty)]])
+        keys = [(f"key {i}", type_) for i, type_ in enumerate(self._keys.types)]
+        schema = pa.schema([*keys, *rows.results])
 
         def read() -> pa.Table:
             slots = self.slots
-            return pa.Table.from_arrays([*self._state.keys(slots), *self._read(self._numbers[slots])], schema=schema)
+            columns = rows.to_results(self._read(self._numbers[slots]))
+            return pa.Table.from_arrays([*self._state.keys(slots), *columns], schema=schema)
 
         def restore(table: pa.Table) -> None:
             (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
             slots = self._state.find(batch.columns[: len(self._keys)])
             if not np.array_equal(np.sort(slots), np.sort(expected())):
                 raise CheckpointDamaged("the shown rows of the checkpoint belong to other keys")
-            self.keep(slots, batch.columns[len(self._keys) :])
+            self.keep(slots, rows.from_results(batch.columns[len(self._keys) :]))
 
-        return Table(read, restore, schema, deciding)
+        return Table(read, restore, schema, deciding, rows.result_owners)
 
 
 def changes(

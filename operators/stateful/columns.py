@@ -28,7 +28,11 @@ ALL: Final = "barrierflow:all"
 """The key column of the state of an aggregate over all rows."""
 
 RECORD: Final = "barrierflow:record"
-"""The column of records, in the memory layout of ``Records``."""
+"""The column of records: bytes of words that only equal aggregates in the same order can read.
+
+Word 0 has a bit for each aggregate that has a value, the others are as ``RecordLayout`` assigns them. The state of an
+aggregate has columns with names in a checkpoint; records in flight keep this form there.
+"""
 WINDOW: Final = "barrierflow:window"
 """The column of window numbers (``window_numbers``)."""
 ROWS: Final = "barrierflow:rows"

@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_numbers
 from dataflow.errors import CheckpointDamaged
-from dataflow.expressions import AggregateKind
 from dataflow.state.arrays import canonical_words, from_words, is_word, validity, words
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
 from dataflow.state.kept import KEPT_KERNELS, KeptBytes, KeptValues
-from operators.steps.step import NOT_NULL, Fold, Rows, Store, read_word, stored_words
+from dataflow.state.parts import number_field
+from operators.steps.step import NOT_NULL, Flags, Fold, Frozen, Rows, read_word, restore_bit, stored_words
 
-__all__ = ["Choice", "ChosenColumn", "ValuePlace"]
+__all__ = ["Choice", "ChoicePlace", "Choosing", "ChosenColumn", "ValuePlace"]
 
 _SIGN, _REST = -(2**63), 2**63 - 1
 _NO_ORDERS = np.empty(0, np.int64)
@@ -33,11 +33,35 @@ _BITS = 63
 
 @dataclass(frozen=True, slots=True)
 class ValuePlace:
-    """A column of a choice: its result's name and type, and the number of its evaluated argument."""
+    """A column of a choice: its result's name and type, the number of its evaluated argument, and its stored name."""
 
     name: str
     dtype: pa.DataType
     argument: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choosing:
+    """The row to choose: the one with the least order, or else the greatest.
+
+    Attributes:
+        latest: of rows with equal orders, whether the last one counts, or else the first.
+        skips_null: whether rows without an order are left out, or else are worse than all others.
+    """
+
+    least: bool
+    latest: bool
+    skips_null: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChoicePlace:
+    """The place of a choice: its first word of a record, its flag, and the beginning of its names in a checkpoint."""
+
+    word: int
+    flag: int
+    state: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,30 +86,31 @@ class _Bit:
 
 
 class ChosenColumn:
-    """The value of the chosen row in one column. The first column of a choice also stores the order."""
+    """The value of the chosen row in one column. ``uses`` are the columns of a checkpoint that it is read from."""
 
-    def __init__(self, place: ValuePlace, word: int, flag: int, bit: _Bit, order: _Order | None) -> None:
+    def __init__(self, place: ValuePlace, word: int, flag: int, bit: _Bit, shared: Sequence[str]) -> None:
+        self.field = pa.field(f"{place.state}/value", place.dtype)
+        self.uses = [*shared, self.field.name]
         self.name = place.name
         self.dtype = place.dtype
         self.argument = place.argument
         self.kept = None if is_word(place.dtype) or pa.types.is_null(place.dtype) else KeptBytes(word, flag, self.dtype)
         """Values of a type that does not fit into a word; the word then holds the number of a value."""
         self._word = word
-        self._bit = bit
-        self._order = order
+        self.bit = bit
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, chosen: Rows, array: pa.Array) -> None:
         """Store row ``chosen[i]`` of ``array`` in the record of ``slots[i]``."""
         from operators.kernels.choice import keep_values
 
         values = words(array) if self.kept is None else self.kept.row_numbers(len(array))
-        keep_values(rows.rows, slots, chosen, values, *validity(array), self._word, self._bit.word, self._bit.mask)
+        keep_values(rows.rows, slots, chosen, values, *validity(array), self._word, self.bit.word, self.bit.mask)
         if self.kept is not None:
             self.kept.settle(rows, slots, array)
 
     def read(self, records: Rows, always: int = 0) -> pa.Array:
         """Return the column of gathered records."""
-        return self._values(records, self._bit.bitmap(records), self._kept_values())
+        return self._values(records, self.bit.bitmap(records), self._kept_values())
 
     def _kept_values(self) -> KeptValues | None:
         return None if self.kept is None else self.kept.values()
@@ -101,30 +126,18 @@ class ChosenColumn:
         read_words(records, self._word, 0, 0, values)
         return from_words(values, self.dtype, bitmap)
 
-    def stored(self) -> list[pa.Field]:
-        """Return the columns of a snapshot."""
-        order = [] if self._order is None else self._order.stored(self.name)
-        return [*order, pa.field(f"{self.name}.value", self.dtype)]
-
-    def freeze(self) -> Store:
-        """Return these columns of frozen records."""
+    def freeze(self) -> Frozen:
+        """Return the column ``field`` of frozen records; the flags are those of the state word with its bit."""
         values = self._kept_values()
 
-        def columns(records: Rows) -> list[pa.Array]:
-            order = [] if self._order is None else self._order.read(records)
-            return [*order, self._values(records, self._bit.bitmap(records), values)]
-
         def text_bytes(records: Rows) -> int:
-            return 0 if values is None else values.text_bytes(records, self._bit.bitmap(records))
+            return 0 if values is None else values.text_bytes(records, self.bit.bitmap(records))
 
-        return Store(columns, text_bytes)
+        return Frozen(lambda records, flags: [self._values(records, flags.bitmap(self.bit.mask), values)], text_bytes)
 
-    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
-        """Restore the columns that ``freeze`` stored."""
-        *order, values = columns
-        if self._order is not None:
-            self._order.restore(records, order, self.name)
-        self._bit.put(records, values)
+    def restore(self, records: Rows, values: pa.Array) -> None:
+        """Restore the column that ``freeze`` made. Records with a chosen row have the flag of the choice."""
+        self.bit.put(records, values)
         if self.kept is not None:
             self.kept.restore(records, values)
         elif not pa.types.is_null(self.dtype):
@@ -133,37 +146,28 @@ class ChosenColumn:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """The order of the chosen row, stored as null where it is null, and its number by arrival, if there is one."""
+    """The order of the chosen row, of type ``dtype``: a word in the order of an ``EXTREME``."""
 
     word: int
     bit: _Bit
-    arrival: int | None
+    dtype: pa.DataType
+    flip: int
+    mask: int
 
-    def stored(self, name: str) -> list[pa.Field]:
-        arrival = [] if self.arrival is None else [pa.field(f"{name}.arrival", pa.int64())]
-        return [pa.field(f"{name}.order", pa.int64()), *arrival]
+    def read(self, records: Rows, bitmap: pa.Buffer | None) -> pa.Array:
+        return read_word(records, self.word, self.dtype, bitmap, self.flip, self.mask)
 
-    def read(self, records: Rows) -> list[pa.Array]:
-        from operators.kernels.aggregate import read_words
-
-        values = np.empty(len(records), np.int64)
-        read_words(records, self.word, 0, 0, values)
-        order = from_words(values, pa.int64(), self.bit.bitmap(records))
-        return [order] if self.arrival is None else [order, read_word(records, self.arrival, pa.int64())]
-
-    def restore(self, records: Rows, columns: Sequence[pa.Array], name: str) -> None:
-        order, *arrivals = columns
-        records[:, self.word] = np.where(_present(order), words(order), 0)
-        self.bit.put(records, order)
-        if self.arrival is not None:
-            numbers = stored_words(arrivals[0], name)
-            if numbers.min(initial=0) < 0 or numbers.max(initial=0) > _MOST_ARRIVALS:
-                raise CheckpointDamaged(f"{name}: chosen rows in the checkpoint have numbers that are out of range")
-            records[:, self.arrival] = numbers
+    def restore(self, records: Rows, orders: pa.Array) -> None:
+        values = canonical_words(orders)
+        values = values ^ self.flip ^ ((values >> 63) & self.mask)
+        records[:, self.word] = np.where(_present(orders), values, 0)
+        self.bit.put(records, orders)
 
 
 class Choice(Fold):
     """The row chosen by ``order`` or by arrival, and its values. See the kernels for its words.
+
+    A checkpoint says which keys have a chosen row, because its order and its values may be null.
 
     Args:
         order: number and type of the argument that rows are compared by; None: arrival.
@@ -174,16 +178,15 @@ class Choice(Fold):
 
     def __init__(
         self,
-        kind: AggregateKind,
-        word: int,
-        flag: int,
+        choosing: Choosing,
+        place: ChoicePlace,
         places: Sequence[ValuePlace],
         order: tuple[int, pa.DataType] | None,
         *,
         counted: int | None,
         arrival: int | None = None,
     ) -> None:
-        arguments = [place.argument for place in places]
+        word, arguments = place.word, [value.argument for value in places]
         self.name = places[0].name
         orders = [] if order is None else [order[0]]
         arrivals = [] if arrival is None else [arrival]
@@ -193,23 +196,27 @@ class Choice(Fold):
         first = word + 1 + states
         self.arrival = None if arrival is None else first + len(places)
         """The word with the number of the chosen row by arrival, if there is one."""
-        own = _Order(word, bits[0], self.arrival)
+        self._latest, self._skip = int(choosing.latest), int(choosing.skips_null)
+        by = pa.int64() if order is None else order[1]
+        flip = _SIGN if by == pa.uint64() else 0
+        self._flip = ~flip if choosing.least else flip
+        self._mask = _REST if pa.types.is_floating(by) else 0
+        self._order = None if order is None else _Order(word, bits[0], by, self._flip, self._mask)
+        self._shared = [pa.field(f"{place.state}/chosen", pa.bool_(), nullable=False)]
+        if self._order is not None:
+            self._shared.append(pa.field(f"{place.state}/order", by))
+        if self.arrival is not None:
+            self._shared.append(number_field(f"{place.state}/arrival"))
+        shared = [field.name for field in self._shared]
         self.columns = [
-            ChosenColumn(place, first + i, flag, bits[i + 1], None if i else own) for i, place in enumerate(places)
+            ChosenColumn(value, first + i, place.flag, bits[i + 1], shared) for i, value in enumerate(places)
         ]
         self.initial = (0,) * (1 + states + len(places) + len(arrivals))
         self.mergeable = all(column.kept is None for column in self.columns)
         byte_kernels = () if self.mergeable else KEPT_KERNELS
         self.kernels = ("operators.kernels.choice", *byte_kernels)
-        self._word, self._states, self._flag = word, states, flag
+        self._word, self._states, self._flag = word, states, place.flag
         self._has_counted = counted is not None
-        self._latest = int(kind is AggregateKind.LAST)
-        self._skip = int(kind in (AggregateKind.ARG_MIN, AggregateKind.ARG_MAX))
-        by = pa.int64() if order is None else order[1]
-        flip = _SIGN if by == pa.uint64() else 0
-        least = kind in (AggregateKind.FIRST, AggregateKind.ARG_MIN)
-        self._flip = ~flip if least else flip
-        self._mask = _REST if pa.types.is_floating(by) else 0
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
         from operators.kernels.choice import fold_choice, keep_values
@@ -255,6 +262,39 @@ class Choice(Fold):
         stop = self._word + len(self.initial)
         arrival = -1 if self.arrival is None else self.arrival
         merge_choice(records, slots, partials, self._word, stop, arrival, self._flag, self._latest)
+
+    def stored(self) -> list[pa.Field]:
+        return [*self._shared, *[column.field for column in self.columns]]
+
+    def freeze(self) -> Frozen:
+        frozen = [(column.bit.word, column.freeze()) for column in self.columns]
+
+        def columns(records: Rows, flags: Flags) -> list[pa.Array]:
+            shared, first = [flags.column(self._flag)], self._word + 1
+            states = {word: Flags(records, word) for word in range(first, first + self._states)}
+            if self._order is not None:
+                shared.append(self._order.read(records, states[first].bitmap(self._order.bit.mask)))
+            if self.arrival is not None:
+                shared.append(read_word(records, self.arrival, pa.int64()))
+            return [*shared, *[array for word, each in frozen for array in each.columns(records, states[word])]]
+
+        return Frozen(columns, lambda records: sum([each.text_bytes(records) for _, each in frozen]))
+
+    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
+        shared, values = list(columns[: len(self._shared)]), columns[len(self._shared) :]
+        chosen = restore_bit(records, self._flag, shared.pop(0), self.name)
+        orders = [] if self._order is None else [shared.pop(0)]
+        if not chosen.all() and any([_present(array)[~chosen].any() for array in (*orders, *values)]):
+            raise CheckpointDamaged(f"{self.name}: keys without a chosen row have values in the checkpoint")
+        if self._order is not None:
+            self._order.restore(records, orders[0])
+        if self.arrival is not None:
+            numbers = stored_words(shared[0], self.name)
+            if numbers.min(initial=0) < 0 or numbers.max(initial=0) > _MOST_ARRIVALS:
+                raise CheckpointDamaged(f"{self.name}: chosen rows of the checkpoint have numbers out of range")
+            records[:, self.arrival] = numbers
+        for column, array in zip(self.columns, values, strict=True):
+            column.restore(records, array)
 
 
 def _present(array: pa.Array) -> npt.NDArray[np.bool_]:

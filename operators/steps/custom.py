@@ -41,7 +41,10 @@ class CustomStep(Step):
     def __init__(self, place: StepPlace, kernel: AggregateKernel) -> None:
         super().__init__(place)
         self._compiled = compiled(kernel)
-        self.initial = tuple(np.array(kernel.init).view(np.int64).tolist())
+        init = np.array(kernel.init)
+        self.initial = tuple(init.view(np.int64).tolist())
+        type_ = pa.float64() if init.dtype.kind == "f" else pa.int64()
+        self.words = tuple((f"{i}", type_) for i in range(len(init)))
         self.mergeable = kernel.merge is not None
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:

@@ -15,11 +15,11 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged
 from dataflow.state.arrays import canonical_words, from_words, is_word
-from dataflow.state.columns import PIECE_BYTES, Store
+from dataflow.state.columns import PIECE_BYTES
 from dataflow.state.copy_on_write import CopyOnWriteRows, Readers, Rows
 from dataflow.state.index import Slots, WideSlotIndex
 from dataflow.state.interning import Interner
-from operators.steps.step import Step, StepPlace, read_word
+from operators.steps.step import Flags, Frozen, Step, StepPlace, read_word
 
 __all__ = ["CountDistinct"]
 
@@ -91,13 +91,13 @@ class CountDistinct(Step):
             self._interner.shrink_counted(lost_many=fewer)
 
     def stored(self) -> list[pa.Field]:
-        return [pa.field(f"{self.name}.values", pa.large_list(self._type))]
+        return [pa.field(f"{self.place.state}/values", pa.large_list(self._type), nullable=False)]
 
-    def freeze(self) -> Store:
+    def freeze(self) -> Frozen:
         interned = None if self._interner is None else self._interner.values()
         pairs, before, word, type_ = self._pairs.words, self._before, self.place.word, self._type
 
-        def lists(records: Rows) -> list[pa.Array]:
+        def lists(records: Rows, flags: Flags) -> list[pa.Array]:
             numbers, ends = _listed(records, word, before)
             words = pairs[numbers, 1]
             values = from_words(words, type_) if interned is None else interned.of(words, type_)
@@ -109,7 +109,7 @@ class CountDistinct(Step):
                 return size  # there is no need to list so many pairs
             return size + interned.text_bytes(pairs[_listed(records, word, before)[0], 1])
 
-        return Store(lists, text_bytes)
+        return Frozen(lists, text_bytes)
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         (lists,) = columns

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from dataflow.expressions import AggregateKind
 from dataflow.state.arrays import byte_ranges, validity
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
 from dataflow.state.kept import KEPT_KERNELS, KeptBytes
-from operators.steps.step import Rows, Step, StepPlace, Store, seen
+from operators.steps.step import Frozen, Rows, Step, StepPlace, restore_flag, seen
 
 __all__ = ["BytesExtreme"]
 
@@ -23,9 +22,9 @@ class BytesExtreme(Step):
     mergeable = False
     kernels = ("operators.kernels.kept", *KEPT_KERNELS)
 
-    def __init__(self, place: StepPlace, kind: AggregateKind) -> None:
+    def __init__(self, place: StepPlace, *, least: bool) -> None:
         super().__init__(place)
-        self._sign = -1 if kind is AggregateKind.MIN else 1
+        self._sign = -1 if least else 1
         self._numbers = int(pa.types.is_decimal(place.dtype))
         self._kept = KeptBytes(place.word, place.flag, place.dtype)
 
@@ -46,14 +45,15 @@ class BytesExtreme(Step):
         return self._kept.values().read(records, seen(self.place.flag, records, always))
 
     def stored(self) -> list[pa.Field]:
-        return [pa.field(f"{self.name}.value", self.dtype)]
+        return [pa.field(f"{self.place.state}/value", self.dtype)]
 
-    def freeze(self) -> Store:
+    def freeze(self) -> Frozen:
         values, flag = self._kept.values(), self.place.flag
-        return Store(
-            lambda records: [values.read(records, seen(flag, records))],
+        return Frozen(
+            lambda records, flags: [values.read(records, flags.bitmap(flag))],
             lambda records: values.text_bytes(records, seen(flag, records)),
         )
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
+        restore_flag(records, self.place.flag, columns, self.name)
         self._kept.restore(records, columns[0])

@@ -13,7 +13,7 @@ from dataflow.state.arrays import words
 from dataflow.state.copy_on_write import CopyOnWriteRows, Readers
 from dataflow.state.index import Slots
 from dataflow.state.ordered_values import OrderedValues
-from operators.steps.step import Rows, Step, StepPlace, Store
+from operators.steps.step import Frozen, Rows, Step, StepPlace, frozen_lists, stored_lists
 
 __all__ = ["ToList"]
 
@@ -60,10 +60,11 @@ class ToList(Step):
         self._values.forget(records[slots])
 
     def stored(self) -> list[pa.Field]:
-        return self._values.stored(f"{self.name}.to_list")
+        orders = ["orders"] if self._has_order else []
+        return stored_lists(self._values, self.place.state, [*orders, "arrivals", "values"])
 
-    def freeze(self) -> Store:
-        return self._values.store()
+    def freeze(self) -> Frozen:
+        return frozen_lists(self._values)
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         values = self._values.restore(records, columns, self.name)

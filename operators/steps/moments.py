@@ -19,6 +19,7 @@ class Variance(Step):
     """Squared deviations from the mean over (number of values - ``ddof``), null unless the divisor is positive."""
 
     initial = (0, 0, 0)
+    words = (("count", pa.int64()), ("mean", pa.float64()), ("squares", pa.float64()))
     kernels: tuple[str, ...] = ("operators.kernels.moments",)
 
     def __init__(self, place: StepPlace, ddof: int) -> None:

@@ -13,13 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.errors import CheckpointDamaged
 from dataflow.expressions.custom import PythonAggregate
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
 from dataflow.state.kept_arrays import KeptArrays
 from operators.rows import cuts
-from operators.steps.step import Rows, Step, StepPlace, Store
+from operators.steps.step import Flags, Frozen, Rows, Step, StepPlace, restore_bit, restore_flag
 
 __all__ = ["PythonStep"]
 
@@ -69,18 +68,32 @@ class PythonStep(Step):
         return self._converted(results, self.dtype, "finish")
 
     def stored(self) -> list[pa.Field]:
-        return [pa.field(f"{self.name}.state", self._functions.state)]
+        present = [] if self._present is None else [self._present]
+        return [*present, pa.field(f"{self.place.state}/state", self._functions.state)]
 
-    def freeze(self) -> Store:
-        values = self._kept.values()
-        return Store(lambda records: [values.read(records)], lambda records: int(values.read(records).nbytes))
+    def freeze(self) -> Frozen:
+        values, flag, has_present = self._kept.values(), self.place.flag, self._present is not None
+
+        def columns(records: Rows, flags: Flags) -> list[pa.Array]:
+            present = [flags.column(flag)] if has_present else []
+            return [*present, values.read(records)]
+
+        return Frozen(columns, lambda records: int(values.read(records).nbytes))
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
-        (states,) = columns
-        missing = to_numbers(states.is_null()) & (records[:, 0] & self.place.flag != 0)
-        if missing.any() and self._functions.zero is not None:
-            raise CheckpointDamaged(f"{self.name}: {missing.sum()} states in the checkpoint are null")
+        *present, states = columns
+        if present:
+            restore_bit(records, self.place.flag, present[0], self.name)
+        else:
+            restore_flag(records, self.place.flag, [states], self.name)
         self._kept.restore(records, states)
+
+    @property
+    def _present(self) -> pa.Field | None:
+        """Return the column that says which keys have a state, if a state may be None."""
+        if self._functions.zero is not None:
+            return None
+        return pa.field(f"{self.place.state}/present", pa.bool_(), nullable=False)
 
     def _change(
         self,

@@ -17,7 +17,7 @@ from dataflow.errors import CheckpointDamaged
 from dataflow.state.copy_on_write import CopyOnWriteRows, Readers
 from dataflow.state.index import Slots
 from dataflow.state.ordered_values import OrderedValues, OrderedView
-from operators.steps.step import Fold, Rows, Store
+from operators.steps.step import Fold, Frozen, Rows, frozen_lists, stored_lists
 
 __all__ = ["QuantileColumn", "Quantiles"]
 
@@ -33,14 +33,18 @@ class Quantiles(Fold):
         word: the word of a record.
         argument: the number of the argument.
         columns: name and ``q`` of each result.
+        state: the beginning of the names of its columns in a checkpoint.
     """
 
     initial = (0,)
     mergeable = False
     kernels = OrderedValues.kernels
 
-    def __init__(self, dtype: pa.DataType, word: int, argument: int, columns: Sequence[tuple[str, float]]) -> None:
+    def __init__(
+        self, dtype: pa.DataType, word: int, argument: int, columns: Sequence[tuple[str, float]], state: str
+    ) -> None:
         self.name = columns[0][0]
+        self._state = state
         self.arguments = (argument,)
         self.values = OrderedValues([dtype], word)
         self.columns = [QuantileColumn(self, name, dtype, q) for name, q in columns]
@@ -55,16 +59,28 @@ class Quantiles(Fold):
     def forget(self, records: Rows, slots: Slots, readers: Readers) -> None:
         self.values.forget(records[slots])
 
+    def stored(self) -> list[pa.Field]:
+        return stored_lists(self.values, self._state, ["values"])
+
+    def freeze(self) -> Frozen:
+        return frozen_lists(self.values)
+
+    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
+        (values,) = self.values.restore(records, columns, self.name)
+        if values.null_count:
+            raise CheckpointDamaged(f"{self.name}: {values.null_count} values in the checkpoint are null")
+
 
 class QuantileColumn:
-    """One quantile. The first column of ``Quantiles`` also stores the values."""
+    """One quantile of the values of a ``Quantiles``."""
 
     def __init__(self, owner: Quantiles, name: str, dtype: pa.DataType, q: float) -> None:
         self.name = name
         self.dtype = dtype
         self._values = owner.values
         self._q = q
-        self._stores = name == owner.name
+        self.uses = [field.name for field in owner.stored()]
+        """The columns of a checkpoint that it is read from."""
 
     def read(self, records: Rows, always: int = 0) -> pa.Array:
         """Return the column of gathered records; null where there is no value."""
@@ -81,21 +97,6 @@ class QuantileColumn:
         array = view.column(0, view.ranked(records, ranks.astype(np.int64)))
         array = array.view(pa.int64()) if pa.types.is_duration(self.dtype) else array
         return to_numbers(array.fill_null(0))
-
-    def stored(self) -> list[pa.Field]:
-        """Return the columns of a snapshot."""
-        return self._values.stored(f"{self.name}.quantile") if self._stores else []
-
-    def freeze(self) -> Store:
-        """Return these columns of frozen records."""
-        return self._values.store() if self._stores else Store(lambda records: [])
-
-    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
-        """Restore the columns that ``freeze`` stored."""
-        if self._stores:
-            (values,) = self._values.restore(records, columns, self.name)
-            if values.null_count:
-                raise CheckpointDamaged(f"{self.name}: {values.null_count} values in the checkpoint are null")
 
 
 def _between_integers(lower: _Numbers, upper: _Numbers, part: _Floats) -> _Numbers:

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataflow.expressions import AggregateKind
 from dataflow.state.arrays import fresh_words, from_words, validity, words
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
-from operators.steps.step import Rows, Step, StepPlace, Sum128Overflow
+from operators.steps.step import Rows, Step, StepPlace, Sum128Overflow, Words
 
-__all__ = ["Reversible", "SignedCount", "SignedStep", "SignedSum", "SignedTotal", "SignedVariance"]
+__all__ = ["Reversible", "SignedCount", "SignedDeviation", "SignedMean", "SignedStep", "SignedSum", "SignedTotal"]
+__all__ += ["SignedVariance"]
 
 _KERNELS = ("operators.kernels.signed",)
 _HIGHEST = 10**38
@@ -52,6 +52,7 @@ class SignedCount(SignedStep):
     """The number of rows that are left, or of those that are not null. Below zero it is shown as zero."""
 
     initial = (0,)
+    words = (("count", pa.int64()),)
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
         from operators.kernels.signed import count_changes
@@ -74,6 +75,7 @@ class SignedSum(SignedStep):
     """The sum of integers, booleans, durations or decimals: 128 bits and the number of values."""
 
     initial = (0, 0, 0)
+    words = (("low", pa.int64()), ("high", pa.int64()), ("count", pa.int64()))
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
         from operators.kernels.signed import fold_integers, fold_wide
@@ -117,14 +119,14 @@ class SignedSum(SignedStep):
 
 
 class SignedTotal(SignedStep):
-    """The sum or the mean of floats: see ``fold_pairs`` for the words."""
+    """The sum of floats: see ``fold_pairs`` for the words."""
 
     initial: tuple[int, ...] = (0,) * 7
-    _squares = False
-
-    def __init__(self, place: StepPlace, kind: AggregateKind) -> None:
-        super().__init__(place)
-        self._mean = kind is AggregateKind.MEAN
+    words: Words = (
+        *[(name, pa.int64()) for name in ("count", "hashes", "nans", "infinite", "negative infinite")],
+        *[(name, pa.float64()) for name in ("sum", "rest of sum")],
+    )
+    _squares = _mean = False
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
         from operators.kernels.signed import fold_pairs
@@ -147,23 +149,35 @@ class SignedTotal(SignedStep):
         return self._vacant(records, range(5))  # what is left of sums is rounding
 
 
+class SignedMean(SignedTotal):
+    """The mean of floats."""
+
+    _mean = True
+
+
 class SignedVariance(SignedTotal):
-    """The variance or standard deviation of floats, from the sums of values and of squares."""
+    """The variance of floats, from the sums of values and of squares."""
 
     initial = (0,) * 9
+    words = (*SignedTotal.words, ("squares", pa.float64()), ("rest of squares", pa.float64()))
     _squares = True
 
-    def __init__(self, place: StepPlace, kind: AggregateKind, ddof: int) -> None:
-        super().__init__(place, kind)
-        self._root = kind is AggregateKind.STDDEV
+    def __init__(self, place: StepPlace, ddof: int) -> None:
+        super().__init__(place)
         self._ddof = ddof
 
     def _read(self, records: Rows, out: npt.NDArray[np.float64], present: npt.NDArray[np.bool_]) -> None:
         from operators.kernels.signed import read_variances
 
         read_variances(records, self.place.word, self._ddof, out, present)
-        if self._root:
-            np.sqrt(out, out=out)
+
+
+class SignedDeviation(SignedVariance):
+    """The standard deviation of floats."""
+
+    def _read(self, records: Rows, out: npt.NDArray[np.float64], present: npt.NDArray[np.bool_]) -> None:
+        super()._read(records, out, present)
+        np.sqrt(out, out=out)
 
 
 def _bitmap(present: npt.NDArray[np.bool_]) -> pa.Buffer | None:

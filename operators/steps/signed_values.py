@@ -9,15 +9,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.expressions import AggregateKind
 from dataflow.state.arrays import from_words, words
 from dataflow.state.copy_on_write import CopyOnWriteRows, Readers
 from dataflow.state.index import Slots
 from dataflow.state.ordered_values import OrderedValues
-from operators.steps.choice import ValuePlace
+from operators.steps.choice import ChoicePlace, Choosing, ValuePlace
 from operators.steps.quantile import Quantiles
 from operators.steps.signed import Reversible, SignedStep
-from operators.steps.step import Fold, Rows, StepPlace, Store
+from operators.steps.step import Fold, Frozen, Rows, StepPlace, frozen_lists, stored_lists
 
 __all__ = [
     "SignedChoice",
@@ -34,6 +33,8 @@ class _SignedValues(SignedStep):
 
     initial = (0,)
     kernels = OrderedValues.kernels
+    lists: Sequence[str] = ("values",)
+    """The names of the lists of a checkpoint, one for each type."""
 
     def __init__(self, place: StepPlace, types: Sequence[pa.DataType]) -> None:
         super().__init__(place)
@@ -50,10 +51,10 @@ class _SignedValues(SignedStep):
         self.values.forget(records[slots])
 
     def stored(self) -> list[pa.Field]:
-        return self.values.stored(self.name)
+        return stored_lists(self.values, self.place.state, self.lists)
 
-    def freeze(self) -> Store:
-        return self.values.store()
+    def freeze(self) -> Frozen:
+        return frozen_lists(self.values)
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         self.values.restore(records, columns, self.name)
@@ -62,9 +63,9 @@ class _SignedValues(SignedStep):
 class SignedExtreme(_SignedValues):
     """The least or the greatest value; nulls do not count."""
 
-    def __init__(self, place: StepPlace, kind: AggregateKind) -> None:
+    def __init__(self, place: StepPlace, *, least: bool) -> None:
         super().__init__(place, place.types)
-        self._least = kind is AggregateKind.MIN
+        self._least = least
 
     def read(self, records: Rows, always: int) -> pa.Array:
         view = self.values.view()
@@ -83,6 +84,8 @@ class SignedDistinct(_SignedValues):
 
 class SignedList(_SignedValues):
     """The list of all values, nulls included, by the order and then by value."""
+
+    lists = ("orders", "values")
 
     def __init__(self, place: StepPlace, *, some_rows: bool) -> None:
         super().__init__(place, [place.types[1], place.types[0]])
@@ -108,9 +111,15 @@ class SignedQuantiles(Quantiles, Reversible):
     """Quantiles of values that may be taken back. The last argument has the weights."""
 
     def __init__(
-        self, dtype: pa.DataType, word: int, argument: int, columns: Sequence[tuple[str, float]], weight: int
+        self,
+        dtype: pa.DataType,
+        word: int,
+        argument: int,
+        columns: Sequence[tuple[str, float]],
+        state: str,
+        weight: int,
     ) -> None:
-        super().__init__(dtype, word, argument, columns)
+        super().__init__(dtype, word, argument, columns, state)
         self.arguments = (argument, weight)
         self._word = word
 
@@ -128,6 +137,7 @@ class SignedChoice(Fold, Reversible):
     Rows whose order is null come after all others, for both ends; ``arg_min`` and ``arg_max`` skip them.
 
     Args:
+        place: where its state lies.
         order: number and type of the argument that rows are compared by.
         counted: the number of an argument that is null in rows to skip; None: all rows count.
         weight: the number of the argument with the weights.
@@ -139,8 +149,8 @@ class SignedChoice(Fold, Reversible):
 
     def __init__(
         self,
-        kind: AggregateKind,
-        word: int,
+        choosing: Choosing,
+        place: ChoicePlace,
         places: Sequence[ValuePlace],
         order: tuple[int, pa.DataType],
         counted: int | None,
@@ -148,14 +158,19 @@ class SignedChoice(Fold, Reversible):
     ) -> None:
         self.name = places[0].name
         number, type_ = order
-        skips = kind in (AggregateKind.ARG_MIN, AggregateKind.ARG_MAX)
-        self._counts = [*([number] if skips else []), *([] if counted is None else [counted])]
+        self._counts = [*([number] if choosing.skips_null else []), *([] if counted is None else [counted])]
         self.arguments = (number, *[place.argument for place in places], *self._counts, weight)
-        self._word, self._width = word, len(places)
-        self.first = kind in (AggregateKind.FIRST, AggregateKind.ARG_MIN)
+        self._word, self._width = place.word, len(places)
+        self.first = choosing.least
         types = [pa.int8() if pa.types.is_null(place.dtype) else place.dtype for place in places]
-        self.values = OrderedValues([pa.bool_(), type_, *types], word)
-        self.columns = [SignedChosenColumn(self, place, i) for i, place in enumerate(places)]
+        self.values = OrderedValues([pa.bool_(), type_, *types], place.word)
+        ordered = "order is null" if self.first else "order is valid"
+        self._shared = [f"{place.state}/{name}" for name in (ordered, "order", "multiplicities")]
+        self._values = [f"{value.state}/values" for value in places]
+        self.columns = [
+            SignedChosenColumn(self, value, i, [*self._shared, own])
+            for i, (value, own) in enumerate(zip(places, self._values, strict=True))
+        ]
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
         order, weights = inputs[0], inputs[-1]
@@ -173,11 +188,22 @@ class SignedChoice(Fold, Reversible):
     def forget(self, records: Rows, slots: Slots, readers: Readers) -> None:
         self.values.forget(records[slots])
 
+    def stored(self) -> list[pa.Field]:
+        *orders, multiplicities = self._shared
+        return self.values.stored([*orders, *self._values, multiplicities])
+
+    def freeze(self) -> Frozen:
+        return frozen_lists(self.values)
+
+    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
+        self.values.restore(records, columns, self.name)
+
 
 class SignedChosenColumn:
-    """The value of the chosen row in one column. The first column of a choice also stores the rows."""
+    """The value of the chosen row in one column. ``uses`` are the columns of a checkpoint that it is read from."""
 
-    def __init__(self, choice: SignedChoice, place: ValuePlace, number: int) -> None:
+    def __init__(self, choice: SignedChoice, place: ValuePlace, number: int, uses: Sequence[str]) -> None:
+        self.uses = uses
         self.name = place.name
         self.dtype = place.dtype
         self._choice = choice
@@ -189,19 +215,6 @@ class SignedChosenColumn:
             return pa.nulls(len(records))
         view = self._choice.values.view()
         return view.column(2 + self._number, view.least(records) if self._choice.first else view.greatest(records))
-
-    def stored(self) -> list[pa.Field]:
-        """Return the columns of a snapshot."""
-        return [] if self._number else self._choice.values.stored(self.name)
-
-    def freeze(self) -> Store:
-        """Return these columns of frozen records."""
-        return Store(lambda records: []) if self._number else self._choice.values.store()
-
-    def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
-        """Restore the columns that ``freeze`` stored."""
-        if not self._number:
-            self._choice.values.restore(records, columns, self.name)
 
 
 def _add(

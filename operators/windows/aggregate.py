@@ -198,7 +198,8 @@ class WindowAggregateOperator(Stateful):
 
     def state(self) -> Mapping[str, Piece]:
         low = self._numbering.low(WINDOW, self._closed())  # the log also holds windows that are over
-        return {"time": self._passed, "state": Log(self._panes, len(self._user_keys), low=low)}
+        log = Log(self._panes, len(self._user_keys), low=low, owners=self._panes.owners)
+        return {"time": self._passed, "state": log}
 
     def restored(self) -> None:
         if self._goes_by_arrival:

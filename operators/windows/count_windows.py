@@ -146,7 +146,7 @@ class CountWindowOperator(Stateful):
 
     def state(self) -> Mapping[str, Piece]:
         keys = len(self._user_keys)
-        return {"state": Log(self._state, keys), "counts": Log(self._counts, keys)}
+        return {"state": Log(self._state, keys, owners=self._records.owners), "counts": Log(self._counts, keys)}
 
     def restored(self) -> None:
         """Raise CheckpointDamaged unless each key has the windows that its rows began."""

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.expressions import AggregateKind, Aggregation, col, count
+from dataflow.expressions import Aggregation, count
 from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
@@ -29,8 +29,6 @@ from operators.windows.session_chains import Sessions
 
 __all__ = ["FoldedSessions", "is_free_of_order"]
 
-_FREE = (AggregateKind.COUNT_DISTINCT, AggregateKind.QUANTILE, AggregateKind.MIN, AggregateKind.MAX)
-
 RowsOf = Callable[[Slots], tuple[Numbers, pa.RecordBatch]]
 """Returns the rows of cells in the order of time, and then of arrival, with the offsets of each cell's rows."""
 
@@ -38,14 +36,15 @@ RowsOf = Callable[[Slots], tuple[Numbers, pa.RecordBatch]]
 def is_free_of_order(aggregation: Aggregation, time: str) -> bool:
     """Return whether a result depends on the order of rows only where their times in the column ``time`` are equal.
 
+    >>> from dataflow.expressions import col
     >>> is_free_of_order(col("x").quantile(0.5), "at"), is_free_of_order(col("x").last(by="at"), "at")
     (True, True)
     >>> is_free_of_order(col("x").last(by="price"), "at")
     False
     """
-    if aggregation.chooses_a_row or aggregation.kind is AggregateKind.TO_LIST:
-        return aggregation.by is not None and aggregation.by.fingerprint() == col(time).fingerprint()
-    return aggregation.kind in _FREE
+    if aggregation.by is not None:
+        return aggregation.by.is_column(time)
+    return aggregation.is_free_of_order
 
 
 class FoldedSessions:
@@ -55,7 +54,7 @@ class FoldedSessions:
     """
 
     def __init__(self, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str) -> None:
-        self._records = Records([count().alias("barrierflow:rows"), *aggregations], rows, where)
+        self._records = Records(aggregations, rows, where, own=[count().alias("barrierflow:rows")])
         #: The key of a record is one of the cells that have it.
         self._state = KeyedState(pa.schema({"cell": pa.int64()}), self._records)
         self._by_cell = np.empty(0, np.int32)  # the record of each cell; -1: it has none
@@ -96,7 +95,7 @@ class FoldedSessions:
 
     def read(self, slots: Slots) -> list[pa.Array]:
         """Return the aggregates of records, a column each."""
-        return self._records.read(slots)[1:]
+        return self._records.read(slots)
 
     def drop(self, cells: Slots) -> None:
         """Remove the records of ``cells``, which are all cells of their sessions."""
@@ -119,7 +118,7 @@ class FoldedSessions:
         if own.any():
             numbers, slots = sessions.numbers[own], slots[own]
             rows = self._records.rows(slots)
-            assert rows is not None, "the first aggregate counts the rows"
+            assert rows is not None, "an aggregate of its own counts the rows"
             order = np.argsort(rows, kind="stable")
             largest[numbers[order]] = slots[order]  # of several, numpy keeps the last
         return largest

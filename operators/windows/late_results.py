@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.expressions import AggregateKind
 from dataflow.state.arrays import GREATEST, Mask, Numbers
 from dataflow.state.copy_on_write import Rows
 from dataflow.state.index import Slots
@@ -115,7 +114,7 @@ class LateResults:
         if not count:
             counts = pa.array([], pa.int64())
             apart = zip(self._aggregates.apart, rows.values, strict=True)
-            results = [counts if a.kind is AggregateKind.COUNT_DISTINCT else values for a, values in apart]
+            results = [counts if a.least is None else values for a, values in apart]
             return (rows.leaves, results), heads, lasts
         find_windows(rows.starts, rows.times, self._period, heads, lasts)
         segments, blocks = np.repeat(np.arange(len(rows.starts) - 1), np.diff(rows.starts)), rows.times // self._period
@@ -130,10 +129,10 @@ class LateResults:
             raise self._overflow(error, slot) from error
         results = []
         for a, values in zip(self._aggregates.apart, rows.values, strict=True):
-            if a.kind is AggregateKind.COUNT_DISTINCT:
+            if a.least is None:
                 results.append(to_array(counted_apart(rows.starts, rows.times, values, self._period)))
             else:
-                comparison = Comparison(least=a.kind is AggregateKind.MIN)
+                comparison = Comparison(least=a.least)
                 results.append(best_apart(comparison, values, starts, heads, has_end, lasts))
         return (words, results), heads, lasts
 

@@ -78,6 +78,11 @@ class MergingWindowOperator(Stateful):
         self._windows = KeyedState(
             self._user_keys, pa.schema({"used": pa.bool_()}), rows=pa.schema({_START: pa.int64()})
         )
+        nested = [name for name in self._columns.kept.names if name not in self._columns.schema.names]
+        self._owners = {
+            a.identity(): [name for name in self._columns.kept.names if name in a.columns()] + nested
+            for a in self._aggregations
+        }
         self._dues = SessionDues()
         self._arrival = 0
         self._passed = Passed()
@@ -206,7 +211,8 @@ class MergingWindowOperator(Stateful):
     # --- state
 
     def state(self) -> Mapping[str, Piece]:
-        return {"time": self._passed, "rows": Log(self._state, len(self._user_keys), counts=[_ARRIVAL])}
+        log = Log(self._state, len(self._user_keys), counts=[_ARRIVAL], owners=self._owners)
+        return {"time": self._passed, "rows": log}
 
     def restored(self) -> None:
         slots = self._state.slots

@@ -7,9 +7,9 @@ Word by word, after the two times of a cell:
 - ``SINCE``: the complement of the time at which the first row not shown came, by the clock;
 - ``DONE``: the greatest last time that its session had when it came out at its end.
 
-They are aggregates, so a cell that is merged into the next one takes them along: rows and panes add up, and of times
-the first or the last counts. For a session, its cells are taken together in the same way. When sessions merge, the
-number of the next pane is above the numbers of all their panes.
+They are aggregates of the operator's own, so a cell that is merged into the next one takes them along: rows and panes
+add up, and of times the first or the last counts. For a session, its cells are taken together in the same way. When
+sessions merge, the number of the next pane is above the numbers of all their panes.
 
 The other aggregates are of the rows that no pane has shown. The times of a cell are of all its rows: they decide which
 rows make a session, whether or not they were shown.
@@ -56,6 +56,7 @@ class PaneCells(Cells):
         col(TIME).min(where=_NO_ROWS).alias("barrierflow:since"),
         col(TIME).max(where=_NO_ROWS).alias("barrierflow:done"),
     )
+    flags = ()
 
     def __init__(
         self, keys: pa.Schema, gap: int, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str, time: str

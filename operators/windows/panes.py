@@ -156,6 +156,7 @@ class Panes:
         self._merged_by = merge_column(numbering)
         columns = Records(aggregations, schema, where, merged_by=self._merged_by)
         stored = KeyedState(keys.append(pa.field(WINDOW, pa.int64())), columns).stored["keys"]
+        self.owners = columns.owners
         self._stored = stored.set(len(keys), number_field(WINDOW))
         self._panes: SortedDict[int, Pane] = SortedDict()
         self._full = 0

@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.expressions import AggregateKind, Aggregation, col, compile_expression, count
+from dataflow.expressions import Aggregation, col, compile_expression, count
 from dataflow.expressions.coercion import value_type
-from dataflow.state.arrays import is_bytes, is_word, plain
+from dataflow.state.arrays import is_word, plain
 from dataflow.state.copy_on_write import Rows
 from dataflow.state.dictionaries import decoded
 from dataflow.state.index import Slots
+from operators.aggregation.kinds import computed
 from operators.aggregation.records import Records
 from operators.stateful.columns import ARRIVAL
 
@@ -29,8 +30,6 @@ __all__ = ["Apart", "RowAggregates"]
 
 ROW = "barrierflow:row"
 """The column with the number of a row, beside its own columns."""
-
-_EXTREMES = (AggregateKind.MIN, AggregateKind.MAX)
 
 Evaluate = Callable[[pa.RecordBatch], pa.Array]
 ReadRows = Callable[[Slots], pa.RecordBatch]
@@ -61,9 +60,12 @@ class _Apart:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """An aggregate without records. ``values`` returns its argument, of type ``dtype``; null in rows left out."""
+    """An aggregate without records. ``values`` returns its argument, of type ``dtype``; null in rows left out.
 
-    kind: AggregateKind
+    It is the least or the greatest value, or the number of different ones if ``least`` is None.
+    """
+
+    least: bool | None
     dtype: pa.DataType
     values: Evaluate
 
@@ -81,10 +83,11 @@ class RowAggregates:
         """The aggregates without records."""
         for a in aggregations:
             argument, dtype = a.argument, a.dtype(schema, where)
-            if a.kind is AggregateKind.COUNT_DISTINCT or (a.kind in _EXTREMES and is_bytes(dtype)):
+            kind = computed(a)
+            if kind.is_apart(dtype):
                 assert argument is not None, f"{a} has no argument"
                 self._results.append(_Apart(len(self.apart)))
-                self.apart.append(Apart(a.kind, value_type(argument.dtype(schema)), _where_true(a, schema)))
+                self.apart.append(Apart(kind.least, value_type(argument.dtype(schema)), _where_true(a, schema)))
             elif a.chooses_a_row and not is_word(dtype):
                 assert argument is not None, f"{a} has no argument"
                 self._results.append(_Chosen(len(folded), compile_expression(argument, schema), dtype))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.errors import SchemaMismatch
-from dataflow.expressions import AggregateKind, Aggregation
+from dataflow.expressions import Aggregation
 from dataflow.state.arrays import GREATEST, LEAST, Numbers, is_bytes, is_word, plain
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
@@ -54,6 +54,11 @@ class RowCells(MergedCells):
                 )
             fields.append(pa.field(field.name, type_))
         return pa.schema(fields)
+
+    @property
+    def owners(self) -> Mapping[str, Sequence[str]]:
+        """The columns of each aggregate: of those that cannot be merged, the columns of the rows."""
+        return {**super().owners, **{a.identity(): list(a.columns()) for a in self._unmerged}}
 
     def _new_state(self, keys: pa.Schema) -> KeyedState:
         return KeyedState(keys, self._records, rows=self._kept)
@@ -128,7 +133,7 @@ class RowCells(MergedCells):
 def _goes_by_arrival(aggregation: Aggregation, time: str) -> bool:
     """Return whether rows are folded in the order of arrival, and not by their times in the column ``time``."""
     by = aggregation.by
-    return aggregation.kind is AggregateKind.PYTHON or (by is not None and not by.is_column(time))
+    return aggregation.functions is not None or (by is not None and not by.is_column(time))
 
 
 def _unmergeable(aggregations: Sequence[Aggregation], rows: pa.Schema, where: str) -> list[Aggregation]:

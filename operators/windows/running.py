@@ -22,7 +22,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.expressions import AggregateKind
 from dataflow.state.arrays import LEAST, Mask, Numbers
 from dataflow.state.copy_on_write import Rows
 from dataflow.state.index import Slots
@@ -74,10 +73,10 @@ class Running:
         self._distinct: dict[int, DistinctValues] = {}
         self._extremes: dict[int, ExtremeValues] = {}
         for place, apart in enumerate(aggregates.apart):
-            if apart.kind is AggregateKind.COUNT_DISTINCT:
+            if apart.least is None:
                 self._distinct[place] = DistinctValues(apart.dtype)
             else:
-                comparison = Comparison(least=apart.kind is AggregateKind.MIN)
+                comparison = Comparison(least=apart.least)
                 self._extremes[place] = ExtremeValues(comparison, partial(_values_of, apart, read))
 
     @property

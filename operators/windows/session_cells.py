@@ -16,7 +16,7 @@ when each is to be looked at (``dues``).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -42,7 +42,7 @@ CELL = "barrierflow:cell"
 TIME = "barrierflow:time"
 """The column of event times, in their unit."""
 
-_TIMES = (col(TIME).min().alias("first time"), col(TIME).max().alias("last time"))
+_TIMES = (col(TIME).min().alias("barrierflow:first time"), col(TIME).max().alias("barrierflow:last time"))
 
 Overflow = Callable[[SumOverflow, list[pa.Array]], OverflowError]
 """Makes the error of a sum that overflows, from it and the key columns of its cell."""
@@ -52,7 +52,9 @@ class Cells(ABC):
     """The cells of a subtask. ``rows`` has the columns of the rows that are folded, ``time`` is that of event time."""
 
     own: ClassVar[tuple[Aggregation, ...]] = _TIMES
-    """The first aggregates of each cell, which ``read`` does not return."""
+    """The aggregates of each cell that make sessions of them."""
+    flags: ClassVar[tuple[int, ...]] = (SHOWN,)
+    """The flags of each cell that a checkpoint has."""
 
     def __init__(
         self, keys: pa.Schema, gap: int, aggregations: Sequence[Aggregation], rows: pa.Schema, where: str, time: str
@@ -70,7 +72,7 @@ class Cells(ABC):
 
     @abstractmethod
     def _cell_records(self) -> Records:
-        """Return the records of cells; their first aggregates are ``own``, which begins with ``_TIMES``."""
+        """Return the records of cells; they have the aggregates ``own``, which begin with ``_TIMES``, first."""
 
     @abstractmethod
     def _new_state(self, keys: pa.Schema) -> KeyedState:
@@ -80,6 +82,11 @@ class Cells(ABC):
     def kernels(self) -> Sequence[str]:
         """The modules with the kernels that cells call."""
         return ("operators.kernels.sessions", *self.dues.kernels, *self.state.kernels)
+
+    @property
+    def owners(self) -> Mapping[str, Sequence[str]]:
+        """The columns of a checkpoint that each aggregate is read from."""
+        return self._records.owners
 
     def __len__(self) -> int:
         return self.state.live
@@ -268,7 +275,8 @@ class MergedCells(Cells):
 
     def _new_records(self) -> Records:
         schema = self._rows.append(pa.field(TIME, pa.int64()))
-        return Records([*self.own, *self._aggregations], schema, self._where, merged_by=self._time)
+        own, flags = self.own, self.flags
+        return Records(self._aggregations, schema, self._where, merged_by=self._time, own=own, flags=flags)
 
     def _new_state(self, keys: pa.Schema) -> KeyedState:
         return KeyedState(keys, self._records)
@@ -290,11 +298,11 @@ class MergedCells(Cells):
 
     def _read(self, sessions: Sessions) -> list[pa.Array]:
         if len(sessions.cells) == len(sessions):
-            return self._records.read(sessions.cells)[len(self.own) :]
+            return self._records.read(sessions.cells)
         self._merge(sessions)
         columns = self._scratch.read(np.arange(len(sessions), dtype=np.int32))
         self._scratch.clear()
-        return columns[len(self.own) :]
+        return columns
 
     def _merge(self, sessions: Sessions) -> None:
         """Merge the records of session i, in the order of time, into record i of the scratch."""

@@ -37,6 +37,7 @@ from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.arrays import Mask, Numbers
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
+from dataflow.state.parts import arranged
 from operators.aggregation.partials import folded_columns
 from operators.aggregation.records import SumOverflow
 from operators.aggregation.show_state import shown_values
@@ -270,7 +271,7 @@ class SessionAggregateOperator(Stateful):
     # --- state
 
     def state(self) -> Mapping[str, Piece]:
-        log = Log(self._cells.state, len(self._user_keys))
+        log = Log(self._cells.state, len(self._user_keys), owners=self._cells.owners)
         return {"time units": Fixed([self._unit.value]), "time": self._passed, "state": log}
 
     def restored(self) -> None:
@@ -294,7 +295,8 @@ class SessionAggregateOperator(Stateful):
         unit = TimeUnit.of_time(taken, spec.time)
         gap = spec.window.gap * unit.per_microsecond
         cells = cls._new_cells(keys, gap, spec.aggregations, rows, "state", spec.time.column)
-        cells.state.restore(parts)
+        own = cells.state.stored
+        cells.state.restore([{name: arranged(table, own.get(name)) for name, table in part.items()} for part in parts])
         cells.restored()
 
         def overflow(error: SumOverflow, key: list[pa.Array]) -> OverflowError:

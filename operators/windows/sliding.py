@@ -89,6 +89,7 @@ class SlidingAggregateOperator(Stateful):
         self._key_schema = state_keys(key_schema(self._rows, keys))
         values = [field for field in self._rows if field.name not in self._keys]
         self._state = KeyedState(self._key_schema, pa.schema([]), rows=pa.schema(values))
+        self._owners = {a.identity(): [name for name in a.columns() if name not in self._keys] for a in aggregations}
         self._aggregates = RowAggregates(aggregations, self._rows, time.column, context.name)
         parts = (self._state, self._aggregates, self._period, self._read, self._overflow)
         self._running, self._late_results = Running(*parts), LateResults(*parts)
@@ -197,7 +198,7 @@ class SlidingAggregateOperator(Stateful):
     # --- state
 
     def state(self) -> Mapping[str, Piece]:
-        return {"time": self._passed, "state": Log(self._state, len(self._key_schema))}
+        return {"time": self._passed, "state": Log(self._state, len(self._key_schema), owners=self._owners)}
 
     def restored(self) -> None:
         slots = self._state.slots

@@ -318,8 +318,9 @@ class TriggeredOperator(Stateful):
 
     def state(self) -> Mapping[str, Piece]:
         keys = len(self._user_keys)
-        shown = {SHOWN: self._shown.piece(keys, self._changed)} if self._signed else {}
-        return {"time": self._passed, "state": Log(self._state, keys), "windows": Log(self._windows, keys), **shown}
+        shown = {SHOWN: self._shown.piece(keys, self._changed, self._records)} if self._signed else {}
+        state = Log(self._state, keys, owners=self._records.owners)
+        return {"time": self._passed, "state": state, "windows": Log(self._windows, keys), **shown}
 
     def _changed(self) -> Slots:
         """Return the windows that were shown and have rows that were not."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -42,13 +43,8 @@ def regrouped(snapshots: Sequence[Snapshot], groups: range) -> Snapshot:
             tables[name] = owned(rows, rule.keys, groups, MAX_GROUPS) if rule.keys else rows
         else:
             values[name] = _value(rule.how or rule.kind, [snapshot.values[name] for snapshot in snapshots])
-    rules = {name: replace_low(rule) for name, rule in snapshots[0].rules.items()}
+    rules = {name: msgspec.structs.replace(rule, low=None) for name, rule in snapshots[0].rules.items()}
     return Snapshot(values, tables, logs, rules)
-
-
-def replace_low(rule: Any) -> Any:
-    """The rule of a log whose rows all count."""
-    return type(rule)(rule.kind, rule.keys, rule.shared, None, rule.how, rule.waiting)
 
 
 def _log(name: str, snapshots: Sequence[Snapshot], groups: range) -> list[Mapping[str, pa.Table]]:

@@ -107,9 +107,12 @@ def kill_in_commit(sinks: Sequence[Any], wanted: Callable[[int], bool]) -> None:
 def is_wanted(directory: Path, checkpoint: int, mode: str) -> bool:
     """Return whether a checkpoint has what is worth keeping of its mode."""
     import dataflow as flow
+    from dataflow.store.manifest import LOG
 
-    summary = flow.DirectoryStore(directory).manifest(checkpoint).summary
-    twice, in_flight = summary.get("duplicated", {}), summary.get("in_flight_rows", 0)
+    manifest = flow.DirectoryStore(directory).manifest(checkpoint)
+    if not any(part.part == LOG and part.checkpoint for part in manifest.parts):
+        return False  # it has no deltas
+    twice, in_flight = manifest.summary.get("duplicated", {}), manifest.summary.get("in_flight_rows", 0)
     match mode:
         case "unaligned":
             return min(twice.get(name, 0) for name in ("rows", "totals", "tally")) > 0 and "windows" not in twice

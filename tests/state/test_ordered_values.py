@@ -88,7 +88,7 @@ class Pair:
     def restore(self) -> None:
         """Continue with what a checkpoint of this moment holds."""
         columns = self.values.store().columns(self.records)
-        stored = [field.type for field in self.values.stored("v")]
+        stored = [field.type for field in self.values.stored([*map(str, range(len(self.types))), "multiplicities"])]
         assert [column.type for column in columns] == stored
         self.values, self.records = OrderedValues(self.types, WORD), np.zeros_like(self.records)
         self.values.restore(self.records, columns, "v")

@@ -15,7 +15,11 @@ from dataflow.state.parts import STAMP, counting, resolved
 
 __all__ = ["state_tables"]
 
-_READABLE = {f"barrierflow:{name}": name for name in ("window", "start", "all")} | {STAMP: "last_written"}
+_READABLE = {f"barrierflow:{name}": name for name in ("window", "start", "all")} | {
+    STAMP: "last_written",
+    "/touched": "touched",
+    "/shown": "shown",
+}
 """Names of columns for people, by their names in a checkpoint."""
 _SPLITS = pa.schema(
     {"subtask": pa.int64(), "split": pa.string(), "offset": pa.string(), "done": pa.bool_(), "rows": pa.int64()}

@@ -166,4 +166,4 @@ def test_an_emission_at_a_timer_does_not_show_in_an_earlier_snapshot() -> None:
     twins.process(np.array([1, 2]))
     snapshot = frozen(twins.one.snapshot())
     twins.emit()
-    assert [flags & 1 for flags in read(snapshot)["flags"].to_pylist()] == [1, 1]
+    assert read(snapshot)["/touched"].to_pylist() == [True, True]

@@ -11,7 +11,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.errors import CheckpointDamaged, ConfigurationError
+from dataflow.errors import ConfigurationError
 from dataflow.expressions import Aggregation, col
 from dataflow.runners.faults import Faults
 from operators.aggregation.records import Records
@@ -132,12 +132,12 @@ def test_mistakes_show_up_when_it_is_made(changes: dict[str, Any], message: str)
         op.aggregate_python(zero=0, add=add, merge=merge, state=pa.int64())
 
 
-def test_a_stored_state_that_is_null_is_damage() -> None:
-    table = records_table(folded(both(), FIRST), 3)
-    name = table.column_names[-1]
-    damaged = table.set_column(table.num_columns - 1, name, pa.nulls(3, STATE))
-    with pytest.raises(CheckpointDamaged, match="2 states in the checkpoint are null"):
-        restore_records(Records([both()], SCHEMA, "test"), damaged)
+def test_a_key_without_rows_differs_from_one_whose_state_is_none() -> None:
+    given = {"merge": merge, "state": pa.int64(), "finish": repr, "returns": pa.string()}
+    newest = op.aggregate_python("x", zero=None, add=lambda state, x: x, **given)  # type: ignore[arg-type]
+    records, restored = folded(newest, FIRST), Records([newest], SCHEMA, "test")
+    restore_records(restored, records_table(records, 3))
+    assert results(restored) == results(records) == ["None", None, "5"]
 
 
 def test_the_fingerprint_depends_on_each_function_and_column() -> None:

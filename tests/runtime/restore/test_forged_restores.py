@@ -295,7 +295,7 @@ def without_a_part(values: Any, tables: object) -> None:
     [
         replaced(SUMS, 0, lambda c: pa.array(["same"] * len(c))),
         replaced(SUMS, 0, lambda c: pa.array(range(len(c)), pa.int8())),
-        replaced(SUMS, 1, lambda c: pa.array([None] * len(c), pa.int64())),
+        replaced(SUMS, 1, lambda c: pa.array([0.5] * len(c))),
         replaced(SUMS, -1, lambda c: pa.array([None] * len(c), pa.bool_())),
         with_a_key_twice,
         without_a_part,

@@ -42,19 +42,12 @@ def lowered(aggregation: Aggregation, schema: pa.Schema, where: str) -> Lowered:
         counted = f.lit(1) if predicate is None else f.when(predicate, f.lit(1))
         return Lowered([f.count(counted)], _as_it_is)
     dtype = value_type(aggregation.argument.dtype(schema))
-    if aggregation.kind not in _RULES:
-        raise NotLowered(f"{aggregation} {_reason(aggregation)}")
+    rule = _RULES[aggregation.kind]
+    if isinstance(rule, str):
+        raise NotLowered(f"{aggregation} {rule}")
     value = column_of(aggregation.argument, schema, where)
     value = value if predicate is None else f.when(predicate, value)
-    return _RULES[aggregation.kind](value, dtype, aggregation, where)
-
-
-def _reason(aggregation: Aggregation) -> str:
-    if aggregation.kind is _K.QUANTILE:
-        return "is rounded in another way by Spark"
-    if aggregation.kind in (_K.KERNEL, _K.PYTHON):
-        return "is a function of the user's"
-    return "depends on the order of rows"
+    return rule(value, dtype, aggregation, where)
 
 
 def _as_it_is(value: Any) -> Any:
@@ -161,7 +154,10 @@ def _greatest(value: Any, dtype: pa.DataType, aggregation: Aggregation, where: s
     return Lowered([functions().max(value)], _as_it_is)
 
 
-_RULES: Final[dict[AggregateKind, Callable[[Any, pa.DataType, Aggregation, str], Lowered]]] = {
+_BY_ORDER: Final = "depends on the order of rows"
+_OF_USER: Final = "is a function of the user's"
+
+_RULES: Final[dict[AggregateKind, Callable[[Any, pa.DataType, Aggregation, str], Lowered] | str]] = {
     _K.COUNT: _count,
     _K.COUNT_DISTINCT: _count_distinct,
     _K.SUM: _sum,
@@ -170,4 +166,13 @@ _RULES: Final[dict[AggregateKind, Callable[[Any, pa.DataType, Aggregation, str],
     _K.STDDEV: _deviation,
     _K.MIN: _least,
     _K.MAX: _greatest,
+    _K.FIRST: _BY_ORDER,
+    _K.LAST: _BY_ORDER,
+    _K.ARG_MIN: _BY_ORDER,
+    _K.ARG_MAX: _BY_ORDER,
+    _K.TO_LIST: _BY_ORDER,
+    _K.QUANTILE: "is rounded in another way by Spark",
+    _K.KERNEL: _OF_USER,
+    _K.PYTHON: _OF_USER,
 }
+"""How each kind of aggregate is computed, or why it is not."""
