@@ -86,8 +86,8 @@ class Log:
         state: the state itself.
         keys: the first columns of each table, which decide the key group of a row; 0: a row may be anybody's.
         shared: whether all subtasks have equal rows, so that one copy is enough.
-        low: a column of numbers, and the least number that counts now; rows with smaller ones have left the state, and
-            a checkpoint may still hold them. None: all rows count.
+        low: a column of numbers that each table has, and the least number that counts now; rows with smaller ones have
+            left the state, and a checkpoint may still hold them. None: all rows count.
 
     >>> import pyarrow as pa
     >>> from dataflow.state.keyed_state import KeyedState
@@ -108,16 +108,11 @@ class Log:
         from dataflow.state.parts import check_parts, counting, owned
 
         parts: Any = stored.logs.get(name, ())
-        columns = self.state.stored
-        check_parts(parts, columns)
+        check_parts(parts, self.state.stored)
         if self.keys:
             mine = context.key_groups, context.max_key_groups
             parts = [{n: owned(table, self.keys, *mine) for n, table in part.items()} for part in parts]
         if rule.low is not None:
-            bound = rule.low[0]
-            types = [schema.field(bound).type for schema in columns.values() if bound in schema.names]
-            if not types or any(str(type_) != "int64" for type_ in types):
-                raise CheckpointDamaged(f"its bound is for column {excerpt(bound)}, which has no int64 numbers")
             parts = [{n: counting(table, *rule.low) for n, table in part.items()} for part in parts]
         self.state.restore(parts)
 

@@ -24,6 +24,7 @@ from dataflow.state.hashing import hash_rows, key_groups
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, KnownKeys
 from dataflow.state.ranges import SLOT
+from dataflow.untrusted import excerpt
 
 __all__ = ["LIVE", "STAMP", "check_columns", "check_parts", "check_present", "counting", "is_base", "marked", "owned"]
 __all__ += ["LIVE_FIELD", "MakeRows", "in_order", "number_field", "resolved", "rows_since_base", "small_batches"]
@@ -111,10 +112,17 @@ def check_parts(parts: Sequence[Mapping[str, pa.Table]], expected: Mapping[str, 
 
 
 def counting(table: pa.Table, column: str, least: int) -> pa.Table:
-    """Return the rows whose number in ``column`` is at least ``least``; all, if the table has no such column."""
-    if column not in table.column_names:
-        return table
-    return table.filter(to_array(to_numbers(table.column(column)) >= least))
+    """Return the rows whose number in ``column`` is at least ``least``.
+
+    Raises: CheckpointDamaged if the table has no such numbers: a bound holds for each table of a log.
+
+    >>> counting(pa.table({"n": [1, 2, 3]}), "n", 2).to_pydict()
+    {'n': [2, 3]}
+    """
+    place = table.schema.get_field_index(column)
+    if place < 0 or table.schema.types[place] != pa.int64():
+        raise CheckpointDamaged(f"its bound is for column {excerpt(column)}, which has no int64 numbers")
+    return table.filter(to_array(to_numbers(table.column(place)) >= least))
 
 
 def check_columns(table: pa.Table, expected: pa.Schema) -> None:
@@ -297,6 +305,9 @@ def stored_numbers(
 
 def small_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ``batch`` in batches of at most ``PIECE_BYTES``, unless one row has more."""
+    if sum([column.get_total_buffer_size() for column in batch.columns]) <= PIECE_BYTES:  # costs less than ``nbytes``
+        yield batch
+        return
     for piece in _pieces(batch.num_rows, lambda piece: _piece(batch, piece).nbytes):
         yield _piece(batch, piece)
 

@@ -26,10 +26,9 @@ from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
 from operators.joins.late import SIDES, InputTimes, units_of
 from operators.joins.result import ResultRows, has_null, taken, without_null
-from operators.joins.time_order import KERNELS, by_time
-from operators.joins.waiting_rows import TIME, WaitingRows
 from operators.stateful.chunks import CHUNK, emitted
 from operators.stateful.nested_columns import NestedColumns
+from operators.stateful.row_log import KERNELS, NUMBER, Part, RowLog, in_order
 from operators.stateful.time_units import TimeUnit
 
 __all__ = ["AsofJoinOperator"]
@@ -51,7 +50,7 @@ class AsofJoinOperator(Stateful):
         self._spec = spec
         self._result = result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
         keys = result.keys
-        self._waiting = tuple(WaitingRows(pa.schema([*keys, *rows])) for rows in result.rows)
+        self._waiting = tuple(RowLog(pa.schema([*keys, *rows])) for rows in result.rows)
         self._times = tuple(InputTimes(port, time, context) for port, time in enumerate(spec.times))
         self._units = tuple(times.unit for times in self._times)
         self._passed = PassedRows(keys, result.rows[1], spec.reach, self._units)
@@ -86,14 +85,14 @@ class AsofJoinOperator(Stateful):
 
     def _join(
         self,
-        left: list[tuple[pa.RecordBatch, Numbers]],
-        right: list[tuple[pa.RecordBatch, Numbers]],
+        left: list[Part],
+        right: list[Part],
         below: int,
         out: Out,
     ) -> Iterator[None]:
         width = len(self._result.keys)
         if right:
-            batch, times = _in_order(right)
+            batch, times = in_order(right)
             self._passed.begin(*_split(batch, width), times)
         for batch, times in left:
             for begin in range(0, len(times), CHUNK):
@@ -119,7 +118,7 @@ class AsofJoinOperator(Stateful):
         keys, watermark = len(self._result.keys), self._time.watermark
         pieces: dict[str, Piece] = {"time units": units_of(self._times), "time": self._time}
         for name, waiting, unit in zip(SIDES, self._waiting, self._units, strict=True):
-            pieces[name] = Log(waiting, keys, low=None if watermark is None else (TIME, unit.first(watermark)))
+            pieces[name] = Log(waiting, keys, low=None if watermark is None else (NUMBER, unit.first(watermark)))
         return {**pieces, _PASSED: Log(self._passed.state, keys)}
 
     def restored(self) -> None:
@@ -238,13 +237,6 @@ class PassedRows:
         for begin in range(0, len(slots), CHUNK):
             kept = self.state.read(slots[begin : begin + CHUNK], *self._columns.kept.names)
             self._columns.check(kept, "rows of a join")
-
-
-def _in_order(parts: list[tuple[pa.RecordBatch, Numbers]]) -> tuple[pa.RecordBatch, Numbers]:
-    """Return rows and their times in ascending order of time; those of one time in the order in which they are."""
-    batches, times = [batch for batch, _ in parts], np.concatenate([times for _, times in parts])
-    batch, order = pa.concat_batches(batches) if len(batches) > 1 else batches[0], by_time(times)
-    return batch.take(to_array(order)), times[order]
 
 
 def _split(batch: pa.RecordBatch, width: int) -> tuple[list[pa.Array], pa.RecordBatch]:

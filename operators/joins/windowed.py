@@ -20,11 +20,11 @@ from dataflow.protocol.watermarks import MAX_WATERMARK
 from operators.joins.late import SIDES, TAGS
 from operators.joins.matching import Matching
 from operators.joins.result import ResultRows, has_null, taken
-from operators.joins.row_log import NUMBER, RowLog, by_number
 from operators.stateful.chunks import CHUNK, emitted
-from operators.stateful.complete_windows import CompleteWindows
+from operators.stateful.complete_windows import complete_windows
 from operators.stateful.entries import number_rows
 from operators.stateful.late_rows import without_late
+from operators.stateful.row_log import KERNELS, NUMBER, RowLog
 from operators.stateful.times import edges
 from operators.stateful.window_numbers import BySlice
 
@@ -48,7 +48,7 @@ class WindowJoinOperator(Stateful):
 
     @property
     def kernels(self) -> Sequence[str]:
-        return *Matching.kernels_for(self._result.keys), "dataflow.state.kernels.partition"
+        return *Matching.kernels_for(self._result.keys), *KERNELS
 
     @property
     def _closed(self) -> int | None:
@@ -69,31 +69,26 @@ class WindowJoinOperator(Stateful):
         null = None if self._spec.outer[port] else has_null(keys)
         if null is not None:  # such rows meet nothing
             (keys, rows), numbers = taken(keys, rows, np.flatnonzero(~null)), numbers[~null]
-        log = self._logs[port]
-        both = pa.RecordBatch.from_arrays([*keys, *rows.columns], schema=log.schema)
-        for number, at in by_number(numbers):
-            log.add(number, both if at is None else both.take(to_array(at)))
+        if len(numbers):
+            log = self._logs[port]
+            log.add(pa.RecordBatch.from_arrays([*keys, *rows.columns], schema=log.schema), numbers)
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Join the windows that the watermark, less the lateness, completes."""
         before, self._time.watermark = self._closed, watermark
-        if not any([len(log.numbers) for log in self._logs]):
-            return None
-        return self._fire(before, out)
+        return self._fire(before, out) if any([log.entries for log in self._logs]) else None
 
     def held(self, watermark: int) -> int:
         """Return the watermark below which no result comes any more."""
         return watermark - self._spec.lateness
 
     def _fire(self, before: int | None, out: Out) -> Iterator[None]:
-        window, closed = self._spec.window, self._closed
+        closed = self._closed
         assert closed is not None, "windows fire at a watermark"
-        slices = np.unique(np.concatenate([log.numbers for log in self._logs]))
-        done = None if before is None else window.last_complete(before)
-        for number in CompleteWindows(window, slices, done, window.last_complete(closed)):
+        for number in complete_windows(self._spec.window, self._logs, before, closed):
             yield from self._join(number, out)
         for log, numbering in zip(self._logs, self._numberings, strict=True):
-            log.drop(numbering.over(closed) + 1)
+            log.drop(numbering.first_open(closed))
 
     def _join(self, number: int, out: Out) -> Iterator[None]:
         """Emit the pairs of a window, and its rows without a counterpart."""

@@ -1,0 +1,364 @@
+"""Rows by a number, such as their time or that of their window, which leave in its order: a log of new rows.
+
+Rows stay in the batches in which they came. A *run* is some rows. It is sorted by number when a bound first divides it,
+and then a part of it is a slice, so that nothing is copied as the bound moves on. Rows that share few numbers, as those
+of windows do, are dealt when they come, to a run for each number: nothing divides such a run. That saves time: with
+runs of mixed numbers, a join of windows of rows out of order took 1.24 times as long, `top` per window 1.4 times.
+
+A checkpoint stores the bound below which rows have left (`contracts.declared_state.Log.low`), so its deltas say nothing
+of rows that left.
+
+>>> log = RowLog(pa.schema({"k": pa.int64()}))
+>>> log.add(pa.record_batch({"k": [7, 8, 9]}), np.array([30, 10, 20]))
+>>> log.numbers(30).tolist(), log.rows(10, 30)["k"].to_pylist()
+([10, 20], [8, 9])
+>>> [(batch["k"].to_pylist(), numbers.tolist()) for batch, numbers in log.take(25)]
+[([8, 9], [10, 20])]
+>>> log.entries
+1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from sortedcontainers import SortedKeyList
+
+from dataflow.arrow_values import to_array, to_numbers
+from dataflow.state.arrays import LEAST, Mask, Numbers, fresh
+from dataflow.state.index import Slots
+from dataflow.state.partition import order_by_target
+from dataflow.state.parts import LIVE_FIELD, marked, number_field, rows_since_base, small_batches
+
+__all__ = ["KERNELS", "NUMBER", "Part", "RowLog", "by_number", "in_order"]
+
+KERNELS = ("operators.kernels.time_order", "dataflow.state.kernels.partition")
+"""The modules with the kernels that are called."""
+NUMBER = "barrierflow:number"
+_ROWS, _BATCHES = 16_384, 256
+"""The rows, and the batches, after which a run takes no more."""
+_FEW = 256
+"""A run with fewer rows stays open when a bound divides it: else each bound could leave a run of few rows."""
+_SHARED = 8
+"""The rows for each number, in the range of those of a batch, from which on the batch is dealt by number."""
+
+Part = tuple[pa.RecordBatch, Numbers]
+"""Rows with their numbers."""
+
+
+class _Run:
+    """Rows with their numbers. ``first``: the first checkpoint that has them; None: none has.
+
+    Of runs with rows of one number, those with a greater ``place`` came later.
+    """
+
+    __slots__ = ("_batches", "_is_sorted", "_numbers", "count", "first", "high", "low", "place")
+
+    def __init__(self, place: int, part: Part, low: int, high: int, first: int | None = None) -> None:
+        self.place, self.first = place, first
+        self._batches, self._numbers = [part[0]], [part[1]]
+        self._is_sorted = low == high
+        self.count = len(part[1])
+        self.low, self.high = low, high
+
+    def add(self, part: Part, low: int, high: int) -> None:
+        self._batches.append(part[0])
+        self._numbers.append(part[1])
+        self.count += len(part[1])
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        self._is_sorted = self.low == self.high
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= _ROWS or len(self._batches) >= _BATCHES
+
+    def parts(self) -> Sequence[Part]:
+        """Return the rows as they are kept."""
+        return list(zip(self._batches, self._numbers, strict=True))
+
+    def joined(self) -> Part:
+        """Return all rows as they came, or sorted."""
+        if len(self._batches) > 1:
+            self._batches, self._numbers = [pa.concat_batches(self._batches)], [np.concatenate(self._numbers)]
+        return self._batches[0], self._numbers[0]
+
+    def sorted(self) -> Part:
+        """Return all rows in the order of their numbers and, of equal numbers, of arrival."""
+        if not self._is_sorted:
+            batch, numbers = in_order(self.parts())
+            self._batches, self._numbers, self._is_sorted = [batch], [numbers], True
+        return self.joined()
+
+    def range(self, first: int, stop: int) -> slice:
+        """Return where the rows with a number from ``first`` to ``stop`` - 1 are in ``sorted()``."""
+        start = 0 if first <= self.low else int(np.searchsorted(self.sorted()[1], first))
+        return slice(start, self.count if self.high < stop else int(np.searchsorted(self.sorted()[1], stop)))
+
+    def distinct(self) -> Numbers:
+        """Return each number of the rows once, in ascending order."""
+        if self.low == self.high:
+            return np.array([self.low])
+        numbers = self.sorted()[1]
+        return numbers[np.diff(numbers, prepend=numbers[0] - 1) != 0]
+
+    def batches(self, first: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield each number from ``first`` to ``stop`` - 1 with its rows, in batches."""
+        if self.low == self.high:
+            yield from [(self.low, batch) for batch in self._batches]
+            return
+        batch, numbers = _cut(self.sorted(), self.range(first, stop))
+        begins = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1))
+        for start, end in pairwise([*begins.tolist(), len(numbers)]):
+            yield int(numbers[start]), batch.slice(start, end - start)
+
+    def part(self, rows: slice) -> _Run | None:
+        """Return a run of ``rows`` of ``sorted()``; None if there are none."""
+        if rows.start == rows.stop:
+            return None
+        part = _cut(self.sorted(), rows)
+        run = _Run(self.place, part, int(part[1][0]), int(part[1][-1]), self.first)
+        run._is_sorted = True
+        return run
+
+    def divided(self, bound: int) -> tuple[_Run, _Run | None]:
+        """Return a run of the rows below ``bound``, of which there are some, and one of the others, if there are any.
+
+        This run must not be used after that.
+        """
+        if self.high < bound:
+            return self, None
+        stop = self.range(self.low, bound).stop
+        before, after = self.part(slice(0, stop)), self.part(slice(stop, self.count))
+        assert before is not None, f"there are rows from {self.low} on, below {bound}"
+        return before, after
+
+
+class RowLog:
+    """Rows by number. It is state for `Snapshot.logs`. Only its task calls it.
+
+    Args:
+        schema: the columns of the rows.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.entries = 0
+        """The number of rows."""
+        self._stored = pa.schema([*schema, number_field(NUMBER), LIVE_FIELD])
+        self._runs: SortedKeyList[_Run, tuple[int, int]] = SortedKeyList(key=lambda run: (run.low, run.place))
+        """All runs but ``_mixed``."""
+        self._dealt: dict[int, _Run] = {}  # the runs of one number that take more rows
+        self._mixed: _Run | None = None  # the run of any numbers that takes more rows; else there are no ``_dealt``
+        self._place = 0
+
+    def add(self, batch: pa.RecordBatch, numbers: Numbers) -> None:
+        """Add rows, at least one, with their numbers."""
+        low, high = int(numbers.min()), int(numbers.max())
+        self.entries += len(numbers)
+        if (high - low) * _SHARED > len(numbers):
+            self._add_mixed((batch, numbers), low, high)
+            return
+        self._close_mixed()
+        if low == high:
+            self._add_dealt((batch, numbers), low)
+            return
+        order, offsets = order_by_target((numbers - low).astype(np.int32), high - low + 1)
+        for number, (start, stop) in enumerate(pairwise(offsets.tolist()), low):
+            if start < stop:
+                rows = batch.take(to_array(order[start:stop]))
+                self._add_dealt((rows, np.full(stop - start, number, np.int64)), number)
+
+    def _add_dealt(self, part: Part, number: int) -> None:
+        run = self._dealt.get(number)
+        if run is None:
+            run = self._dealt[number] = self._new_run(part, number, number)
+            self._runs.add(run)
+        else:
+            run.add(part, number, number)
+        if run.is_full:
+            run.joined()
+            del self._dealt[number]
+
+    def _add_mixed(self, part: Part, low: int, high: int) -> None:
+        self._dealt.clear()
+        if self._mixed is None:
+            self._mixed = self._new_run(part, low, high)
+        else:
+            self._mixed.add(part, low, high)
+        if self._mixed.is_full:
+            self._mixed.joined()
+            self._close_mixed()
+
+    def _new_run(self, part: Part, low: int, high: int) -> _Run:
+        self._place += 1
+        return _Run(self._place, part, low, high)
+
+    def _close_mixed(self) -> None:
+        """Let the run of any numbers take no more rows."""
+        if self._mixed is not None:
+            self._runs.add(self._mixed)
+            self._mixed = None
+
+    # --- reading
+
+    def _within(self, first: int, stop: int) -> list[_Run]:
+        """Return the runs that may have numbers from ``first`` to ``stop`` - 1, in order of arrival."""
+        runs = [run for run in self._runs.irange_key(max_key=(stop, 0)) if run.high >= first]
+        if self._mixed is not None and self._mixed.low < stop and self._mixed.high >= first:
+            runs.append(self._mixed)
+        return sorted(runs, key=lambda run: run.place)
+
+    def numbers(self, stop: int) -> Numbers:
+        """Return the numbers below ``stop`` that rows have, each once, in ascending order."""
+        found = [run.distinct() for run in self._within(LEAST, stop)]
+        numbers = np.unique(np.concatenate([*found, np.empty(0, np.int64)]))
+        return numbers[numbers < stop]
+
+    def rows(self, first: int, stop: int) -> pa.RecordBatch:
+        """Return the rows with a number from ``first`` to ``stop`` - 1, in the order of numbers and then of arrival."""
+        found = [piece for run in self._within(first, stop) for piece in run.batches(first, stop)]
+        found.sort(key=lambda piece: piece[0])
+        batches = [batch for _, batch in found]
+        if len(batches) > 1:
+            return pa.concat_batches(batches)
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], self.schema)
+
+    # --- rows that leave
+
+    def take(self, below: int) -> list[Part]:
+        """Remove and return the rows below ``below``.
+
+        Rows of one number come in the order of arrival, also in different parts.
+        """
+        return [run.joined() for run in self._removed(below)]
+
+    def drop(self, below: int) -> None:
+        """Remove the rows below ``below``."""
+        self._removed(below)
+
+    def _removed(self, below: int) -> list[_Run]:
+        """Remove the rows below ``below``; return them in runs, in the order of arrival."""
+        removed: list[_Run] = []
+        while self._runs and self._runs[0].low < below:
+            run = self._runs.pop(0)
+            self._dealt.pop(run.low, None)
+            before, after = run.divided(below)
+            removed.append(before)
+            if after is not None:
+                self._runs.add(after)
+        if self._mixed is not None and self._mixed.low < below:
+            before, self._mixed = self._mixed.divided(below)
+            removed.append(before)
+            if self._mixed is not None and self._mixed.count >= _FEW:
+                self._close_mixed()
+        self.entries -= sum([run.count for run in removed])
+        return sorted(removed, key=lambda run: run.place)
+
+    def keep(self, number: int, chosen: Mask) -> None:
+        """Keep only some rows of a number; ``chosen`` has an entry for each of ``rows(number, number + 1)``.
+
+        A checkpoint made of a base and deltas may still have the others.
+        """
+        self._close()
+        self.entries -= len(chosen) - int(chosen.sum())
+        kept: dict[int | None, tuple[int, list[pa.RecordBatch]]] = {}  # by the first checkpoint that has them
+        for run in self._within(number, number + 1):
+            rows = run.range(number, number + 1)
+            own, chosen = chosen[: rows.stop - rows.start], chosen[rows.stop - rows.start :]
+            self._runs.remove(run)
+            for others in (slice(0, rows.start), slice(rows.stop, run.count)):
+                if (other := run.part(others)) is not None:
+                    self._runs.add(other)
+            if own.any():
+                batch = _cut(run.sorted(), rows)[0].filter(to_array(own))
+                kept.setdefault(run.first, (run.place, []))[1].append(batch)
+        for first, (place, batches) in kept.items():
+            batch = pa.concat_batches(batches)
+            part = batch, np.full(batch.num_rows, number, np.int64)
+            self._runs.add(_Run(place, part, number, number, first))
+
+    # --- checkpoints
+
+    def _close(self) -> None:
+        """Let no run take more rows."""
+        self._close_mixed()
+        self._dealt.clear()
+
+    def freeze(self, checkpoint: int, since: int | None) -> Mapping[str, pa.RecordBatchReader]:
+        """Return a reader of all rows, or of those that came after checkpoint ``since``."""
+        self._close()
+        frozen: list[tuple[int, Sequence[Part]]] = []
+        for run in self._runs:
+            if run.first is None:
+                run.first = checkpoint
+            if since is None or run.first > since:
+                frozen.append((run.place, run.parts()))
+        schema = marked(self._stored, base=since is None)
+        return {"rows": pa.RecordBatchReader.from_batches(schema, _stored_rows(schema, frozen))}
+
+    def durable(self, checkpoint: int) -> None:
+        """Do nothing: a run knows its first checkpoint."""
+
+    @property
+    def stored(self) -> Mapping[str, pa.Schema]:
+        """The columns of a checkpoint."""
+        return {"rows": self._stored}
+
+    def restore(self, parts: Sequence[Mapping[str, pa.Table]]) -> None:
+        """Add the rows of checkpoints: the tables of a base and of the deltas after it. Raises: CheckpointDamaged."""
+        for table in rows_since_base(parts, self._stored):
+            for batch in table.to_batches():
+                if batch.num_rows:
+                    rows = pa.RecordBatch.from_arrays(batch.columns[: len(self.schema)], schema=self.schema)
+                    self.add(rows, to_numbers(batch.column(NUMBER)))
+        self._close()
+        for run in self._runs:
+            run.first = 0
+
+
+def in_order(parts: Sequence[Part]) -> Part:
+    """Return the rows of ``parts``, at least one, in ascending order of their numbers; equal ones as they are."""
+    batches, numbers = [batch for batch, _ in parts], np.concatenate([numbers for _, numbers in parts])
+    batch = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+    if (numbers[1:] >= numbers[:-1]).all():
+        return batch, numbers
+    order = by_number(numbers)
+    return batch.take(to_array(order)), numbers[order]
+
+
+def by_number(numbers: Numbers) -> Slots:
+    """Return the rows in ascending order of their numbers; rows of one number in the order in which they are.
+
+    >>> by_number(np.array([30, -10, 30, 20])).tolist()
+    [1, 3, 0, 2]
+    """
+    from operators.kernels.time_order import BITS, order_by_digit
+
+    count = len(numbers)
+    low, high = (int(numbers.min()), int(numbers.max())) if count else (0, 0)
+    bits = (high - low).bit_length()
+    if bits > 3 * BITS or count < 64:
+        return np.argsort(numbers, kind="stable").astype(np.int32)
+    order = np.arange(count, dtype=np.int32)
+    counts, other = np.empty((1 << BITS) + 1, np.int64), fresh(np.int32, count)
+    for shift in range(0, bits, BITS):
+        order_by_digit(numbers, low, shift, order, counts, other)
+        order, other = other, order
+    return order
+
+
+def _cut(part: Part, rows: slice) -> Part:
+    batch, numbers = part
+    return batch.slice(rows.start, rows.stop - rows.start), numbers[rows]
+
+
+def _stored_rows(schema: pa.Schema, frozen: list[tuple[int, Sequence[Part]]]) -> Iterator[pa.RecordBatch]:
+    """Yield frozen rows, in the order of arrival where their numbers are equal."""
+    for _, parts in sorted(frozen, key=lambda each: each[0]):
+        rows = pa.concat_batches([batch for batch, _ in parts]) if len(parts) > 1 else parts[0][0]
+        numbers = np.concatenate([numbers for _, numbers in parts]) if len(parts) > 1 else parts[0][1]
+        own = [to_array(numbers), to_array(np.ones(len(numbers), np.bool_))]
+        yield from small_batches(pa.RecordBatch.from_arrays([*rows.columns, *own], schema=schema))
