@@ -37,10 +37,13 @@ from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.operator import Operator, OperatorContext, Rule, Snapshot
 from dataflow.contracts.source import Json
 from dataflow.errors import OTHER_PIPELINE, CheckpointDamaged, CheckpointMismatch
+from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.untrusted import Time, excerpt, parsed
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dataflow.state.arrays import Numbers
 
 __all__ = [
     "Fixed",
@@ -187,8 +190,8 @@ class Passed:
         watermark: the last one that came, in microseconds since 1970; None: none has come.
 
     >>> passed = Passed()
-    >>> passed.advance(7), passed.advance(9), passed.watermark
-    (None, 7, 9)
+    >>> passed.advance(7), passed.advance(9), passed.watermark, passed.less(5)
+    (None, 7, 9, 4)
     """
 
     watermark: int | None = None
@@ -202,6 +205,23 @@ class Passed:
     def reached(self) -> int:
         """The watermark; before the first one, the least number of 64 bits."""
         return _LEAST if self.watermark is None else self.watermark
+
+    def less(self, lateness: int) -> int:
+        """Return the watermark less ``lateness`` (microseconds), within 64 bits.
+
+        Before the first watermark it is the least number, and the last watermark stays: it is after every time.
+        """
+        reached = self.reached
+        return reached if reached == MAX_WATERMARK else max(reached - lateness, _LEAST)
+
+    def closed(self, lateness: int, keys: Sequence[pa.Array]) -> int | Numbers:
+        """Return the time before which rows with ``keys`` are late, in microseconds: one for all, or one for each.
+
+        Args:
+            lateness: how long rows are taken that come after the watermark, in microseconds.
+            keys: the key columns of the rows; none: all rows have one key.
+        """
+        return self.less(lateness)
 
     @property
     def rule(self) -> Rule:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.declared_state import Fixed, Log, Passed, Piece, Stateful, Table, Value
+from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful, Table, Value
 from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import (
@@ -28,20 +28,17 @@ from dataflow.errors import (
 )
 from dataflow.expressions import Aggregation, col
 from dataflow.planning.aggregate_specs import Emit
-from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.state.arrays import LEAST
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
-from dataflow.untrusted import Time
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.shown import ShownRows
 from operators.aggregation.sums import overflow_of
 from operators.stateful.chunks import CHUNK
 from operators.stateful.columns import RECORD, is_partial, key_columns, state_keys
+from operators.stateful.expiry import KeyExpiry
 from operators.stateful.lives import Lives
-from operators.stateful.time_units import TimeUnit
 
 __all__ = ["AggregateOperator"]
 
@@ -49,8 +46,6 @@ SHOWN = "shown"
 """The table of a snapshot with the shown rows of the keys touched since the last emission."""
 
 _ONE_ROW = pa.RecordBatch.from_arrays([pa.nulls(1)], [""])
-_SWEPT, _SWEPT_A_ROW, _SWEPT_AT_ONCE = 1024, 2, 8192
-"""Slots that are searched for expired values: after a batch, for each of its rows, and at a watermark."""
 
 
 class AggregateOperator(Stateful):
@@ -90,17 +85,14 @@ class AggregateOperator(Stateful):
         self._context = context
         self._emit = emit
         self._every = every
-        self._ttl = ttl
         self._weight = None if weight is None else col(weight)
-        self._time = time if ttl is not None else None
         self._passed = Passed()
-        self._came = LEAST  # without event time: time by the clock when the last batch came
+        self._expiry = None if ttl is None else KeyExpiry(ttl, time, context, self._passed)
         self._timer_set = False
         self._aggregations = list(aggregations)
         self._keys = list(keys)
         self._key_schema = state_keys(key_schema(context.output_schema, keys))
         self._has_emitted = False
-        self._unit = TimeUnit.of_time(schema, self._time)
         self._lives = Lives()
         self._start()
         self._check_output()
@@ -108,7 +100,8 @@ class AggregateOperator(Stateful):
     def _start(self) -> None:
         """Begin with empty state."""
         self._records = Records(self._aggregations, self._context.input_schemas[0], self._context.name, self._weight)
-        self._state = KeyedState(self._key_schema, self._records, ttl=self._unit.ttl(self._ttl))
+        ttl = None if self._expiry is None else self._expiry.ttl
+        self._state = KeyedState(self._key_schema, self._records, ttl=ttl)
         is_shown = self._emit is Emit.CHANGES
         self._shown = ShownRows(self._records, self._present, self._naming_key) if is_shown else None
 
@@ -118,7 +111,7 @@ class AggregateOperator(Stateful):
 
     @property
     def kernels(self) -> Sequence[str]:
-        return (*self._state.kernels, *(self._lives.kernels if self._ttl is not None else ()))
+        return (*self._state.kernels, *(self._lives.kernels if self._expiry is not None else ()))
 
     def open(self) -> None:
         if len(self._records.touched):
@@ -132,19 +125,18 @@ class AggregateOperator(Stateful):
         if not batch.num_rows:
             return None
         keys = key_columns(batch, self._keys)
-        if self._ttl is None:
+        if self._expiry is None:
             slots, _ = self._state.insert(keys)
         else:
-            times = self._times(batch)
-            slots, fresh = self._state.insert(keys, np.maximum(times, self._now), times)
+            slots, fresh = self._expiry.insert(self._state, keys, batch)
             lasting = self._lives.lasting(slots, fresh, len(self._state.records))
             if lasting is not None:
                 batch, slots = batch.filter(to_array(lasting)), slots[lasting]
         if self._shown is not None:
             self._shown.touch(slots)
         self._fold(batch, slots)
-        if self._ttl is not None:
-            self._state.expire(self._now, _SWEPT + _SWEPT_A_ROW * len(slots))
+        if self._expiry is not None:
+            self._expiry.sweep(self._state, len(slots))
         if self._every is not None:
             self._set_timer()
         elif self._shown is not None:
@@ -176,24 +168,8 @@ class AggregateOperator(Stateful):
             raise overflow_of(self._context.name, error, key, self._key_schema) from error
 
     def advance(self, watermark: int, out: Out) -> None:
-        if self._time is not None:
-            self._passed.advance(watermark)
-            if watermark < MAX_WATERMARK:  # at the end of the input the state is of no use
-                self._state.expire(self._now, _SWEPT_AT_ONCE)
-
-    @property
-    def _now(self) -> int:
-        """The watermark, or without event time time by the clock when the last batch came."""
-        if self._time is None:
-            return self._came
-        return LEAST if self._passed.watermark is None else self._unit.first(self._passed.watermark)
-
-    def _times(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """Return the time at which each row writes its key: its event time, or else the clock's, for all of them."""
-        if self._time is None:
-            self._came = self._context.clock.time()
-            return np.full(1, self._came, np.int64)
-        return self._unit.times_of(batch, self._time, self._context.name)
+        if self._expiry is not None:
+            self._expiry.advance(watermark, self._state)
 
     def timer(self, due: int, out: Out) -> Iterator[None] | None:
         self._timer_set = False
@@ -216,10 +192,8 @@ class AggregateOperator(Stateful):
             "state": Log(self._state, count),
             "emitted": Value(self, "_has_emitted", bool, "all"),
         }
-        if self._time is not None:
-            pieces |= {"time units": Fixed([self._unit.value]), "time": self._passed}
-        elif self._ttl is not None:
-            pieces["now"] = Value(self, "_came", Time, "greatest")
+        if self._expiry is not None:
+            pieces |= self._expiry.state()
         if self._shown is not None:
             show, restore = partial(self._shown_table, self._shown), partial(self._restore_shown, self._shown)
             pieces[SHOWN] = Table(show, restore, self._shown_schema, count)

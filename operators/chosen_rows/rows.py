@@ -1,21 +1,16 @@
-"""The columns of chosen rows in the types that state takes, their times, and the check of a restored state."""
+"""The columns of chosen rows in the types that state takes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.clock import OperatorClock
-from dataflow.contracts.declared_state import Fixed, Passed, Piece
-from dataflow.contracts.windows import EventTime
-from dataflow.state.arrays import LEAST, Numbers
 from operators.stateful.columns import ALL, typed
-from operators.stateful.time_units import TimeUnit
 
-__all__ = ["KeyColumns", "RowColumns", "RowTimes"]
+__all__ = ["KeyColumns", "RowColumns"]
 
 
 class KeyColumns:
@@ -72,47 +67,3 @@ class RowColumns:
         own = dict(zip(rows.schema.names, rows.columns, strict=True))
         own |= dict(zip(self._keys, keys, strict=False)) | made
         return pa.RecordBatch.from_arrays([own[name] for name in self._output.names], schema=self._output)
-
-
-class RowTimes:
-    """The times by which keys expire: event time and watermark, or the clock.
-
-    Attributes:
-        unit: the unit of these times.
-    """
-
-    def __init__(self, time: EventTime | None, clock: OperatorClock, where: str, unit: TimeUnit) -> None:
-        self.unit = unit
-        self._time = time
-        self._clock = clock
-        self._where = where
-        self._passed = Passed()
-        self._came = LEAST  # without event time: time by the clock when the last batch came
-
-    @property
-    def now(self) -> int:
-        """The watermark, or without event time time by the clock when the last batch came; in ``unit``."""
-        if self._time is None:
-            return self._came
-        return LEAST if self._passed.watermark is None else self.unit.first(self._passed.watermark)
-
-    def of(self, batch: pa.RecordBatch) -> Numbers:
-        """Return the time at which each row writes its key; one for all rows if it is the clock's.
-
-        Raises: ValueError for a null event time; OverflowError for one that is out of range.
-        """
-        if self._time is None:
-            self._came = self._clock.time()
-            return np.full(1, self._came, np.int64)
-        return self.unit.times_of(batch, self._time, self._where)
-
-    def advance(self, watermark: int) -> bool:
-        """Take note of a watermark; return whether keys expire by it."""
-        if self._time is not None:
-            self._passed.advance(watermark)
-        return self._time is not None
-
-    @property
-    def state(self) -> Mapping[str, Piece]:
-        """The pieces that a checkpoint stores: none if keys expire by the clock, which says the time of each batch."""
-        return {} if self._time is None else {"time units": Fixed([self.unit.value]), "time": self._passed}

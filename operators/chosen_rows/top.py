@@ -16,23 +16,21 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.declared_state import Log, Piece, Stateful
+from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.chosen_row_specs import Top
-from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.arrays import GREATEST, LEAST, Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState
 from operators.chosen_rows.last_rows import Distinct, LastRows
 from operators.chosen_rows.ranking import KERNELS, order_words, rank_rows
-from operators.chosen_rows.rows import KeyColumns, RowColumns, RowTimes
-from operators.chosen_rows.unique import SWEPT, SWEPT_A_ROW, SWEPT_AT_ONCE
+from operators.chosen_rows.rows import KeyColumns, RowColumns
 from operators.stateful.chunks import CHUNK, emitted, pieces
+from operators.stateful.expiry import KeyExpiry
 from operators.stateful.lives import Lives
 from operators.stateful.nested_columns import NestedColumns
-from operators.stateful.time_units import TimeUnit
 
 __all__ = ["TopOperator"]
 
@@ -51,21 +49,20 @@ class TopOperator(Stateful):
         self._columns = RowColumns(schema, context.output_schema, spec.keys, spec.made, spec.order.by)
         self._nested = NestedColumns(self._columns.schema)
         self._by = [(name, down) for name, down in spec.order.pairs if name not in spec.keys]
-        unit = TimeUnit.of_time(schema, None if spec.ttl is None else spec.time)
-        self._times = RowTimes(spec.time, context.clock, context.name, unit)
+        self._expiry = None if spec.ttl is None else KeyExpiry(spec.ttl, spec.time, context, Passed())
         self._lives = Lives()
         self._begin()
 
     def _begin(self) -> None:
         """Begin with empty state."""
-        ttl = self._times.unit.ttl(self._spec.ttl)
+        ttl = None if self._expiry is None else self._expiry.ttl
         self._state = KeyedState(self._keys.schema, pa.schema([]), rows=self._nested.kept, ttl=ttl)
         self._last, self._distinct = LastRows(), Distinct()
         self._arrived = 0
 
     @property
     def kernels(self) -> Sequence[str]:
-        return (*self._state.kernels, *KERNELS, *(self._lives.kernels if self._spec.ttl is not None else ()))
+        return (*self._state.kernels, *KERNELS, *(self._lives.kernels if self._expiry is not None else ()))
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
         if not batch.num_rows:
@@ -75,8 +72,8 @@ class TopOperator(Stateful):
         better, equal = self._candidates(rows, slots)
         changes = chain(self._rank(rows, slots, better), self._add_equal(rows, slots, equal))
         self._arrived += batch.num_rows
-        if self._spec.ttl is not None:
-            self._state.expire(self._times.now, SWEPT + SWEPT_A_ROW * batch.num_rows)
+        if self._expiry is not None:
+            self._expiry.sweep(self._state, batch.num_rows)
         return emitted(changes, out) if self._spec.emit is Emit.CHANGES else None
 
     def _candidates(self, rows: pa.RecordBatch, slots: Slots) -> tuple[Numbers, Numbers]:
@@ -147,12 +144,11 @@ class TopOperator(Stateful):
     def _lasting(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Slots]:
         """Return the rows of a batch, without those whose key expires before a later row of it, and their slots."""
         keys = self._keys.of(batch)
-        if self._spec.ttl is None:
+        if self._expiry is None:
             slots, fresh = self._state.add_keys(keys)
             self._last.forget(slots[fresh], len(self._state.records))
             return batch, slots.copy()
-        times = self._times.of(batch)
-        slots, fresh = self._state.insert(keys, np.maximum(times, self._times.now), times)
+        slots, fresh = self._expiry.insert(self._state, keys, batch)
         slots = slots.copy()
         self._last.forget(slots[fresh], len(self._state.records))
         lasting = self._lives.lasting(slots, fresh, len(self._state.records))
@@ -231,8 +227,8 @@ class TopOperator(Stateful):
             yield self._columns.output([key.take(own) for key in keys], rows.take(to_array(places[part])), **made)
 
     def advance(self, watermark: int, out: Out) -> None:
-        if self._spec.ttl is not None and self._times.advance(watermark) and watermark < MAX_WATERMARK:
-            self._state.expire(self._times.now, SWEPT_AT_ONCE)
+        if self._expiry is not None:
+            self._expiry.advance(watermark, self._state)
 
     def finish(self, out: Out) -> Iterator[None] | None:
         return self._emit_all(out) if self._spec.emit is Emit.FINAL else None
@@ -252,7 +248,7 @@ class TopOperator(Stateful):
     # --- state
 
     def state(self) -> Mapping[str, Piece]:
-        times = {} if self._spec.ttl is None else self._times.state
+        times = {} if self._expiry is None else self._expiry.state()
         return {**times, "state": Log(self._state, len(self._keys.schema))}
 
     def restored(self) -> None:

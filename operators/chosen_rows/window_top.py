@@ -17,16 +17,14 @@ from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.windows import Sliced
 from dataflow.planning.chosen_row_specs import EDGES, WindowTop
-from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.state.arrays import Numbers
+from dataflow.state.arrays import GREATEST, Numbers
 from dataflow.state.keyed import KeyIndex, index_kernels
 from operators.chosen_rows.ranking import KERNELS, Ranked, order_words, rank_rows
 from operators.chosen_rows.rows import KeyColumns, RowColumns
 from operators.stateful.chunks import CHUNK
 from operators.stateful.columns import ARRIVAL, START
 from operators.stateful.complete_windows import complete_windows
-from operators.stateful.entries import number_rows
-from operators.stateful.late_rows import without_late
+from operators.stateful.late_rows import LateRows
 from operators.stateful.row_log import KERNELS as ROW_KERNELS
 from operators.stateful.row_log import NUMBER, RowLog
 from operators.stateful.window_numbers import BySlice, ByWindow, Numbered, Numbering
@@ -62,25 +60,16 @@ class WindowTopOperator(Stateful):
         self._room: dict[int, int] = {}  # the rows that each slice takes before it is cut down
         self._arrived = 0
         self._time = Passed()
+        self._late = LateRows(context, self._time, spec.lateness, spec.keys)
 
     @property
     def kernels(self) -> Sequence[str]:
         return *index_kernels(self._key_schema), "operators.kernels.windows", *KERNELS, *ROW_KERNELS
 
-    @property
-    def _closed(self) -> int | None:
-        """The watermark less the lateness: the windows that it completes are over. None: no watermark has come."""
-        if self._time.watermark is None or self._time.watermark == MAX_WATERMARK:
-            return self._time.watermark
-        return self._time.watermark - self._spec.lateness
-
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if not batch.num_rows:
             return
-        context, numbering = self._context, self._numbering
-        entries = number_rows(batch, numbering, context.tally, context.name)
-        if entries is not None and self._closed is not None:
-            batch, entries = without_late(batch, entries, numbering, self._closed, context.tally, out)
+        batch, entries = self._late.split_numbers(batch, self._numbering, out)
         if entries is None:
             return
         columns = [*self._keys.of(batch), *self._columns.of(batch).columns]
@@ -118,16 +107,16 @@ class WindowTopOperator(Stateful):
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the windows that the watermark, less the lateness, completes, in order of time."""
-        before, self._time.watermark = self._closed, watermark
+        before = self._time.less(self._spec.lateness)
+        self._time.advance(watermark)
         return self._fire(before, out) if self._log.entries else None
 
     def held(self, watermark: int) -> int:
         """Return the watermark below which no result comes any more."""
         return watermark - self._spec.lateness
 
-    def _fire(self, before: int | None, out: Out) -> Iterator[None]:
-        closed, window = self._closed, self._windows
-        assert closed is not None, "windows fire at a watermark"
+    def _fire(self, before: int, out: Out) -> Iterator[None]:
+        closed, window = self._time.less(self._spec.lateness), self._windows
         first_open = self._numbering.first_open(closed)
         if window is None:
             for number in self._log.numbers(first_open).tolist():
@@ -159,11 +148,11 @@ class WindowTopOperator(Stateful):
     # --- state
 
     def state(self) -> Mapping[str, Piece]:
-        low = None if self._closed is None else (NUMBER, self._numbering.first_open(self._closed))
+        low = self._numbering.low(NUMBER, self._time.less(self._spec.lateness))
         return {"time": self._time, "rows": Log(self._log, len(self._keys.schema), low=low)}
 
     def restored(self) -> None:
-        for number in self._log.numbers(MAX_WATERMARK).tolist():
+        for number in self._log.numbers(GREATEST).tolist():
             arrivals: Numbers = to_numbers(self._log.rows(number, number + 1).column(ARRIVAL))
             self._arrived = max(self._arrived, int(arrivals.max()) + 1)
             self._room[number] = _LARGE - len(arrivals)

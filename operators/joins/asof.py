@@ -20,11 +20,10 @@ from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import AsofJoin
-from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.state.arrays import GREATEST, LEAST, Mask, Numbers
+from dataflow.state.arrays import LEAST, Mask, Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
-from operators.joins.late import SIDES, InputTimes, units_of
+from operators.joins.late import SIDES, input_times, units_of
 from operators.joins.result import ResultRows, has_null, taken, without_null
 from operators.stateful.chunks import CHUNK, emitted
 from operators.stateful.nested_columns import NestedColumns
@@ -51,10 +50,10 @@ class AsofJoinOperator(Stateful):
         self._result = result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
         keys = result.keys
         self._waiting = tuple(RowLog(pa.schema([*keys, *rows])) for rows in result.rows)
-        self._times = tuple(InputTimes(port, time, context) for port, time in enumerate(spec.times))
+        self._time = Passed()
+        self._times = input_times(spec, context, self._time)
         self._units = tuple(times.unit for times in self._times)
         self._passed = PassedRows(keys, result.rows[1], spec.reach, self._units)
-        self._time = Passed()
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -63,8 +62,7 @@ class AsofJoinOperator(Stateful):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if not batch.num_rows:
             return
-        times = self._times[port].of(batch)
-        batch, times = self._times[port].without_late(batch, times, self._time.reached, out)
+        batch, times = self._times[port].on_time(batch, out)
         keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
         if (port == 1 or self._spec.how == "inner") and (null := has_null(keys)) is not None:  # null equals nothing
             (keys, rows), times = taken(keys, rows, np.flatnonzero(~null)), times[~null]
@@ -74,14 +72,13 @@ class AsofJoinOperator(Stateful):
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the left rows before the watermark, and let the right rows before it replace older ones."""
-        self._time.watermark = watermark
-        below = GREATEST if watermark == MAX_WATERMARK else watermark
+        self._time.advance(watermark)
         sides = zip(self._waiting, self._units, strict=True)
-        left, right = (waiting.take(unit.first(below)) for waiting, unit in sides)
+        left, right = (waiting.take(unit.first(watermark)) for waiting, unit in sides)
         if not left and not right:
-            self._passed.expire(below)
+            self._passed.expire(watermark)
             return None
-        return self._join(left, right, below, out)
+        return self._join(left, right, watermark, out)
 
     def _join(
         self,

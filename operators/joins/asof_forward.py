@@ -18,10 +18,9 @@ from dataflow.arrow_values import to_array
 from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import AsofJoin
-from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.state.arrays import GREATEST, LEAST, Numbers
+from dataflow.state.arrays import LEAST, Numbers
 from dataflow.state.index import Slots
-from operators.joins.late import InputTimes, units_of
+from operators.joins.late import input_times, units_of
 from operators.joins.result import ResultRows, has_null, taken
 from operators.joins.timed_rows import TimedRows
 from operators.stateful.chunks import CHUNK
@@ -41,11 +40,11 @@ class ForwardAsofJoinOperator(Stateful):
         self._spec = spec
         assert spec.reach is not None, "a forward join has a limit"
         self._reach = spec.reach
-        self._times = tuple(InputTimes(port, time, context) for port, time in enumerate(spec.times))
+        self._time = Passed()
+        self._times = input_times(spec, context, self._time)
         self._units = tuple(times.unit for times in self._times)
         self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
         self._left, self._right = (TimedRows(self._result.keys, rows) for rows in self._result.rows)
-        self._time = Passed()
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -54,8 +53,7 @@ class ForwardAsofJoinOperator(Stateful):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if not batch.num_rows:
             return
-        times = self._times[port].of(batch)
-        batch, times = self._times[port].without_late(batch, times, self._time.reached, out)
+        batch, times = self._times[port].on_time(batch, out)
         keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
         if port == 1 and (null := has_null(keys)) is not None:  # null equals nothing
             (keys, rows), times = taken(keys, rows, np.flatnonzero(~null)), times[~null]
@@ -64,12 +62,11 @@ class ForwardAsofJoinOperator(Stateful):
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the left rows whose right row is known now, and drop the right rows that are of no more use."""
-        before = self._time.advance(watermark)
+        before = self._time.reached
+        self._time.advance(watermark)
         if not self._left.state.live and not self._right.state.live:
             return None
-        below = GREATEST if watermark == MAX_WATERMARK else watermark
-        before = LEAST if before is None else before
-        return self._forward(before, below, out)
+        return self._forward(before, watermark, out)
 
     def held(self, watermark: int) -> int:
         """Return the watermark below which no left row waits."""

@@ -20,11 +20,12 @@ from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import ExpiringJoin
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.state.arrays import LEAST, Numbers
-from operators.joins.late import SIDES, InputTimes, units_of
+from dataflow.state.arrays import Numbers
+from operators.joins.late import SIDES, input_times, units_of
 from operators.joins.result import ResultRows, expanded, has_null, taken
 from operators.joins.timed_rows import TimedRows
 from operators.stateful.chunks import emitted, pieces
+from operators.stateful.expiry import Expiry
 from operators.stateful.time_units import TimeUnit
 
 __all__ = ["ExpiringJoinOperator"]
@@ -41,12 +42,12 @@ class ExpiringJoinOperator(Stateful):
         self._spec = spec
         self._reach = spec.reach
         self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
-        self._times = tuple(InputTimes(port, time, context) for port, time in enumerate(spec.times) if time is not None)
+        self._passed = Passed()
+        self._times = input_times(spec, context, self._passed)
+        self._expiry = Expiry(self._passed, None if self._times else context.clock)
         self._units = tuple(times.unit for times in self._times) or (TimeUnit.MICROSECOND, TimeUnit.MICROSECOND)
         self._met = tuple(TimedRows(self._result.keys, rows) for rows in self._result.rows)
         self._alone = tuple(TimedRows(self._result.keys, rows) for rows in self._result.rows)
-        self._time = Passed()
-        self._now = LEAST  # without event time: time by the clock when the last rows came
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -89,19 +90,11 @@ class ExpiringJoinOperator(Stateful):
         if not self._times:
             self._drop()
 
-    @property
-    def _closed(self) -> int:
-        """The time up to which rows have come."""
-        return self._time.reached if self._times else self._now
-
     def _times_of(self, port: int, batch: pa.RecordBatch, out: Out) -> Numbers:
         """Return the time of each row; emit and count those that are late, which still meet the rows that are kept."""
         if self._times:
-            times = self._times[port].of(batch)
-            self._times[port].note_late(batch, times, self._closed, out)
-            return times
-        self._now = self._context.clock.time()
-        return np.full(batch.num_rows, self._now, np.int64)
+            return self._times[port].of_all(batch, out)
+        return np.full(batch.num_rows, self._expiry.come(), np.int64)
 
     def _range(self, port: int, times: Numbers) -> tuple[Numbers, Numbers]:
         """Return the first time of the other side that meets each row of side ``port``, and the time after the last."""
@@ -138,12 +131,12 @@ class ExpiringJoinOperator(Stateful):
     def advance(self, watermark: int, out: Out) -> None:
         """Drop the rows that meet nothing any more."""
         if self._times and watermark < MAX_WATERMARK:
-            self._time.advance(watermark)
+            self._passed.advance(watermark)
             self._drop()
 
     def _first_kept(self, port: int) -> int:
         """Return the time from which on rows of side ``port`` are kept, in their unit."""
-        return self._units[port].first_one_at(self._closed, TimeUnit.MICROSECOND, -self._reach)
+        return self._units[port].first_one_at(self._expiry.reached, TimeUnit.MICROSECOND, -self._reach)
 
     def _drop(self) -> None:
         for sides in (self._met, self._alone):
@@ -156,8 +149,8 @@ class ExpiringJoinOperator(Stateful):
         keys = len(self._result.keys)
         met = {name: Log(side.state, keys) for name, side in zip(SIDES, self._met, strict=True)}
         alone = {f"{name} alone": Log(side.state, keys) for name, side in zip(SIDES, self._alone, strict=True)}
-        time: dict[str, Piece] = {"time units": units_of(self._times), "time": self._time} if self._times else {}
-        return {**time, **met, **alone}
+        units = {"time units": units_of(self._times)} if self._times else {}
+        return {**units, **self._expiry.state(), **met, **alone}
 
     def restored(self) -> None:
         for side in (*self._met, *self._alone):

@@ -20,10 +20,9 @@ from dataflow.arrow_values import to_array
 from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import IntervalJoin
-from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.arrays import LEAST, Mask, Numbers
 from dataflow.state.index import Slots
-from operators.joins.late import SIDES, InputTimes, units_of
+from operators.joins.late import SIDES, input_times, units_of
 from operators.joins.result import ResultRows, expanded, has_null, taken
 from operators.joins.timed_rows import TimedRows
 from operators.stateful.chunks import CHUNK, emitted, pieces
@@ -43,9 +42,9 @@ class IntervalJoinOperator(Stateful):
         self._spec = spec
         self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
         self._sides = tuple(TimedRows(self._result.keys, rows) for rows in self._result.rows)
-        self._times = tuple(InputTimes(port, time, context) for port, time in enumerate(spec.times))
-        self._units = tuple(times.unit for times in self._times)
         self._time = Passed()
+        self._times = input_times(spec, context, self._time, spec.lateness)
+        self._units = tuple(times.unit for times in self._times)
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -53,16 +52,9 @@ class IntervalJoinOperator(Stateful):
 
     # --- time
 
-    @property
-    def _closed(self) -> int:
-        """The time before which rows are late."""
-        if self._time.watermark is None:
-            return LEAST
-        return MAX_WATERMARK if self._time.watermark == MAX_WATERMARK else self._time.watermark - self._spec.lateness
-
     def _complete(self, port: int) -> int:
         """Return the time before which rows of side ``port`` are complete, in their unit."""
-        return self._first_meeting(port, self._closed, TimeUnit.MICROSECOND)
+        return self._first_meeting(port, self._time.less(self._spec.lateness), TimeUnit.MICROSECOND)
 
     def _kept(self, port: int) -> int:
         """Return the time from which on rows of side ``port`` are kept, in their unit."""
@@ -90,8 +82,7 @@ class IntervalJoinOperator(Stateful):
         return self._join(port, batch, out)
 
     def _join(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
-        times = self._times[port].of(batch)
-        batch, times = self._times[port].without_late(batch, times, self._closed, out)
+        batch, times = self._times[port].on_time(batch, out)
         if not batch.num_rows:
             return
         keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
@@ -133,7 +124,7 @@ class IntervalJoinOperator(Stateful):
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the rows of outer sides that are complete now and have no counterpart, and drop what meets nothing."""
         before = [self._complete(port) for port in (0, 1)]
-        self._time.watermark = watermark
+        self._time.advance(watermark)
         return self._complete_rows(before, out) if any(side.state.live for side in self._sides) else None
 
     def _complete_rows(self, before: Sequence[int], out: Out) -> Iterator[None]:

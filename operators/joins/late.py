@@ -1,4 +1,4 @@
-"""The event times of the rows of a join's input, and its late rows: those before a time."""
+"""The event times and the late rows of a join's input."""
 
 from __future__ import annotations
 
@@ -6,58 +6,65 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from dataflow.arrow_values import to_array
-from dataflow.contracts.declared_state import Fixed
+from dataflow.contracts.declared_state import Fixed, Passed
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.row_errors import LATE, LATE_RIGHT
 from dataflow.contracts.windows import EventTime
-from dataflow.state.arrays import Mask, Numbers
+from dataflow.planning.join_specs import ExpiringJoin, Join, TimedJoin
+from dataflow.state.arrays import Numbers
+from operators.stateful.late_rows import LateRows
 from operators.stateful.time_units import TimeUnit
 
-__all__ = ["SIDES", "TAGS", "InputTimes", "units_of"]
+__all__ = ["SIDES", "InputTimes", "input_times", "late_rows_of", "units_of"]
 
 SIDES = "left", "right"
 """The names of the logs of the two sides."""
 
-TAGS = LATE, LATE_RIGHT
-"""The side outputs of late rows, by input."""
+
+def late_rows_of(port: int, spec: Join, context: OperatorContext, passed: Passed, lateness: int) -> LateRows:
+    """Return what takes the late rows out of input ``port`` of a join; the last arguments are those of `LateRows`."""
+    keys, tag = ((spec.columns.keys.left, LATE), (spec.columns.keys.right, LATE_RIGHT))[port]
+    return LateRows(context, passed, lateness, keys, tag)
 
 
 class InputTimes:
-    """The event times of input ``port`` of a join, in the ``unit`` of their column."""
+    """The event times of an input of a join, in the ``unit`` of their column, and its late rows."""
 
-    def __init__(self, port: int, time: EventTime, context: OperatorContext) -> None:
-        self._port = port
+    def __init__(self, port: int, time: EventTime, context: OperatorContext, late: LateRows) -> None:
         self._time = time
-        self._context = context
+        self._where = context.name
+        self._late = late
         self.unit = TimeUnit.of_time(context.input_schemas[port], time)
 
-    def of(self, batch: pa.RecordBatch) -> Numbers:
-        """Return the event time of each row, and count the rows, of which some may be late.
+    def on_time(self, batch: pa.RecordBatch, out: Out) -> tuple[pa.RecordBatch, Numbers]:
+        """Return the rows of a batch that are not late, and their event times; count and emit the others.
 
         Raises: ValueError for a null event time; OverflowError for one that is out of range.
         """
-        self._context.tally.lateness.checked += batch.num_rows
-        return self.unit.times_of(batch, self._time, self._context.name)
+        return self._late.split_times(batch, self._of(batch), self.unit, out)
 
-    def without_late(
-        self, batch: pa.RecordBatch, times: Numbers, closed: int, out: Out
-    ) -> tuple[pa.RecordBatch, Numbers]:
-        """Remove rows before ``closed`` (microseconds); count them and emit them as late rows."""
-        late = self.note_late(batch, times, closed, out)
-        return (batch, times) if late is None else (batch.filter(to_array(~late)), times[~late])
+    def of_all(self, batch: pa.RecordBatch, out: Out) -> Numbers:
+        """Return the event times of all rows of a batch; count and emit those that are late.
 
-    def note_late(self, batch: pa.RecordBatch, times: Numbers, closed: int, out: Out) -> Mask | None:
-        """Return which rows are before ``closed`` (microseconds); count them and emit them as late rows. None: none."""
-        late: Mask = times < self.unit.first(closed)
-        if not late.any():
-            return None
-        tally, rows = self._context.tally, int(late.sum())
-        tally.late += rows
-        tally.late_right += rows if self._port == 1 else 0
-        tally.lateness.add(closed - self.unit.microseconds(times[late]))
-        out.emit(batch.filter(to_array(late)), TAGS[self._port])
-        return late
+        Raises: what ``on_time`` raises.
+        """
+        times = self._of(batch)
+        self._late.note_times(batch, times, self.unit, out)
+        return times
+
+    def _of(self, batch: pa.RecordBatch) -> Numbers:
+        return self.unit.times_of(batch, self._time, self._where)
+
+
+def input_times(
+    spec: TimedJoin | ExpiringJoin, context: OperatorContext, passed: Passed, lateness: int = 0
+) -> tuple[InputTimes, ...]:
+    """Return the event times of both inputs of a join; none if it goes by the clock. Arguments as in `LateRows`."""
+    return tuple(
+        InputTimes(port, time, context, late_rows_of(port, spec, context, passed, lateness))
+        for port, time in enumerate(spec.times)
+        if time is not None
+    )
 
 
 def units_of(times: Iterable[InputTimes]) -> Fixed:

@@ -16,14 +16,11 @@ from dataflow.arrow_values import to_array
 from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import WindowJoin
-from dataflow.protocol.watermarks import MAX_WATERMARK
-from operators.joins.late import SIDES, TAGS
+from operators.joins.late import SIDES, late_rows_of
 from operators.joins.matching import Matching
 from operators.joins.result import ResultRows, has_null, taken
 from operators.stateful.chunks import CHUNK, emitted
 from operators.stateful.complete_windows import complete_windows
-from operators.stateful.entries import number_rows
-from operators.stateful.late_rows import without_late
 from operators.stateful.row_log import KERNELS, NUMBER, RowLog
 from operators.stateful.times import edges
 from operators.stateful.window_numbers import BySlice
@@ -45,24 +42,16 @@ class WindowJoinOperator(Stateful):
         keys = self._result.keys
         self._logs = [RowLog(pa.schema([*keys, *rows])) for rows in self._result.rows]
         self._time = Passed()
+        self._late = [late_rows_of(port, spec, context, self._time, spec.lateness) for port in (0, 1)]
 
     @property
     def kernels(self) -> Sequence[str]:
         return *Matching.kernels_for(self._result.keys), *KERNELS
 
-    @property
-    def _closed(self) -> int | None:
-        """The watermark less the lateness: the windows that it completes are over. None: no watermark has come."""
-        watermark = self._time.watermark
-        return watermark if watermark is None or watermark == MAX_WATERMARK else watermark - self._spec.lateness
-
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if not batch.num_rows:
             return
-        numbering, context = self._numberings[port], self._context
-        entries = number_rows(batch, numbering, context.tally, context.name)
-        if entries is not None and self._closed is not None:
-            batch, entries = without_late(batch, entries, numbering, self._closed, context.tally, out, TAGS[port])
+        batch, entries = self._late[port].split_numbers(batch, self._numberings[port], out)
         if entries is None:
             return
         keys, rows, numbers = self._result.keys_of(port, batch), self._result.rows_of(port, batch), entries.numbers
@@ -75,16 +64,16 @@ class WindowJoinOperator(Stateful):
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Join the windows that the watermark, less the lateness, completes."""
-        before, self._time.watermark = self._closed, watermark
+        before = self._time.less(self._spec.lateness)
+        self._time.advance(watermark)
         return self._fire(before, out) if any([log.entries for log in self._logs]) else None
 
     def held(self, watermark: int) -> int:
         """Return the watermark below which no result comes any more."""
         return watermark - self._spec.lateness
 
-    def _fire(self, before: int | None, out: Out) -> Iterator[None]:
-        closed = self._closed
-        assert closed is not None, "windows fire at a watermark"
+    def _fire(self, before: int, out: Out) -> Iterator[None]:
+        closed = self._time.less(self._spec.lateness)
         for number in complete_windows(self._spec.window, self._logs, before, closed):
             yield from self._join(number, out)
         for log, numbering in zip(self._logs, self._numberings, strict=True):
@@ -122,8 +111,8 @@ class WindowJoinOperator(Stateful):
     # --- state
 
     def state(self) -> Mapping[str, Piece]:
-        keys, closed = len(self._result.keys), self._closed
+        keys, closed = len(self._result.keys), self._time.less(self._spec.lateness)
         logs: dict[str, Piece] = {"time": self._time}
         for name, log, numbering in zip(SIDES, self._logs, self._numberings, strict=True):
-            logs[name] = Log(log, keys, low=None if closed is None else (NUMBER, numbering.first_open(closed)))
+            logs[name] = Log(log, keys, low=numbering.low(NUMBER, closed))
         return logs

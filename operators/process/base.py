@@ -28,14 +28,13 @@ from operators.process.stores import LEAST, Store
 from operators.process.timers import TimerChanges
 from operators.process.timing import Moments
 from operators.stateful.clock_timer import ClockTimer
+from operators.stateful.expiry import SWEPT, SWEPT_A_ROW, SWEPT_AT_ONCE
 
 __all__ = ["ProcessOperator"]
 
 BROADCAST: Final = 1
 """The port of the broadcast stream."""
 _BOUND: Final = "_barrierflow_bound"
-_SWEPT, _SWEPT_A_ROW, _SWEPT_AT_ONCE = 1024, 2, 8192
-"""Slots that are searched for expired state: after a batch, for each of its rows, and at a watermark."""
 
 
 class ProcessOperator(Stateful):
@@ -130,7 +129,7 @@ class ProcessOperator(Stateful):
             if self._spec.time is None:
                 self._before = self._clock.now()
             if self._time.watermark != MAX_WATERMARK:
-                self._states.expire(self._before, _SWEPT + _SWEPT_A_ROW * batch.num_rows)
+                self._states.expire(self._before, SWEPT + SWEPT_A_ROW * batch.num_rows)
 
     @abstractmethod
     def _call_rows(self, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
@@ -204,7 +203,7 @@ class ProcessOperator(Stateful):
             self._changes.apply_deferred()
             if self._spec.time is not None:
                 self._before = watermark
-                self._states.expire(watermark, _SWEPT_AT_ONCE)
+                self._states.expire(watermark, SWEPT_AT_ONCE)
 
     def timer(self, due: int, out: Out) -> Iterator[None]:
         self._clock.fired()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dataflow.contracts.windows import Sliced
-from dataflow.state.arrays import Numbers
+from dataflow.state.arrays import LEAST, Numbers
 from operators.stateful.row_log import RowLog
 
 __all__ = ["CompleteWindows", "complete_windows"]
@@ -53,12 +53,12 @@ class CompleteWindows:
         return self._begins[of] + places - (self._totals[of] - self._counts[of])
 
 
-def complete_windows(window: Sliced, logs: Sequence[RowLog], before: int | None, closed: int) -> Iterator[int]:
+def complete_windows(window: Sliced, logs: Sequence[RowLog], before: int, closed: int) -> Iterator[int]:
     """Yield the windows that ``closed`` completes and ``before`` did not, of those that have rows in one of ``logs``.
 
-    The numbers of the rows are those of slices.
+    Both are times in microseconds; the least number of 64 bits completes nothing. Rows have the numbers of slices.
     """
-    done, last = None if before is None else window.last_complete(before), window.last_complete(closed)
+    done, last = None if before == LEAST else window.last_complete(before), window.last_complete(closed)
     if done != last:
         stop = window.covered(last)[1]
         slices = np.unique(np.concatenate([log.numbers(stop) for log in logs]))

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.contracts.row_errors import RowTally
 from operators.stateful.columns import RECORD, ROWS, WINDOW, is_partial, key_columns
 from operators.stateful.times import time_column
 from operators.stateful.window_numbers import Numbered, Numbering
@@ -16,20 +15,17 @@ from operators.stateful.window_numbers import Numbered, Numbering
 __all__ = ["entry_rows", "number_rows", "weights_of"]
 
 
-def number_rows(batch: pa.RecordBatch, numbering: Numbering, tally: RowTally, where: str) -> Numbered | None:
-    """Return the numbers of a batch of rows or records, and count its rows in ``tally``.
+def number_rows(batch: pa.RecordBatch, numbering: Numbering, where: str) -> Numbered | None:
+    """Return the numbers of a batch of rows or records; None if no row is in a window.
 
     Raises: ValueError for a null event time; OverflowError for times out of range.
     """
-    checked = tally.lateness
     if is_partial(batch.schema):
-        checked.checked += int(np.sum(to_numbers(batch.column(ROWS))))
         numbers = to_numbers(batch.column(WINDOW))
         starts = [to_numbers(batch.column(field.name)) for field in numbering.key_fields]
         return Numbered(numbers, int(numbers.min()), int(numbers.max()), *starts)
     column = numbering.time.column
     time_column(batch, column, where)
-    checked.checked += batch.num_rows
     try:
         return numbering.of(batch)
     except OverflowError as error:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from dataflow.contracts.windows import Assigned, EventTime, Sliced, Window, greatest_complete
 from dataflow.errors import CheckpointDamaged, ContractViolation
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.state.arrays import Numbers
+from dataflow.state.arrays import LEAST, Numbers
 from operators.stateful.columns import START
 from operators.stateful.time_units import TimeUnit
 from operators.stateful.times import row_times, slice_numbers
@@ -71,6 +71,13 @@ class Numbering(ABC):
     def first_open(self, watermark: int) -> int:
         """Return the least number with a window that is not complete; no window has the number ``MAX_WATERMARK``."""
         return min(self.over(watermark) + 1, MAX_WATERMARK)
+
+    def low(self, column: str, watermark: int) -> tuple[str, int] | None:
+        """Return the bound of a log: from which number in ``column`` on its rows count, those of open windows.
+
+        ``watermark`` is the least number of 64 bits, and the bound None, before the first watermark.
+        """
+        return None if watermark == LEAST else (column, self.first_open(watermark))
 
     @abstractmethod
     def begun(self, watermark: int) -> int:

@@ -10,7 +10,7 @@ the same watermark as with updates, each window is emitted once, when it accepts
 time for a window downstream.
 
 State: panes (see ``panes``) of records by slice or by window (``operators.stateful.window_numbers``), and the
-watermark that they go by. Without it, a window would fire twice after a restore, and late rows would count as on time.
+watermark. Without it, a window would fire twice after a restore, and late rows would count as on time.
 ``emission`` makes results of the panes.
 """
 
@@ -28,7 +28,7 @@ from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Emit
-from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.state.arrays import LEAST
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.keyed import index_kernels
 from dataflow.state.keyed_state import KeyedState
@@ -37,8 +37,8 @@ from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.sums import overflow_of
 from operators.stateful.columns import RECORD, WINDOW, is_partial, state_keys
-from operators.stateful.entries import entry_rows, number_rows
-from operators.stateful.late_rows import without_late
+from operators.stateful.entries import entry_rows
+from operators.stateful.late_rows import LateRows
 from operators.stateful.window_numbers import Numbered, numbering
 from operators.windows.emission import MergedResults, Part, Results
 from operators.windows.panes import Pane, Panes
@@ -85,6 +85,7 @@ class WindowAggregateOperator(Stateful):
         self._next_arrival = 0
         self._results = self._new_results()
         self._passed = Passed()
+        self._late = LateRows(context, self._passed, lag + lateness, keys)
 
     def _new_records(self) -> Records:
         return Records(self._aggregations, self._rows, self._context.name, merged_by=self._merged_by)
@@ -111,18 +112,14 @@ class WindowAggregateOperator(Stateful):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
         if not batch.num_rows:
             return None
-        entries = number_rows(batch, self._numbering, self._context.tally, self._context.name)
-        watermark = self._passed.watermark
-        if entries is not None and watermark is not None:
-            closed = watermark - self._lateness
-            batch, entries = without_late(batch, entries, self._numbering, closed, self._context.tally, out)
+        batch, entries = self._late.split_numbers(batch, self._numbering, out)
         if entries is None:
             return None
         rows = entry_rows(batch, entries, self._keys, self._rows.names, self._key_schema)
-        if not self._lateness or watermark is None:
+        if not self._lateness or self._passed.watermark is None:
             self._fold(rows, entries)
             return None
-        closed, results = watermark - self._lateness, self._results
+        watermark, closed, results = self._passed.less(self._lag), self._closed(), self._results
         begun = self._numbering.begun(watermark)
         is_late = entries.low <= begun
         if is_late and self._signed:
@@ -135,15 +132,19 @@ class WindowAggregateOperator(Stateful):
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the windows that the watermark, less ``lag``, completes, in order of time."""
-        watermark = watermark if watermark == MAX_WATERMARK else self.held(watermark)
-        before = self._passed.advance(watermark)
+        before = self._passed.less(self._lag)
+        self._passed.advance(watermark)
         if not len(self._panes):
             return None
-        return self._fire(before, watermark, out)
+        return self._fire(None if before == LEAST else before, out)
 
     def held(self, watermark: int) -> int:
         """Return the watermark below which no result comes any more."""
         return watermark - self._lag
+
+    def _closed(self) -> int:
+        """Return the watermark at which windows are over when they are complete."""
+        return self._passed.less(self._lag + self._lateness)
 
     # --- rows
 
@@ -177,9 +178,9 @@ class WindowAggregateOperator(Stateful):
 
     # --- emission
 
-    def _fire(self, before: int | None, watermark: int, out: Out) -> Iterator[None]:
-        yield from self._emit(self._results.fire(before, watermark), out)
-        self._panes.drop(self._numbering.over(watermark - self._lateness))
+    def _fire(self, before: int | None, out: Out) -> Iterator[None]:
+        yield from self._emit(self._results.fire(before, self._passed.less(self._lag)), out)
+        self._panes.drop(self._numbering.over(self._closed()))
 
     def _emit(self, parts: Iterator[Part], out: Out) -> Iterator[None]:
         schema = self._context.output_schema
@@ -196,9 +197,7 @@ class WindowAggregateOperator(Stateful):
     # --- state
 
     def state(self) -> Mapping[str, Piece]:
-        watermark, low = self._passed.watermark, None
-        if watermark is not None:  # the log also holds windows that are over
-            low = WINDOW, self._numbering.first_open(watermark - self._lateness)
+        low = self._numbering.low(WINDOW, self._closed())  # the log also holds windows that are over
         return {"time": self._passed, "state": Log(self._panes, len(self._user_keys), low=low)}
 
     def restored(self) -> None:

@@ -32,8 +32,7 @@ from operators.aggregation.partials import folded_columns
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.sums import overflow_of
 from operators.stateful.columns import key_columns, state_keys
-from operators.stateful.entries import number_rows
-from operators.stateful.late_rows import without_late
+from operators.stateful.late_rows import LateRows
 from operators.stateful.nested_columns import NestedColumns
 from operators.stateful.times import edges
 from operators.stateful.window_numbers import ByWindow
@@ -82,6 +81,7 @@ class MergingWindowOperator(Stateful):
         self._dues = SessionDues()
         self._arrival = 0
         self._passed = Passed()
+        self._late = LateRows(context, self._passed, lateness, keys)
         Records(self._aggregations, self._rows, context.name)  # checks the arguments
 
     @property
@@ -92,10 +92,7 @@ class MergingWindowOperator(Stateful):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if not batch.num_rows:
             return
-        entries = number_rows(batch, self._numbering, self._context.tally, self._context.name)
-        if entries is not None and self._passed.watermark is not None:
-            tally, closed = self._context.tally, self._passed.watermark - self._lateness
-            batch, entries = without_late(batch, entries, self._numbering, closed, tally, out)
+        batch, entries = self._late.split_numbers(batch, self._numbering, out)
         if entries is None:
             return
         if entries.rows is not None:
@@ -114,19 +111,14 @@ class MergingWindowOperator(Stateful):
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the windows that the watermark, less the lateness, completes."""
         self._passed.advance(watermark)
-        return self._fire(self._complete(watermark), out) if self._windows.live else None
+        complete = min(self._numbering.over(self._passed.less(self._lateness)), MAX_WATERMARK - 1)  # ends are below it
+        return self._fire(complete, out) if self._windows.live else None
 
     def held(self, watermark: int) -> int:
         """Return the watermark below which no result comes any more."""
         return watermark - self._lateness
 
     # --- rows and windows
-
-    def _complete(self, watermark: int) -> int:
-        """Return the greatest end of windows that come out; all ends are below the last watermark."""
-        if watermark == MAX_WATERMARK:
-            return MAX_WATERMARK - 1
-        return self._numbering.over(self.held(watermark))
 
     def _keep(self, keys: Sequence[pa.Array], ends: Numbers, rows: pa.RecordBatch) -> None:
         slots, _ = self._state.insert(list(keys))

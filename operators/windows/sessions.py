@@ -28,7 +28,6 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array
 from dataflow.contracts.declared_state import Fixed, Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out, Snapshot
-from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.updates import CHANGE
 from dataflow.contracts.window_kinds import Session
 from dataflow.contracts.windows import EventTime
@@ -43,6 +42,7 @@ from operators.aggregation.records import SumOverflow
 from operators.aggregation.show_state import shown_values
 from operators.aggregation.sums import overflow_of
 from operators.stateful.columns import key_columns, state_keys
+from operators.stateful.late_rows import LateRows
 from operators.stateful.time_units import TimeUnit
 from operators.stateful.times import time_column
 from operators.windows.row_cells import make_cells
@@ -80,7 +80,6 @@ class SessionAggregateOperator(Stateful):
         self._window = window
         self._gap = window.gap
         self._unit = TimeUnit.of_time(schema, time)
-        self._lateness = lateness
         self._emit = emit
         rest = self._gap + lateness  # how long rows may merge with a complete session
         #: How long a complete session waits before it comes out, and how long it is kept afterwards.
@@ -94,6 +93,7 @@ class SessionAggregateOperator(Stateful):
         #: their last times. They are removed together, so they cost no due time each.
         self._past: deque[tuple[int, Slots]] = deque()
         self._passed = Passed()
+        self._late = LateRows(context, self._passed, rest, keys)
 
     #: Makes the cells; a subclass may have others.
     _new_cells: ClassVar[Callable[..., Cells]] = staticmethod(make_cells)
@@ -139,7 +139,7 @@ class SessionAggregateOperator(Stateful):
         """Return the rows that are not late, and their times; emit and count the others."""
         if not batch.num_rows:
             return batch, np.empty(0, np.int64)
-        return self._without_late(batch, self._times(batch), out)
+        return self._late.split_times(batch, self._times(batch), self._unit, out)
 
     def _times(self, batch: pa.RecordBatch) -> Numbers:
         """Return the event times of the rows. Raises: ValueError for nulls, OverflowError for times out of range."""
@@ -160,27 +160,9 @@ class SessionAggregateOperator(Stateful):
             ) from error
         return times
 
-    def _without_late(self, batch: pa.RecordBatch, times: Numbers, out: Out) -> tuple[pa.RecordBatch, Numbers]:
-        """Emit and count late rows; return the others."""
-        tally = self._context.tally
-        tally.lateness.checked += len(times)
-        if self._passed.watermark is None:
-            return batch, times
-        closed = self._passed.watermark - self._lateness - self._gap
-        least = self._unit.first(closed)
-        if int(times.min()) >= least:
-            return batch, times
-        late = times < least
-        tally.late += int(late.sum())
-        tally.lateness.add(closed - self._unit.microseconds(times[late]))
-        out.emit(batch.filter(to_array(late)), LATE)
-        return batch.filter(to_array(~late)), times[~late]
-
     def _met(self, slots: Slots, times: Numbers) -> Slots:
         """Return the cells of sessions that came out and that rows meet, each once."""
-        if self._passed.watermark is None:
-            return slots[:0]
-        now = self._unit.first(self._passed.watermark)
+        now = self._unit.first(self._passed.reached)
         if int(times.min()) >= now:  # sessions that came out end before it
             return slots[:0]
         early = times < now
@@ -218,8 +200,8 @@ class SessionAggregateOperator(Stateful):
     def _set_dues(self, slots: Slots) -> None:
         """Set when cells are to be looked at: when they would come out, or else when no row can merge with them."""
         dues = self._unit.microseconds(self._cells.lasts(slots)) + (self._gap + self._wait + 1)
-        if self._keep and self._passed.watermark is not None:
-            dues[dues <= self._passed.watermark] += self._keep
+        if self._keep:
+            dues[dues <= self._passed.reached] += self._keep
         self._cells.dues.set(slots, dues)
 
     def _look(self, watermark: int, out: Out) -> Iterator[None]:

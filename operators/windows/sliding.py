@@ -21,7 +21,6 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array
 from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
-from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.windows import EventTime
 from dataflow.expressions import Aggregation
 from dataflow.protocol.watermarks import MAX_WATERMARK
@@ -34,6 +33,7 @@ from dataflow.state.ranges import SEQUENCE, SLOT, TimeRanges
 from operators.aggregation.records import SumOverflow
 from operators.aggregation.sums import overflow_of
 from operators.stateful.columns import key_columns, state_keys
+from operators.stateful.late_rows import LateRows
 from operators.stateful.time_units import TimeUnit
 from operators.stateful.times import time_column
 from operators.windows.late_results import LateResults
@@ -79,9 +79,9 @@ class SlidingAggregateOperator(Stateful):
         self._context = context
         self._keys = list(keys)
         self._time = time
-        self._held_back = lateness
+        self._lateness = lateness
         self._unit = TimeUnit.of_time(schema, time)
-        self._period, self._lateness = period * self._unit.per_microsecond, lateness * self._unit.per_microsecond
+        self._period = period * self._unit.per_microsecond
         self._signed = signed
         results = len(aggregations) + signed
         self._output = context.output_schema
@@ -94,6 +94,7 @@ class SlidingAggregateOperator(Stateful):
         self._running, self._late_results = Running(*parts), LateResults(*parts)
         self._waiting = TimeRanges()
         self._passed = Passed()
+        self._late = LateRows(context, self._passed, lateness, keys)
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -107,9 +108,7 @@ class SlidingAggregateOperator(Stateful):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
         if not batch.num_rows:
             return None
-        self._context.tally.lateness.checked += batch.num_rows
-        times = self._times(batch)
-        batch, times = self._without_late(batch, times, out)
+        batch, times = self._late.split_times(batch, self._times(batch), self._unit, out)
         if not batch.num_rows:
             return None
         keys = [batch.column(key) for key in self._keys] or key_columns(batch, ())
@@ -119,7 +118,7 @@ class SlidingAggregateOperator(Stateful):
             field.name: decoded(plain(batch.column(field.name))) for field in self._rows if field.name not in self._keys
         }
         numbers = self._state.append(slots, times, pa.record_batch(columns))
-        now = self._now()
+        now = self._unit.first(self._passed.reached)
         waits = times >= now
         self._wait(numbers[waits])
         if waits.all():
@@ -130,17 +129,13 @@ class SlidingAggregateOperator(Stateful):
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the results of the rows before the watermark, in the order of time, and drop rows that none needs."""
         self._passed.advance(watermark)
-        return self._fire(self._now(), out)
+        return self._fire(self._unit.first(watermark), out)
 
     def held(self, watermark: int) -> int:
         """Return the watermark before which no result changes any more."""
-        return watermark - self._held_back
+        return watermark - self._lateness
 
     # --- rows
-
-    def _now(self) -> int:
-        """Return the watermark in the unit of the rows' times; before the first one, the earliest time."""
-        return _LEAST if self._passed.watermark is None else self._unit.first(self._passed.watermark)
 
     def _times(self, batch: pa.RecordBatch) -> Numbers:
         column = time_column(batch, self._time.column, self._context.name)
@@ -152,18 +147,6 @@ class SlidingAggregateOperator(Stateful):
         if times.min() <= _LEAST + self._period:
             raise OverflowError(f"{where}: a window does not fit into 64 bits; filter such rows out")
         return times
-
-    def _without_late(self, batch: pa.RecordBatch, times: Numbers, out: Out) -> tuple[pa.RecordBatch, Numbers]:
-        """Emit late rows to their side output, count them, and return the others."""
-        closed = max(self._now() - self._lateness, _LEAST)
-        late = times < closed
-        if not late.any():
-            return batch, times
-        tally = self._context.tally
-        tally.late += int(late.sum())
-        tally.lateness.add(self._unit.microseconds(closed - times[late]))
-        out.emit(batch.filter(to_array(late)), LATE)
-        return batch.filter(to_array(~late)), times[~late]
 
     def _wait(self, numbers: Slots) -> None:
         records = self._state.row_records
@@ -184,7 +167,8 @@ class SlidingAggregateOperator(Stateful):
             rows = self._read(numbers)
             self._emit(rows, self._running.results(numbers, rows), np.ones(len(numbers), np.int8), out)
             yield
-        self._running.leave(self._state.take_before(max(now - self._lateness - self._period + 1, _LEAST)))
+        closed = self._unit.first(self._passed.less(self._lateness))
+        self._running.leave(self._state.take_before(max(closed - self._period + 1, _LEAST)))
 
     def _due(self, now: int) -> Slots:
         """Take the next rows before ``now`` in the order of time, with all rows of the last one's time."""
@@ -217,7 +201,7 @@ class SlidingAggregateOperator(Stateful):
 
     def restored(self) -> None:
         slots = self._state.slots
-        _, waiting = self._state.rows_between(slots, self._now(), _LARGEST)
+        _, waiting = self._state.rows_between(slots, self._unit.first(self._passed.reached), _LARGEST)
         records = self._state.row_records
         self._wait(waiting[np.lexsort((records[waiting, SEQUENCE], records[waiting, TIME]))])
         self._running.forget(slots)

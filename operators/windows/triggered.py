@@ -99,7 +99,6 @@ class TriggeredOperator(Stateful):
         }
         self._timer = ClockTimer(context)
         self._passed = Passed()
-        self._last = LEAST  # the last number that is complete
 
     # --- for subclasses
 
@@ -111,12 +110,12 @@ class TriggeredOperator(Stateful):
         """
 
     @abstractmethod
-    def _complete(self, watermark: int) -> int:
-        """Return the last number that is complete at ``watermark``."""
+    def _complete(self) -> int:
+        """Return the last number that is complete at the watermark, which has come."""
 
     @abstractmethod
-    def _over(self, watermark: int) -> int:
-        """Return the last number that takes no more rows at ``watermark``."""
+    def _over(self) -> int:
+        """Return the last number that takes no more rows at the watermark, which has come."""
 
     @abstractmethod
     def _labels(self, keys: Sequence[pa.Array], numbers: Numbers) -> list[pa.Array]:
@@ -179,8 +178,8 @@ class TriggeredOperator(Stateful):
         return self._show_all(due, out) if any(len(slots) for slots in due.values()) else None
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
+        done = self._last
         before = self._passed.advance(watermark)
-        done, self._last = self._last, self._complete(watermark)
         return self._advance(before, done, watermark, out) if self._by_number else None
 
     def timer(self, due: int, out: Out) -> Iterator[None] | None:
@@ -191,6 +190,11 @@ class TriggeredOperator(Stateful):
         return self._show_all(over, out) if any(len(slots) for slots in over.values()) else None
 
     # --- windows
+
+    @property
+    def _last(self) -> int:
+        """The last number that is complete."""
+        return LEAST if self._passed.watermark is None else self._complete()
 
     def _enter(self, slots: Slots, numbers: Numbers) -> None:
         """Enter new windows into the order of their numbers."""
@@ -259,7 +263,7 @@ class TriggeredOperator(Stateful):
                 complete = self._numbers(slots) <= self._last
                 pending[phase] = slots[complete if phase == LATE else ~complete]
         yield from self._show_all(pending, out)
-        over = self._over(watermark)
+        over = self._over()
         closing = self._slots_up_to(over)
         yield from self._show(closing[self._windows.records[closing, _ROWS] > 0], LATE, out)
         records = self._state.find(self._windows.keys(closing))
@@ -323,8 +327,6 @@ class TriggeredOperator(Stateful):
         return {"time": self._passed, **logs, **({SHOWN: shown} if self._signed else {})}
 
     def restored(self) -> None:
-        if self._passed.watermark is not None:
-            self._last = self._complete(self._passed.watermark)
         slots = self._windows.slots
         numbers = self._numbers(slots)
         self._check_numbers(to_array(numbers))

@@ -165,9 +165,8 @@ class TriggeredSessionOperator(SessionAggregateOperator):
             sessions = cells.sessions(ends[start : start + CHUNK])
             self._emit_rows(self._pane_columns(sessions, pane), out)
             cells.set_shown(sessions)
-            if self._passed.watermark is not None:
-                others, closed = sessions.before_ends, self._passed.watermark - self._keep
-                cells.absorb_shown(others[self._is_complete(cells.lasts(others), closed)])
+            others, closed = sessions.before_ends, self._passed.less(self._keep)
+            cells.absorb_shown(others[self._is_complete(cells.lasts(others), closed)])
             yield
 
     def _pane_columns(self, sessions: Sessions, pane: str) -> list[pa.Array]:

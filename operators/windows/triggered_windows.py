@@ -16,8 +16,8 @@ from dataflow.planning.aggregate_specs import Emit
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.arrays import Numbers
 from operators.stateful.columns import key_columns
-from operators.stateful.entries import entry_rows, number_rows, weights_of
-from operators.stateful.late_rows import without_late
+from operators.stateful.entries import entry_rows, weights_of
+from operators.stateful.late_rows import LateRows
 from operators.stateful.window_numbers import numbering
 from operators.windows.triggered import TriggeredOperator
 
@@ -43,23 +43,20 @@ class TriggeredWindowOperator(TriggeredOperator):
         self._numbering = numbering(window, time, mergeable=False)
         self._lateness = lateness
         super().__init__(context, keys, aggregations, emit, early, late, panes, self._numbering.key_fields)
+        self._late_rows = LateRows(context, self._passed, lateness, keys)
 
     def _entries(self, batch: pa.RecordBatch, out: Out) -> tuple[pa.RecordBatch, Numbers, Numbers] | None:
-        context = self._context
-        entries = number_rows(batch, self._numbering, context.tally, context.name)
-        if entries is not None and self._passed.watermark is not None:
-            closed = self._passed.watermark - self._lateness
-            batch, entries = without_late(batch, entries, self._numbering, closed, context.tally, out)
+        batch, entries = self._late_rows.split_numbers(batch, self._numbering, out)
         if entries is None:
             return None
         rows = entry_rows(batch, entries, self._keys, self._columns.names, self._row_keys)
         return rows, entries.numbers, weights_of(batch, entries)
 
-    def _complete(self, watermark: int) -> int:
-        return self._numbering.over(watermark)
+    def _complete(self) -> int:
+        return self._numbering.over(self._passed.reached)
 
-    def _over(self, watermark: int) -> int:
-        return self._numbering.over(watermark if watermark == MAX_WATERMARK else watermark - self._lateness)
+    def _over(self) -> int:
+        return self._numbering.over(self._passed.less(self._lateness))
 
     def _labels(self, keys: Sequence[pa.Array], numbers: Numbers) -> list[pa.Array]:
         kind = self._context.output_schema.field("window_start").type
@@ -79,11 +76,11 @@ class TriggeredGlobalOperator(TriggeredOperator):
             rows = batch.select(self._columns.names).append_column(self._row_keys.field(0), key_columns(batch, ())[0])
         return rows, np.zeros(batch.num_rows, np.int64), np.ones(batch.num_rows, np.int64)
 
-    def _complete(self, watermark: int) -> int:
-        return 0 if watermark == MAX_WATERMARK else -1
+    def _complete(self) -> int:
+        return 0 if self._passed.watermark == MAX_WATERMARK else -1
 
-    def _over(self, watermark: int) -> int:
-        return self._complete(watermark)
+    def _over(self) -> int:
+        return self._complete()
 
     def _labels(self, keys: Sequence[pa.Array], numbers: Numbers) -> list[pa.Array]:
         return [to_array(numbers)]

@@ -18,11 +18,11 @@ from dataflow.planning.chosen_row_specs import Order, Ties, Top, Unique, WindowT
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.keyed_rows import TIME
 from dataflow.state.ttl import Ttl
-from operators.chosen_rows import unique as unique_operator
 from operators.chosen_rows import window_top
 from operators.chosen_rows.top import TopOperator
 from operators.chosen_rows.unique import UniqueOperator
 from operators.chosen_rows.window_top import WindowTopOperator
+from operators.stateful.expiry import SWEPT_AT_ONCE
 from tests.operators.operating import Emitted, context_of, drained, made, stored
 
 ROWS = pa.schema({"k": pa.int64(), "x": pa.int64()})
@@ -105,7 +105,7 @@ def test_rows_with_the_last_rank_are_all_kept() -> None:
 
 def test_a_key_is_new_again_at_the_watermark_though_nothing_swept_it_yet() -> None:
     operator, out = UniqueOperator(context_of(TIMED, TIMED), Unique(("k",), Ttl(5), EventTime("at"))), Emitted()
-    keys = range(3 * unique_operator.SWEPT_AT_ONCE)
+    keys = range(3 * SWEPT_AT_ONCE)
     operator.process(0, pa.record_batch({"k": keys, "at": [0] * len(keys), "x": keys}, schema=TIMED), out)
     operator.advance(100, out)
     assert operator._state.live > 0
