@@ -52,6 +52,8 @@ class Join(Spec):
     is_users = False
     keeps_batches = False
     sees_batches = False
+    is_signed = False
+    """Whether the result has signed changes."""
 
     columns: JoinColumns
     how: How
@@ -79,12 +81,6 @@ class Join(Spec):
     def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
         return self.columns.narrowed([schema.names for schema in inputs], output)
 
-    def described(self) -> str:
-        """Return the settings that its state depends on."""
-        detail = {key: value for key, value in self.detail().items() if key not in ("left_on", "right_on")}
-        on = [f"{left} = {right}" for left, right in zip(self.columns.keys.left, self.columns.keys.right, strict=True)]
-        return ", ".join([" and ".join(on), *[f"{key}={value}" for key, value in detail.items()]])
-
 
 @dataclass(frozen=True, slots=True)
 class UnboundedJoin(Join):
@@ -111,7 +107,7 @@ class UnboundedJoin(Join):
         return self.is_signed or self.ttl is not None
 
     @property
-    def is_signed(self) -> bool:
+    def is_signed(self) -> bool:  # type: ignore[override]
         """Whether the result has signed changes."""
         return any(self.signed_inputs) or (any(self.outer) and self.emit is Emit.CHANGES)
 

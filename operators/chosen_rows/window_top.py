@@ -26,7 +26,7 @@ from operators.stateful.columns import ARRIVAL, START
 from operators.stateful.complete_windows import complete_windows
 from operators.stateful.late_rows import LateRows
 from operators.stateful.row_log import KERNELS as ROW_KERNELS
-from operators.stateful.row_log import NUMBER, RowLog
+from operators.stateful.row_log import NUMBER, WindowRows
 from operators.stateful.window_numbers import BySlice, ByWindow, Numbered, Numbering
 
 __all__ = ["WindowTopOperator"]
@@ -56,7 +56,7 @@ class WindowTopOperator(Stateful):
         )
         own = [field.with_name(f"{KEY}{number}") for number, field in enumerate(self._keys.schema)]
         self._key_schema = pa.schema([*own, *self._numbering.key_fields])
-        self._log = RowLog(pa.schema([*self._key_schema, *self._columns.schema, pa.field(ARRIVAL, pa.int64())]))
+        self._log = WindowRows(pa.schema([*self._key_schema, *self._columns.schema, pa.field(ARRIVAL, pa.int64())]))
         self._room: dict[int, int] = {}  # the rows that each slice takes before it is cut down
         self._arrived = 0
         self._time = Passed()

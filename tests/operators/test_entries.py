@@ -14,7 +14,7 @@ import operators as op
 from dataflow.contracts.incremental import Counted, Incremental
 from dataflow.state.appended_rows import AppendedRows
 from dataflow.state.keyed_state import KeyedState
-from operators.stateful.row_log import RowLog
+from operators.stateful.row_log import RowLog, WindowRows
 
 ROWS = pa.schema({"k": pa.int64()})
 
@@ -29,8 +29,8 @@ def appended() -> AppendedRows:
     return rows
 
 
-def waiting() -> RowLog:
-    rows = RowLog(ROWS)
+def waiting(kind: type[RowLog] = RowLog) -> RowLog:
+    rows = kind(ROWS)
     rows.add(batch(1, 2, 3), np.array([5, 6, 7]))
     rows.take(7)
     rows.add(batch(4, 5, 6), np.array([8, 9, 8]))
@@ -46,7 +46,7 @@ def keyed() -> KeyedState:
     return state
 
 
-@pytest.mark.parametrize(("make", "count"), [(appended, 3), (waiting, 3), (keyed, 2)])
+@pytest.mark.parametrize(("make", "count"), [(appended, 3), (waiting, 3), (lambda: waiting(WindowRows), 3), (keyed, 2)])
 def test_entries_are_the_rows_of_a_base(make: Callable[[], Any], count: int) -> None:
     state = make()
     assert isinstance(state, Counted)

@@ -8,7 +8,7 @@ import pytest
 
 from dataflow.errors import CheckpointDamaged
 from dataflow.state.parts import counting
-from operators.stateful.row_log import NUMBER, RowLog, by_number
+from operators.stateful.row_log import NUMBER, RowLog, WindowRows, by_number
 from tests.seeds import seeds
 
 SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
@@ -73,20 +73,24 @@ def test_each_checkpoint_has_rows_once_in_the_order_of_arrival() -> None:
     assert _stored(waiting, 2, 1)["rows"]["x"].to_pylist() == [9]
 
 
-def test_rows_are_in_order_whether_or_not_a_batch_is_dealt_by_number() -> None:
-    waiting, times = RowLog(SCHEMA), [[4] * 9, [4, 900, 4, 5], [4, 5] * 9, [5, 4, 70]]
-    arrived = [(time, x) for x, time in enumerate([each for batch in times for each in batch])]
-    for batch in times:
-        xs = [arrived.pop(0) for _ in batch]
-        waiting.add(pa.record_batch({"k": batch, "x": [x for _, x in xs]}, SCHEMA), np.array(batch))
-        arrived += xs
+@pytest.mark.parametrize("kind", [RowLog, WindowRows])
+def test_rows_are_in_order_and_leave_in_order(kind: type[RowLog]) -> None:
+    waiting, batches = kind(SCHEMA), [[4] * 9, [4, 900, 4, 5], [4, 5] * 9, [5, 4, 70]]
+    arrived = [(time, x) for x, time in enumerate(time for times in batches for time in times)]
+    first = 0
+    for times in batches:
+        xs = range(first, first := first + len(times))
+        waiting.add(pa.record_batch({"k": times, "x": xs}, SCHEMA), np.array(times))
     assert waiting.rows(4, 71)["x"].to_pylist() == [x for time, x in sorted(arrived) if time < 71]
     waiting.drop(5)
-    assert waiting.entries == waiting.rows(5, 901).num_rows == sum(time >= 5 for time, _ in arrived)
+    waiting.add(pa.record_batch({"k": [4], "x": [99]}, SCHEMA), np.array([4]))
+    assert waiting.numbers(900).tolist() == [4, 5, 70]
+    assert waiting.entries == 1 + waiting.rows(5, 901).num_rows == 1 + sum(time >= 5 for time, _ in arrived)
 
 
-def test_rows_that_are_kept_of_a_number_stay_in_order_and_in_the_checkpoint_that_has_them() -> None:
-    waiting = RowLog(SCHEMA)
+@pytest.mark.parametrize("kind", [RowLog, WindowRows])
+def test_rows_that_are_kept_of_a_number_stay_in_order_and_in_the_checkpoint_that_has_them(kind: type[RowLog]) -> None:
+    waiting = kind(SCHEMA)
     waiting.add(pa.record_batch({"k": [4, 5, 6, 5], "x": [0, 1, 2, 3]}, SCHEMA), np.array([4, 500, 6, 500]))
     _stored(waiting, 1, None)
     waiting.add(pa.record_batch({"k": [5, 5], "x": [4, 5]}, SCHEMA), np.array([500, 500]))
