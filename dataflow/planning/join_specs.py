@@ -69,7 +69,11 @@ class Join(Spec):
 
     def detail(self) -> dict[str, Json]:
         keys = self.columns.keys
-        return {"left_on": list(keys.left), "right_on": list(keys.right), "how": self.how}
+        own: dict[str, Json] = {"left_on": list(keys.left), "right_on": list(keys.right), "how": self.how}
+        times = [time for time in self.times if time is not None]
+        if times:
+            own |= {"times": [time.column for time in times], "exclusive": [time.exclusive for time in times]}
+        return own
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         time = self.times[port]
@@ -171,9 +175,6 @@ class TimedJoin(Join):
 
     times: tuple[EventTime, EventTime]
 
-    def detail(self) -> dict[str, Json]:
-        return {**Join.detail(self), "times": [time.column for time in self.times]}
-
 
 @dataclass(frozen=True, slots=True)
 class IntervalJoin(TimedJoin):
@@ -188,8 +189,8 @@ class IntervalJoin(TimedJoin):
 
     def detail(self) -> dict[str, Json]:
         return {
-            **TimedJoin.detail(self),
-            "within": [-(-self.low // 1000), self.high // 1000],
+            **Join.detail(self),
+            "within": [self.low, self.high],
             "lateness": self.lateness,
         }
 
@@ -206,7 +207,7 @@ class WindowJoin(TimedJoin):
 
     def detail(self) -> dict[str, Json]:
         return {
-            **TimedJoin.detail(self),
+            **Join.detail(self),
             "window": str(self.window),
             "lateness": self.lateness,
         }
@@ -248,7 +249,7 @@ class AsofJoin(NearestJoin):
         return replace(self, limit=self.tolerance)
 
     def detail(self) -> dict[str, Json]:
-        return {**TimedJoin.detail(self), "strategy": "backward", "limit": self.limit}
+        return {**Join.detail(self), "strategy": "backward", "reach": self.reach}
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,4 +269,4 @@ class ForwardAsofJoin(NearestJoin):
         return replace(self, limit=self.tolerance)
 
     def detail(self) -> dict[str, Json]:
-        return {**TimedJoin.detail(self), "strategy": "forward", "limit": self.limit}
+        return {**Join.detail(self), "strategy": "forward", "reach": self.reach}
