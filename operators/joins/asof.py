@@ -25,7 +25,7 @@ from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
 from operators.joins.base import TimedJoinOperator
 from operators.joins.result import JoinRows
-from operators.stateful.chunks import CHUNK
+from operators.stateful.chunks import CHUNK, emitted
 from operators.stateful.columns import without_null
 from operators.stateful.nested_columns import NestedColumns
 from operators.stateful.row_log import KERNELS, NUMBER, Part, RowLog, in_order
@@ -85,9 +85,7 @@ class AsofJoinOperator(TimedJoinOperator[AsofJoin]):
         alone = np.ones(len(rows), np.bool_)
         for at, theirs in self._passed.meet(rows.keys, rows.numbers):
             alone[at] = False
-            own = rows.taken(at)
-            out.emit(self._result.pairs(own.keys, (own.rows, theirs)))
-            yield
+            yield from emitted(self._result.all_pairs(0, rows, at, theirs, lambda some: some), out)
         if self._spec.outer[0]:
             yield from self._emit_alone(0, rows, np.flatnonzero(alone), out)
 

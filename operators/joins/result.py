@@ -131,7 +131,7 @@ class ResultRows:
         port: int,
         rows: JoinRows,
         at: npt.NDArray[Any],
-        others: npt.NDArray[Any] | None,
+        others: npt.NDArray[Any] | pa.RecordBatch | None,
         read: Callable[[Any], pa.RecordBatch],
         *,
         edges: Sequence[pa.Array] = (),
@@ -142,8 +142,8 @@ class ResultRows:
         Args:
             rows: rows of input ``port``.
             at: which of them.
-            others: numbers of the other side's rows; None: these rows have no counterpart.
-            read: returns these by their numbers.
+            others: the other side's rows, by number or as they are; None: these rows have no counterpart.
+            read: returns them.
             edges: the columns after the keys, the same in all rows, for at least `CHUNK` rows.
             weights: how often each pair is added (or taken back, below 0), if the result is signed; None: once.
         """

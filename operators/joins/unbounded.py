@@ -108,9 +108,11 @@ class UnboundedJoinOperator(JoinOperator[UnboundedJoin]):
     def _show(self, port: int, side: KeptRows, slots: Slots, change: int, out: Out) -> Iterator[None]:
         """Emit all rows of ``slots`` without a counterpart; ``change``: +1 they are shown, -1 they are taken back."""
         for start, stop in pieces(side.most(slots)):
-            _, numbers = side.rows(slots[start:stop])
-            rows = JoinRows(side.keys(numbers), side.read(numbers), side.weights(numbers) * change)
-            yield from self._emit_alone(port, rows, np.arange(len(rows)), out)
+            _, found = side.rows(slots[start:stop])
+            for begin in range(0, len(found), CHUNK):
+                numbers = found[begin : begin + CHUNK]
+                rows = JoinRows(side.keys(numbers), side.read(numbers), side.weights(numbers) * change)
+                yield from self._emit_alone(port, rows, np.arange(len(rows)), out)
 
     def ended(self, port: int, out: Out) -> None:
         self._ended[port] = not self._context.repeats

@@ -8,7 +8,7 @@ import numpy as np
 
 from dataflow.contracts.windows import Sliced
 from dataflow.state.arrays import LEAST, Numbers
-from operators.stateful.row_log import RowLog
+from operators.stateful.row_log import WindowRows
 
 __all__ = ["CompleteWindows", "complete_windows"]
 
@@ -53,7 +53,7 @@ class CompleteWindows:
         return self._begins[of] + places - (self._totals[of] - self._counts[of])
 
 
-def complete_windows(window: Sliced, logs: Sequence[RowLog], before: int, closed: int) -> Iterator[int]:
+def complete_windows(window: Sliced, logs: Sequence[WindowRows], before: int, closed: int) -> Iterator[int]:
     """Yield the windows that ``closed`` completes and ``before`` did not, of those that have rows in one of ``logs``.
 
     Both are times in microseconds; the least number of 64 bits completes nothing. Rows have the numbers of slices.

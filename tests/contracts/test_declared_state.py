@@ -16,7 +16,7 @@ from dataflow.contracts.declared_state import Piece
 from dataflow.contracts.operator import Rule, Snapshot
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.state.keyed_state import KeyedState
-from operators.stateful.row_log import NUMBER, RowLog
+from operators.stateful.row_log import NUMBER, WindowRows
 from tests.operators.operating import context_of, made, stored
 
 KEYS = pa.schema({"k": pa.int64()})
@@ -29,7 +29,7 @@ class Everything(flow.Stateful):
 
     def __init__(self) -> None:
         self.keys = KeyedState(KEYS, pa.schema({"x": pa.int64()}))
-        self.slices, self.low = RowLog(KEYS), None
+        self.slices, self.low = WindowRows(KEYS), None
         self.few = pa.table({"k": pa.array([], pa.int64())})
         self.counts: dict[str, int] = {}
         self.time = flow.Passed()
