@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dataflow.arrow_values import to_numbers
+from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.declared_state import Piece, Value
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.updates import CHANGE
@@ -74,7 +74,8 @@ class UnboundedJoinOperator(JoinOperator[UnboundedJoin]):
             yield from self._change_others(port, rows, slots, out)
 
         def weigh(at: Numbers | Slots, numbers: Slots) -> Numbers:
-            return other.weights(numbers) * rows.numbers[at]
+            theirs = other.weights(numbers)
+            return theirs * rows.numbers[at] if signed else theirs
 
         weigh_pairs = weigh if self._spec.is_signed else None
         yield from self._emit_pairs(port, rows, other.pairs(slots), other.read, out, weigh=weigh_pairs)
@@ -98,7 +99,8 @@ class UnboundedJoinOperator(JoinOperator[UnboundedJoin]):
         mine, theirs = self._sides[port], self._sides[1 - port]
         found = np.flatnonzero(slots >= 0)
         touched, first, inverse = np.unique(slots[found], return_index=True, return_inverse=True)
-        before = mine.net(mine.find(rows.taken(found[first]).keys))
+        index = to_array(found[first])
+        before = mine.net(mine.find([column.take(index) for column in rows.keys]))
         added = np.zeros(len(touched), np.int64)
         np.add.at(added, inverse, rows.numbers[found])
         was, is_ = before > 0, before + added > 0
