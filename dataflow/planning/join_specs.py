@@ -52,6 +52,8 @@ class Join(Spec):
     is_users = False
     keeps_batches = False
     sees_batches = False
+    is_signed = False
+    """Whether the result has signed changes."""
 
     columns: JoinColumns
     how: How
@@ -67,7 +69,11 @@ class Join(Spec):
 
     def detail(self) -> dict[str, Json]:
         keys = self.columns.keys
-        return {"left_on": list(keys.left), "right_on": list(keys.right), "how": self.how}
+        own: dict[str, Json] = {"left_on": list(keys.left), "right_on": list(keys.right), "how": self.how}
+        times = [time for time in self.times if time is not None]
+        if times:
+            own |= {"times": [time.column for time in times], "exclusive": [time.exclusive for time in times]}
+        return own
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         time = self.times[port]
@@ -78,12 +84,6 @@ class Join(Spec):
 
     def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
         return self.columns.narrowed([schema.names for schema in inputs], output)
-
-    def described(self) -> str:
-        """Return the settings that its state depends on."""
-        detail = {key: value for key, value in self.detail().items() if key not in ("left_on", "right_on")}
-        on = [f"{left} = {right}" for left, right in zip(self.columns.keys.left, self.columns.keys.right, strict=True)]
-        return ", ".join([" and ".join(on), *[f"{key}={value}" for key, value in detail.items()]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class UnboundedJoin(Join):
         return self.is_signed or self.ttl is not None
 
     @property
-    def is_signed(self) -> bool:
+    def is_signed(self) -> bool:  # type: ignore[override]
         """Whether the result has signed changes."""
         return any(self.signed_inputs) or (any(self.outer) and self.emit is Emit.CHANGES)
 
@@ -181,9 +181,6 @@ class TimedJoin(Join):
 
     times: tuple[EventTime, EventTime]
 
-    def detail(self) -> dict[str, Json]:
-        return {**Join.detail(self), "times": [time.column for time in self.times]}
-
 
 @dataclass(frozen=True, slots=True)
 class IntervalJoin(TimedJoin):
@@ -198,8 +195,8 @@ class IntervalJoin(TimedJoin):
 
     def detail(self) -> dict[str, Json]:
         return {
-            **TimedJoin.detail(self),
-            "within": [-(-self.low // 1000), self.high // 1000],
+            **Join.detail(self),
+            "within": [self.low, self.high],
             "lateness": self.lateness,
         }
 
@@ -216,7 +213,7 @@ class WindowJoin(TimedJoin):
 
     def detail(self) -> dict[str, Json]:
         return {
-            **TimedJoin.detail(self),
+            **Join.detail(self),
             "window": str(self.window),
             "lateness": self.lateness,
         }
@@ -258,7 +255,7 @@ class AsofJoin(NearestJoin):
         return replace(self, limit=self.tolerance)
 
     def detail(self) -> dict[str, Json]:
-        return {**TimedJoin.detail(self), "strategy": "backward", "limit": self.limit}
+        return {**Join.detail(self), "strategy": "backward", "reach": self.reach}
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,4 +275,4 @@ class ForwardAsofJoin(NearestJoin):
         return replace(self, limit=self.tolerance)
 
     def detail(self) -> dict[str, Json]:
-        return {**TimedJoin.detail(self), "strategy": "forward", "limit": self.limit}
+        return {**Join.detail(self), "strategy": "forward", "reach": self.reach}

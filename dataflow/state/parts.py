@@ -26,6 +26,7 @@ from dataflow.state.index import Slots
 from dataflow.state.ipc import check_messages
 from dataflow.state.keyed import KeyIndex, KnownKeys
 from dataflow.state.ranges import SLOT
+from dataflow.untrusted import excerpt
 
 __all__ = [
     "LIVE",
@@ -131,10 +132,17 @@ def check_parts(
 
 
 def counting(table: pa.Table, column: str, least: int) -> pa.Table:
-    """Return the rows whose number in ``column`` is at least ``least``; all, if the table has no such column."""
-    if column not in table.column_names:
-        return table
-    return table.filter(to_array(to_numbers(table.column(column)) >= least))
+    """Return the rows whose number in ``column`` is at least ``least``.
+
+    Raises: CheckpointDamaged if the table has no such numbers: a bound holds for each table of a log.
+
+    >>> counting(pa.table({"n": [1, 2, 3]}), "n", 2).to_pydict()
+    {'n': [2, 3]}
+    """
+    place = table.schema.get_field_index(column)
+    if place < 0 or table.schema.types[place] != pa.int64():
+        raise CheckpointDamaged(f"its bound is for column {excerpt(column)}, which has no int64 numbers")
+    return table.filter(to_array(to_numbers(table.column(place)) >= least))
 
 
 def arranged(table: pa.Table, expected: pa.Schema | None) -> pa.Table:
@@ -354,6 +362,9 @@ def stored_numbers(
 
 def small_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ``batch`` in batches of at most ``PIECE_BYTES``, unless one row has more."""
+    if sum([column.get_total_buffer_size() for column in batch.columns]) <= PIECE_BYTES:  # costs less than ``nbytes``
+        yield batch
+        return
     for piece in _pieces(batch.num_rows, lambda piece: _piece(batch, piece).nbytes):
         yield _piece(batch, piece)
 

@@ -7,7 +7,7 @@ ones of a window.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,16 +17,17 @@ from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.windows import Sliced
 from dataflow.planning.chosen_row_specs import EDGES, WindowTop
-from dataflow.state.arrays import LEAST, Numbers
+from dataflow.state.arrays import GREATEST, Numbers
 from dataflow.state.keyed import KeyIndex, index_kernels
 from operators.chosen_rows.ranking import KERNELS, Ranked, order_words, rank_rows
 from operators.chosen_rows.rows import KeyColumns, RowColumns
-from operators.joins.row_log import NUMBER, RowLog, by_number
 from operators.stateful.chunks import CHUNK
 from operators.stateful.columns import ARRIVAL, START
-from operators.stateful.complete_windows import CompleteWindows
+from operators.stateful.complete_windows import complete_windows
 from operators.stateful.late_rows import LateRows
-from operators.stateful.window_numbers import BySlice, ByWindow, Numbering
+from operators.stateful.row_log import KERNELS as ROW_KERNELS
+from operators.stateful.row_log import NUMBER, WindowRows
+from operators.stateful.window_numbers import BySlice, ByWindow, Numbered, Numbering
 
 __all__ = ["WindowTopOperator"]
 
@@ -55,15 +56,15 @@ class WindowTopOperator(Stateful):
         )
         own = [field.with_name(f"{KEY}{number}") for number, field in enumerate(self._keys.schema)]
         self._key_schema = pa.schema([*own, *self._numbering.key_fields])
-        self._log = RowLog(pa.schema([*self._key_schema, *self._columns.schema, pa.field(ARRIVAL, pa.int64())]))
-        self._limits: dict[int, int] = {}
+        self._log = WindowRows(pa.schema([*self._key_schema, *self._columns.schema, pa.field(ARRIVAL, pa.int64())]))
+        self._room: dict[int, int] = {}  # the rows that each slice takes before it is cut down
         self._arrived = 0
         self._time = Passed()
         self._late = LateRows(context, self._time, spec.lateness, spec.keys)
 
     @property
     def kernels(self) -> Sequence[str]:
-        return *index_kernels(self._key_schema), "operators.kernels.windows", *KERNELS
+        return *index_kernels(self._key_schema), "operators.kernels.windows", *KERNELS, *ROW_KERNELS
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if not batch.num_rows:
@@ -80,9 +81,10 @@ class WindowTopOperator(Stateful):
         if entries.starts is not None:
             columns.insert(len(self._keys.schema), to_array(entries.starts))
         rows = pa.RecordBatch.from_arrays(columns, schema=self._log.schema)
-        for number, at in by_number(entries.numbers):
-            self._log.add(number, rows if at is None else rows.take(to_array(at)))
-            if self._log.count(number) >= self._limits.get(number, _LARGE):
+        self._log.add(rows, entries.numbers)
+        for number, count in _counts(entries):
+            self._room[number] = self._room.get(number, _LARGE) - count
+            if self._room[number] <= 0:
                 self._cut_down(number)
 
     def _cut_down(self, number: int) -> None:
@@ -92,7 +94,7 @@ class WindowTopOperator(Stateful):
         chosen = np.zeros(rows.num_rows, np.bool_)
         chosen[ranked.rows] = True
         self._log.keep(number, chosen)
-        self._limits[number] = max(_LARGE, 2 * len(ranked.rows))
+        self._room[number] = max(_LARGE - len(ranked.rows), len(ranked.rows))
 
     def _ranked(self, rows: pa.RecordBatch) -> Ranked:
         """Return the first rows of each key among rows of the log."""
@@ -107,9 +109,7 @@ class WindowTopOperator(Stateful):
         """Emit the windows that the watermark, less the lateness, completes, in order of time."""
         before = self._time.less(self._spec.lateness)
         self._time.advance(watermark)
-        if not len(self._log.numbers):
-            return None
-        return self._fire(before, out)
+        return self._fire(before, out) if self._log.entries else None
 
     def held(self, watermark: int) -> int:
         """Return the watermark below which no result comes any more."""
@@ -117,18 +117,16 @@ class WindowTopOperator(Stateful):
 
     def _fire(self, before: int, out: Out) -> Iterator[None]:
         closed, window = self._time.less(self._spec.lateness), self._windows
-        over = self._numbering.over(closed)
+        first_open = self._numbering.first_open(closed)
         if window is None:
-            numbers = self._log.numbers
-            for number in numbers[numbers <= over].tolist():
+            for number in self._log.numbers(first_open).tolist():
                 yield from self._emit(self._log.rows(number, number + 1), None, number, out)
         else:
-            done = None if before == LEAST else window.last_complete(before)
-            for number in CompleteWindows(window, self._log.numbers, done, window.last_complete(closed)):
+            for number in complete_windows(window, [self._log], before, closed):
                 rows = self._log.rows(*window.covered(number))
                 yield from self._emit(rows, window.start(number), window.end(number), out)
-        self._log.drop(over + 1)
-        self._limits = {number: limit for number, limit in self._limits.items() if number > over}
+        self._log.drop(first_open)
+        self._room = {number: rows for number, rows in self._room.items() if number >= first_open}
 
     def _emit(self, rows: pa.RecordBatch, start: int | None, end: int, out: Out) -> Iterator[None]:
         """Emit the first rows of windows that end at ``end`` and begin at ``start`` (None: the rows say where)."""
@@ -154,6 +152,18 @@ class WindowTopOperator(Stateful):
         return {"time": self._time, "rows": Log(self._log, len(self._keys.schema), low=low)}
 
     def restored(self) -> None:
-        for number in self._log.numbers.tolist():
+        for number in self._log.numbers(GREATEST).tolist():
             arrivals: Numbers = to_numbers(self._log.rows(number, number + 1).column(ARRIVAL))
             self._arrived = max(self._arrived, int(arrivals.max()) + 1)
+            self._room[number] = _LARGE - len(arrivals)
+
+
+def _counts(entries: Numbered) -> Iterable[tuple[int, int]]:
+    """Return each number with the number of entries that have it."""
+    numbers, low, high = entries.numbers, entries.low, entries.high
+    if low == high:
+        return [(low, len(numbers))]
+    if high - low > len(numbers):
+        found, counts = np.unique(numbers, return_counts=True)
+        return zip(found.tolist(), counts.tolist(), strict=True)
+    return [(low + number, count) for number, count in enumerate(np.bincount(numbers - low).tolist()) if count]

@@ -18,8 +18,9 @@ from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
 from operators.joins.kept_rows import KeptRows
 from operators.joins.matching import linked_pairs
-from operators.joins.result import without_null
+from operators.joins.result import JoinRows
 from operators.stateful.chunks import CHUNK
+from operators.stateful.columns import without_null
 
 __all__ = ["ArrivedRows", "JoinKeys"]
 
@@ -54,7 +55,7 @@ class ArrivedRows(KeptRows):
     """Rows that are never taken back, in order of arrival.
 
     >>> side = ArrivedRows(pa.schema({"k": pa.int64()}), pa.schema({"x": pa.string()}))
-    >>> side.add([pa.array([7, 8, 7])], pa.record_batch({"x": ["a", "b", "c"]}))
+    >>> side.add(JoinRows([pa.array([7, 8, 7])], pa.record_batch({"x": ["a", "b", "c"]}), np.ones(3, np.int64)))
     >>> slots = side.find([pa.array([7, 9])])
     >>> offsets, numbers = side.rows(slots)
     >>> offsets.tolist(), side.read(numbers)["x"].to_pylist()
@@ -75,10 +76,9 @@ class ArrivedRows(KeptRows):
     def kernels(self) -> Sequence[str]:
         return (*index_kernels(self._keys.index.schema), "operators.kernels.linked_rows")
 
-    def add(self, keys: Sequence[pa.Array], rows: pa.RecordBatch) -> None:
-        """Add rows with their keys, which are not null."""
-        slots, first = self._keys.add(keys), self.state.count
-        self.state.append(pa.RecordBatch.from_arrays([*keys, *rows.columns], schema=self.state.schema))
+    def add(self, rows: JoinRows) -> None:
+        slots, first = self._keys.add(rows.keys), self.state.count
+        self.state.append(pa.RecordBatch.from_arrays([*rows.keys, *rows.rows.columns], schema=self.state.schema))
         self._link(slots, first)
 
     def _link(self, slots: Slots, first: int) -> None:

@@ -17,18 +17,18 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
+from dataflow.contracts.declared_state import Log, Piece
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import AsofJoin
 from dataflow.state.arrays import LEAST, Mask, Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState, Ttl
-from operators.joins.late import SIDES, input_times, units_of
-from operators.joins.result import ResultRows, has_null, taken, without_null
-from operators.joins.time_order import KERNELS, by_time
-from operators.joins.waiting_rows import TIME, WaitingRows
+from operators.joins.base import TimedJoinOperator
+from operators.joins.result import JoinRows
 from operators.stateful.chunks import CHUNK, emitted
+from operators.stateful.columns import without_null
 from operators.stateful.nested_columns import NestedColumns
+from operators.stateful.row_log import KERNELS, NUMBER, Part, RowLog, in_order
 from operators.stateful.time_units import TimeUnit
 
 __all__ = ["AsofJoinOperator"]
@@ -39,85 +39,63 @@ _SWEPT = 4_096
 """Keys that are looked at for expired rows at a watermark."""
 
 
-class AsofJoinOperator(Stateful):
+class AsofJoinOperator(TimedJoinOperator[AsofJoin]):
     """Joins left rows with the latest right row before them; see the module's text.
 
     Raises: ValueError for a null event time.
     """
 
     def __init__(self, context: OperatorContext, spec: AsofJoin) -> None:
-        self._context = context
-        self._spec = spec
-        self._result = result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
-        keys = result.keys
-        self._waiting = tuple(WaitingRows(pa.schema([*keys, *rows])) for rows in result.rows)
-        self._time = Passed()
-        self._times = input_times(spec, context, self._time)
-        self._units = tuple(times.unit for times in self._times)
-        self._passed = PassedRows(keys, result.rows[1], spec.reach, self._units)
+        super().__init__(context, spec)
+        self._sides = [RowLog(self._result.logged(port)) for port in (0, 1)]
+        self._passed = PassedRows(self._result.keys, self._result.rows[1], spec.reach, self._units)
 
     @property
     def kernels(self) -> Sequence[str]:
         return *self._passed.kernels, *KERNELS
 
-    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
-        if not batch.num_rows:
-            return
-        batch, times = self._times[port].on_time(batch, out)
-        keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
-        if (port == 1 or self._spec.how == "inner") and (null := has_null(keys)) is not None:  # null equals nothing
-            (keys, rows), times = taken(keys, rows, np.flatnonzero(~null)), times[~null]
-        if len(times):
-            waiting = self._waiting[port]
-            waiting.add(pa.RecordBatch.from_arrays([*keys, *rows.columns], schema=waiting.schema), times)
+    def _take(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        self._on_time(port, batch, out).add_to(self._sides[port])
+
+    def _bound(self, port: int) -> int:
+        """Return the time, in their unit, from which on rows of side ``port`` wait."""
+        return self._units[port].first(self._time.reached)
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the left rows before the watermark, and let the right rows before it replace older ones."""
         self._time.advance(watermark)
-        sides = zip(self._waiting, self._units, strict=True)
-        left, right = (waiting.take(unit.first(watermark)) for waiting, unit in sides)
+        left, right = (log.take(self._bound(port)) for port, log in enumerate(self._sides))
         if not left and not right:
             self._passed.expire(watermark)
             return None
         return self._join(left, right, watermark, out)
 
-    def _join(
-        self,
-        left: list[tuple[pa.RecordBatch, Numbers]],
-        right: list[tuple[pa.RecordBatch, Numbers]],
-        below: int,
-        out: Out,
-    ) -> Iterator[None]:
-        width = len(self._result.keys)
+    def _join(self, left: list[Part], right: list[Part], below: int, out: Out) -> Iterator[None]:
         if right:
-            batch, times = _in_order(right)
-            self._passed.begin(*_split(batch, width), times)
+            self._passed.begin(self._result.of_log(1, *in_order(right)))
         for batch, times in left:
             for begin in range(0, len(times), CHUNK):
-                keys, rows = _split(batch.slice(begin, CHUNK), width)
-                yield from self._meet(keys, rows, times[begin : begin + CHUNK], out)
+                part = batch.slice(begin, CHUNK), times[begin : begin + CHUNK]
+                yield from self._meet(self._result.of_log(0, *part), out)
         self._passed.finish()
         self._passed.expire(below)
 
-    def _meet(self, keys: list[pa.Array], rows: pa.RecordBatch, times: Numbers, out: Out) -> Iterator[None]:
+    def _meet(self, rows: JoinRows, out: Out) -> Iterator[None]:
         """Emit left rows with the right rows that they meet."""
-        alone = np.ones(len(times), np.bool_)
-        for at, theirs in self._passed.meet(keys, times):
+        alone = np.ones(len(rows), np.bool_)
+        for at, theirs in self._passed.meet(rows.keys, rows.numbers):
             alone[at] = False
-            own_keys, own = taken(keys, rows, at)
-            out.emit(self._result.pairs(own_keys, (own, theirs)))
-            yield
-        if self._spec.how == "left" and alone.any():
-            yield from emitted(self._result.all_alone(0, keys, rows, np.flatnonzero(alone)), out)
+            yield from emitted(self._result.all_pairs(0, rows, at, theirs, lambda some: some), out)
+        if self._spec.outer[0]:
+            yield from self._emit_alone(0, rows, np.flatnonzero(alone), out)
 
     # --- state
 
     def state(self) -> Mapping[str, Piece]:
-        keys, watermark = len(self._result.keys), self._time.watermark
-        pieces: dict[str, Piece] = {"time units": units_of(self._times), "time": self._time}
-        for name, waiting, unit in zip(SIDES, self._waiting, self._units, strict=True):
-            pieces[name] = Log(waiting, keys, low=None if watermark is None else (TIME, unit.first(watermark)))
-        return {**pieces, _PASSED: Log(self._passed.state, keys)}
+        known = self._time.watermark is not None
+        lows = [(NUMBER, self._bound(port)) if known else None for port in (0, 1)]
+        passed = {_PASSED: Log(self._passed.state, len(self._result.keys))}
+        return {**self._time_state(), **self._logs(self._sides, lows=lows), **passed}
 
 
 class PassedRows:
@@ -134,7 +112,8 @@ class PassedRows:
     >>> units = TimeUnit.MICROSECOND, TimeUnit.MICROSECOND
     >>> rows = PassedRows(pa.schema({"k": pa.int64()}), pa.schema({"x": pa.string()}), None, units)
     >>> for name in "ab":
-    ...     rows.begin([pa.array([7])], pa.record_batch({"x": [name]}), np.array([10 if name == "a" else 20]))
+    ...     time = np.array([10 if name == "a" else 20])
+    ...     rows.begin(JoinRows([pa.array([7])], pa.record_batch({"x": [name]}), time))
     ...     [(at.tolist(), right["x"].to_pylist()) for at, right in rows.meet([pa.array([7, 7])], np.array([25, 12]))]
     ...     rows.finish()
     [([0, 1], ['a', 'a'])]
@@ -161,8 +140,9 @@ class PassedRows:
         """The modules with the kernels that are called."""
         return self.state.kernels
 
-    def begin(self, keys: Sequence[pa.Array], rows: pa.RecordBatch, times: Numbers) -> None:
+    def begin(self, new: JoinRows) -> None:
         """Add right rows, in ascending order of their times, which are at or after those of all rows before."""
+        keys, rows, times = new.keys, new.rows, new.numbers
         until = TimeUnit.MICROSECOND.first_at(times, self._right)  # rounded up, because a row may not go too early
         slots, fresh = self.state.insert(keys, LEAST, until)
         self._keys, first, places = np.unique(slots, return_index=True, return_inverse=True)
@@ -225,13 +205,6 @@ class PassedRows:
         """Drop some of the rows that no left row at or after ``below`` meets."""
         if self._reach is not None:
             self.state.expire(below, _SWEPT)
-
-
-def _in_order(parts: list[tuple[pa.RecordBatch, Numbers]]) -> tuple[pa.RecordBatch, Numbers]:
-    """Return rows and their times in ascending order of time; those of one time in the order in which they are."""
-    batches, times = [batch for batch, _ in parts], np.concatenate([times for _, times in parts])
-    batch, order = pa.concat_batches(batches) if len(batches) > 1 else batches[0], by_time(times)
-    return batch.take(to_array(order)), times[order]
 
 
 def _split(batch: pa.RecordBatch, width: int) -> tuple[list[pa.Array], pa.RecordBatch]:

@@ -15,13 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
+from dataflow.contracts.declared_state import Piece
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import AsofJoin
 from dataflow.state.arrays import LEAST, Numbers
 from dataflow.state.index import Slots
-from operators.joins.late import input_times, units_of
-from operators.joins.result import ResultRows, has_null, taken
+from operators.joins.base import TimedJoinOperator
 from operators.joins.timed_rows import TimedRows
 from operators.stateful.chunks import CHUNK
 from operators.stateful.time_units import TimeUnit
@@ -29,36 +28,24 @@ from operators.stateful.time_units import TimeUnit
 __all__ = ["ForwardAsofJoinOperator"]
 
 
-class ForwardAsofJoinOperator(Stateful):
+class ForwardAsofJoinOperator(TimedJoinOperator[AsofJoin]):
     """Joins left rows with the earliest right row after them; see the module's text.
 
     Raises: ValueError for a null event time.
     """
 
     def __init__(self, context: OperatorContext, spec: AsofJoin) -> None:
-        self._context = context
-        self._spec = spec
+        super().__init__(context, spec)
         assert spec.reach is not None, "a forward join has a limit"
         self._reach = spec.reach
-        self._time = Passed()
-        self._times = input_times(spec, context, self._time)
-        self._units = tuple(times.unit for times in self._times)
-        self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
         self._left, self._right = (TimedRows(self._result.keys, rows) for rows in self._result.rows)
 
     @property
     def kernels(self) -> Sequence[str]:
         return *self._left.kernels, *self._right.kernels
 
-    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
-        if not batch.num_rows:
-            return
-        batch, times = self._times[port].on_time(batch, out)
-        keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
-        if port == 1 and (null := has_null(keys)) is not None:  # null equals nothing
-            (keys, rows), times = taken(keys, rows, np.flatnonzero(~null)), times[~null]
-        if len(times):
-            (self._left, self._right)[port].add(keys, rows, times)
+    def _take(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        (self._left, self._right)[port].add(self._on_time(port, batch, out))
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
         """Emit the left rows whose right row is known now, and drop the right rows that are of no more use."""
@@ -126,6 +113,4 @@ class ForwardAsofJoinOperator(Stateful):
     # --- state
 
     def state(self) -> Mapping[str, Piece]:
-        keys = len(self._result.keys)
-        sides = {"left": Log(self._left.state, keys), "right": Log(self._right.state, keys)}
-        return {"time units": units_of(self._times), "time": self._time, **sides}
+        return {**self._time_state(), **self._logs([self._left.state, self._right.state])}

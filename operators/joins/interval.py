@@ -16,35 +16,28 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from dataflow.arrow_values import to_array
-from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
+from dataflow.contracts.declared_state import Piece
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.join_specs import IntervalJoin
 from dataflow.state.arrays import LEAST, Mask, Numbers
 from dataflow.state.index import Slots
-from operators.joins.late import SIDES, input_times, units_of
-from operators.joins.result import ResultRows, expanded, has_null, taken
+from operators.joins.base import TimedJoinOperator
 from operators.joins.timed_rows import TimedRows
-from operators.stateful.chunks import CHUNK, emitted, pieces
+from operators.stateful.chunks import CHUNK
 from operators.stateful.time_units import TimeUnit
 
 __all__ = ["IntervalJoinOperator"]
 
 
-class IntervalJoinOperator(Stateful):
+class IntervalJoinOperator(TimedJoinOperator[IntervalJoin]):
     """Joins rows by time; see the module's text.
 
     Raises: ValueError for a null event time.
     """
 
     def __init__(self, context: OperatorContext, spec: IntervalJoin) -> None:
-        self._context = context
-        self._spec = spec
-        self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
+        super().__init__(context, spec, spec.lateness)
         self._sides = tuple(TimedRows(self._result.keys, rows) for rows in self._result.rows)
-        self._time = Passed()
-        self._times = input_times(spec, context, self._time, spec.lateness)
-        self._units = tuple(times.unit for times in self._times)
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -76,42 +69,20 @@ class IntervalJoinOperator(Stateful):
 
     # --- rows
 
-    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
-        if not batch.num_rows:
-            return None
-        return self._join(port, batch, out)
-
-    def _join(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
-        batch, times = self._times[port].on_time(batch, out)
-        if not batch.num_rows:
+    def _take(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
+        rows = self._on_time(port, batch, out)
+        if not len(rows):
             return
-        keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
-        slots = self._sides[1 - port].find(keys)
-        yield from self._pairs(port, keys, rows, slots, times, out)
+        other, times = self._sides[1 - port], rows.numbers
+        slots = other.find(rows.keys)
+        pairs = other.pairs(slots, *self._range(port, times), other.most(slots))
+        yield from self._emit_pairs(port, rows, pairs, other.read, out)
         if self._spec.outer[port]:
             complete = np.flatnonzero(times < self._complete(port))
             if len(complete):
                 lonely = complete[self._is_lonely(port, slots[complete], times[complete])]
-                yield from emitted(self._result.all_alone(port, keys, rows, lonely), out)
-        kept = times >= self._kept(port)
-        if not self._spec.outer[port] and (null := has_null(keys)) is not None:
-            kept &= ~null
-        if not kept.all():
-            (keys, rows), times = taken(keys, rows, np.flatnonzero(kept)), times[kept]
-        if len(times):
-            self._sides[port].add(keys, rows, times)
-
-    def _pairs(
-        self, port: int, keys: list[pa.Array], rows: pa.RecordBatch, slots: Slots, times: Numbers, out: Out
-    ) -> Iterator[None]:
-        other = self._sides[1 - port]
-        low, high = self._range(port, times)
-        found = np.flatnonzero(slots >= 0)
-        for start, stop in pieces(other.most(slots[found])):
-            some = found[start:stop]
-            offsets, numbers = other.state.rows_between(slots[some], low[some], high[some])
-            at = some[expanded(offsets)]
-            yield from emitted(self._result.all_pairs(port, keys, rows, at, numbers, other.read), out)
+                yield from self._emit_alone(port, rows, lonely, out)
+        self._sides[port].add(rows.where(times >= self._kept(port)))
 
     def _is_lonely(self, port: int, slots: Slots, times: Numbers) -> Mask:
         """Return which rows of side ``port`` have no counterpart; ``slots``: their keys' slots on the other side."""
@@ -141,11 +112,10 @@ class IntervalJoinOperator(Stateful):
         numbers = side.state.rows_of_times(low, high)
         for begin in range(0, len(numbers), CHUNK):
             some = numbers[begin : begin + CHUNK]
-            keys = side.keys(some)
-            lonely = np.flatnonzero(self._is_lonely(port, self._sides[1 - port].find(keys), side.times(some)))
-            own = [column.take(to_array(lonely)) for column in keys]
-            out.emit(self._result.alone(port, own, side.read(some[lonely])))
-            yield
+            lonely = self._is_lonely(port, self._sides[1 - port].find(side.keys(some)), side.times(some))
+            rows = side.of(some[lonely])
+            yield from self._emit_alone(port, rows, np.arange(len(rows)), out)
+            yield  # also if all rows have counterparts
 
     def held(self, watermark: int) -> int:
         """Return the watermark below which no result comes any more: the event time of a result is the left one."""
@@ -154,5 +124,4 @@ class IntervalJoinOperator(Stateful):
     # --- state
 
     def state(self) -> Mapping[str, Piece]:
-        sides = {name: Log(side.state, len(self._result.keys)) for name, side in zip(SIDES, self._sides, strict=True)}
-        return {"time units": units_of(self._times), "time": self._time, **sides}
+        return {**self._time_state(), **self._logs(side.state for side in self._sides)}

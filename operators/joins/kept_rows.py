@@ -18,8 +18,9 @@ from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
 from operators.joins.members import Members
-from operators.joins.result import expanded, without_null
-from operators.stateful.chunks import pieces
+from operators.joins.result import JoinRows
+from operators.stateful.chunks import pairs_by_chunk
+from operators.stateful.columns import without_null
 
 __all__ = ["KeptRows", "SignedRows"]
 
@@ -34,6 +35,10 @@ class KeptRows(ABC):
     @abstractmethod
     def kernels(self) -> Sequence[str]:
         """The modules with the kernels that are called."""
+
+    @abstractmethod
+    def add(self, rows: JoinRows) -> None:
+        """Add rows, whose keys are not null; their numbers say how often, or how often they are taken back."""
 
     @abstractmethod
     def find(self, keys: Sequence[pa.Array]) -> Slots:
@@ -52,15 +57,8 @@ class KeptRows(ABC):
         """Return the numbers of the rows of each slot, and their offsets."""
 
     def pairs(self, slots: Slots) -> Iterator[tuple[Numbers | Slots, Slots]]:
-        """Yield the pairs of an entry of ``slots`` and a row of that slot: its place in ``slots``, and its number.
-
-        A chunk has about `CHUNK` pairs, unless one key has more rows.
-        """
-        found = np.flatnonzero(slots >= 0)
-        for start, stop in pieces(self.most(slots[found])):
-            some = found[start:stop]
-            offsets, numbers = self.rows(slots[some])
-            yield some[expanded(offsets)], numbers
+        """Yield the pairs of an entry of ``slots`` and a row of that slot: its place in ``slots``, and its number."""
+        return pairs_by_chunk(self.most(slots), lambda some: self.rows(slots[some]))
 
     @abstractmethod
     def read(self, numbers: Slots) -> pa.RecordBatch:
@@ -102,18 +100,17 @@ class SignedRows(KeptRows):
     def kernels(self) -> Sequence[str]:
         return (*self.state.kernels, *self._members.kernels)
 
-    def add(self, keys: Sequence[pa.Array], rows: pa.RecordBatch, weights: Numbers) -> None:
-        """Add the changes of rows, ``weights``."""
-        slots = self.state.insert([*keys, *rows.columns])[0].copy()
+    def add(self, rows: JoinRows) -> None:
+        slots = self.state.insert([*rows.keys, *rows.rows.columns])[0].copy()
         touched, first, inverse = np.unique(slots, return_index=True, return_inverse=True)
         sums = np.zeros(len(touched), np.int64)
-        np.add.at(sums, inverse, weights)
+        np.add.at(sums, inverse, rows.numbers)
         records = self.state.records
         was = records[touched, 1]
         records[touched, 1] += sums
         left = records[touched, 1]
         changes = (left != 0).astype(np.int64) - (was != 0)
-        self._members.change([column.take(to_array(first)) for column in keys], touched, changes, sums)
+        self._members.change([column.take(to_array(first)) for column in rows.keys], touched, changes, sums)
         self.state.delete(touched[left == 0])
 
     def find(self, keys: Sequence[pa.Array]) -> Slots:

@@ -11,8 +11,8 @@ import pyarrow as pa
 from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
-from operators.joins.result import without_null
 from operators.stateful.chunks import CHUNK
+from operators.stateful.columns import without_null
 
 __all__ = ["Matching", "linked_pairs"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,27 +11,60 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataflow.arrow_values import to_array, to_numbers
-from dataflow.planning.join_columns import JoinColumns
+from dataflow.arrow_values import to_array
+from dataflow.planning.join_specs import Join
 from dataflow.state.arrays import Mask, Numbers
 from dataflow.state.dictionaries import decoded_schema
-from dataflow.state.index import Slots
 from operators.stateful.chunks import CHUNK
 from operators.stateful.columns import typed
+from operators.stateful.row_log import RowLog
 
-__all__ = ["ResultRows", "adjacent_pairs", "expanded", "has_null", "taken", "without_null"]
+__all__ = ["JoinRows", "ResultRows"]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRows:
+    """Rows of one side of a join.
+
+    Attributes:
+        keys: their key columns.
+        rows: their columns ``ResultRows.rows``.
+        numbers: a number for each: its time, that of its slice of time, or how often it is added.
+    """
+
+    keys: Sequence[pa.Array]
+    rows: pa.RecordBatch
+    numbers: Numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def taken(self, at: npt.NDArray[np.integer[Any]]) -> JoinRows:
+        """Return the rows ``at``."""
+        return JoinRows(*_taken(self.keys, self.rows, at), self.numbers[at])
+
+    def add_to(self, log: RowLog) -> None:
+        """Add the rows to a log, if there are some."""
+        if len(self):
+            log.add(pa.RecordBatch.from_arrays([*self.keys, *self.rows.columns], schema=log.schema), self.numbers)
+
+    def where(self, chosen: Mask) -> JoinRows:
+        """Return the rows that are ``chosen``."""
+        return self if chosen.all() else self.taken(np.flatnonzero(chosen))
 
 
 class ResultRows:
     """Makes rows of the result. ``keys`` are the key columns, with the names of the left side.
 
     Args:
-        columns: the columns of the join.
+        spec: the join.
         inputs: the columns of the left rows and of the right rows, perhaps without some that no operator reads.
         output: the columns of the result.
     """
 
-    def __init__(self, columns: JoinColumns, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
+    def __init__(self, spec: Join, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
+        columns = spec.columns
+        self._is_signed = spec.is_signed
         self._names = columns.keys.left, columns.keys.right
         self._pairs = [columns.of(port, output) for port in (0, 1)]
         self._output = output
@@ -42,19 +76,31 @@ class ResultRows:
         )
         """The columns of each side that the result has, apart from the keys, with their names there."""
 
-    def keys_of(self, port: int, batch: pa.RecordBatch) -> list[pa.Array]:
-        """Return the key columns of rows of input ``port``."""
-        names = self._names[port]
-        return [_one_zero(typed(batch.column(name), type_)) for name, type_ in zip(names, self.keys.types, strict=True)]
-
-    def rows_of(self, port: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns ``rows`` of rows of input ``port``."""
-        schema = self.rows[port]
-        if not len(schema):  # a batch without columns does not know how many rows it has
-            return batch.select([])
+    def of(self, port: int, batch: pa.RecordBatch, numbers: Numbers) -> JoinRows:
+        """Return rows of input ``port``, with a number for each."""
+        keys = [
+            _one_zero(typed(batch.column(name), type_))
+            for name, type_ in zip(self._names[port], self.keys.types, strict=True)
+        ]
         origins = [origin for _, origin in self._pairs[port]]
-        columns = [typed(batch.column(name), type_) for name, type_ in zip(origins, schema.types, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        types = self.rows[port].types
+        columns = [typed(batch.column(name), type_) for name, type_ in zip(origins, types, strict=True)]
+        return JoinRows(keys, self._batch(port, columns, batch), numbers)
+
+    def logged(self, port: int) -> pa.Schema:
+        """Return the columns of rows of side ``port`` in a `RowLog`."""
+        return pa.schema([*self.keys, *self.rows[port]])
+
+    def of_log(self, port: int, batch: pa.RecordBatch, numbers: Numbers) -> JoinRows:
+        """Return rows of side ``port`` that were in a `RowLog`, with a number for each."""
+        width = len(self.keys)
+        return JoinRows(batch.columns[:width], self._batch(port, batch.columns[width:], batch), numbers)
+
+    def _batch(self, port: int, columns: list[pa.Array], batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns ``rows`` of side ``port`` as a batch; ``batch`` has as many rows."""
+        if not columns:  # a batch without columns does not know how many rows it has
+            return batch.select([])
+        return pa.RecordBatch.from_arrays(columns, schema=self.rows[port])
 
     def pairs(
         self,
@@ -70,132 +116,62 @@ class ResultRows:
             keys: their key columns.
             sides: the columns ``rows`` of left and right rows; None: there is no such row, its columns are null.
             edges: the columns after the keys.
-            weights: +1 or -1 for each row; None: the result has no column ``change``.
+            weights: +1 or -1 for each row, if the result has signed changes; None: +1.
         """
         count = len(keys[0])
         columns = [*keys, *edges]
         for schema, side in zip(self.rows, sides, strict=True):
             columns += [pa.nulls(count, type_) for type_ in schema.types] if side is None else side.columns
-        if weights is not None:
-            columns.append(to_array(weights))
+        if self._is_signed:
+            columns.append(to_array(np.ones(count, np.int8) if weights is None else weights))
         return pa.RecordBatch.from_arrays(columns, schema=self._output)
 
     def all_pairs(
         self,
         port: int,
-        keys: Sequence[pa.Array],
-        rows: pa.RecordBatch,
+        rows: JoinRows,
         at: npt.NDArray[Any],
-        others: npt.NDArray[Any],
+        others: npt.NDArray[Any] | pa.RecordBatch | None,
         read: Callable[[Any], pa.RecordBatch],
+        *,
+        edges: Sequence[pa.Array] = (),
         weights: Numbers | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the result for pairs: pair i is of row ``at[i]`` of input ``port``, and row ``others[i]`` of the other.
 
         Args:
-            keys: the key columns of the rows of input ``port``.
-            rows: their columns ``rows``.
+            rows: rows of input ``port``.
             at: which of them.
-            others: numbers of the other side's rows.
-            read: returns these by their numbers.
-            weights: how often each pair is added (or taken back, below 0); None: the result has no column ``change``.
+            others: the other side's rows, by number or as they are; None: these rows have no counterpart.
+            read: returns them.
+            edges: the columns after the keys, the same in all rows, for at least `CHUNK` rows.
+            weights: how often each pair is added (or taken back, below 0), if the result is signed; None: once.
         """
+        if not self._is_signed:
+            weights = None
         if weights is not None and not (np.abs(weights) == 1).all():
             copies = np.abs(weights)
-            at, others, weights = np.repeat(at, copies), np.repeat(others, copies), np.repeat(np.sign(weights), copies)
+            at, weights = np.repeat(at, copies), np.repeat(np.sign(weights), copies)
+            others = None if others is None else np.repeat(others, copies)
         for begin in range(0, len(at), CHUNK):
             chosen = slice(begin, begin + CHUNK)
-            own_keys, own = taken(keys, rows, at[chosen])
-            theirs = read(others[chosen])
+            keys, own = _taken(rows.keys, rows.rows, at[chosen])
+            theirs = None if others is None else read(others[chosen])
             yield self.pairs(
-                own_keys,
+                keys,
                 (own, theirs) if port == 0 else (theirs, own),
+                edges=[edge.slice(0, len(keys[0])) for edge in edges],
                 weights=None if weights is None else weights[chosen].astype(np.int8),
             )
 
-    def all_alone(
-        self,
-        port: int,
-        keys: Sequence[pa.Array],
-        rows: pa.RecordBatch,
-        at: Numbers,
-        weights: Numbers | None = None,
-        edges: Sequence[pa.Array] = (),
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the result for the rows ``at`` of input ``port``, which have no counterpart.
 
-        ``weights`` has an entry for each of ``at``; ``edges`` are the columns after the keys, the same in all rows.
-        """
-        for begin in range(0, len(at), CHUNK):
-            chosen = at[begin : begin + CHUNK]
-            yield self.alone(
-                port,
-                *taken(keys, rows, chosen),
-                edges=[edge.slice(0, len(chosen)) for edge in edges],
-                weights=None if weights is None else weights[begin : begin + CHUNK].astype(np.int8),
-            )
-
-    def alone(
-        self,
-        port: int,
-        keys: Sequence[pa.Array],
-        rows: pa.RecordBatch,
-        *,
-        edges: Sequence[pa.Array] = (),
-        weights: npt.NDArray[np.int8] | None = None,
-    ) -> pa.RecordBatch:
-        """Return the rows of the result for rows of side ``port`` that have no counterpart."""
-        return self.pairs(keys, (rows, None) if port == 0 else (None, rows), edges=edges, weights=weights)
-
-
-def has_null(keys: Sequence[pa.Array]) -> Mask | None:
-    """Return which rows have a null key; None: none."""
-    found: Mask | None = None
-    for column in keys:
-        if column.null_count:
-            null = to_numbers(column.is_null())
-            found = null if found is None else found | null
-    return found
-
-
-def without_null(slots: Slots, keys: Sequence[pa.Array]) -> Slots:
-    """Return ``slots``, which may be overwritten, with -1 for the rows with a null key: null equals nothing."""
-    null = has_null(keys)
-    if null is not None:
-        slots[null] = -1
-    return slots
-
-
-def taken(
+def _taken(
     keys: Sequence[pa.Array], rows: pa.RecordBatch, at: npt.NDArray[np.integer[Any]]
-) -> tuple[list[pa.Array], pa.RecordBatch]:
-    """Return the key columns and the columns of the rows ``at``."""
+) -> tuple[Sequence[pa.Array], pa.RecordBatch]:
     if len(at) == len(keys[0]) and (at == np.arange(len(at))).all():
-        return list(keys), rows
+        return keys, rows
     index = to_array(at)
     return [column.take(index) for column in keys], rows.take(index)
-
-
-def expanded(offsets: Numbers) -> Numbers:
-    """Return the number of the row that each counterpart belongs to: row i has those from ``offsets[i]`` on.
-
-    >>> expanded(np.array([0, 2, 2, 3])).tolist()
-    [0, 0, 2]
-    """
-    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-
-
-def adjacent_pairs(counts: Numbers, firsts: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the pairs of rows with their counterparts, which are adjacent: the row, and the place of the counterpart.
-
-    Row i has the counterparts ``firsts[i]`` to ``firsts[i] + counts[i]`` - 1.
-
-    >>> [numbers.tolist() for numbers in adjacent_pairs(np.array([2, 0, 1]), np.array([5, 9, 3]))]
-    [[0, 0, 2], [5, 6, 3]]
-    """
-    before = np.cumsum(counts) - counts
-    at = np.repeat(np.arange(len(counts)), counts)
-    return at, np.arange(len(at)) + (firsts - before)[at]
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from dataflow.state.arrays import GREATEST, LEAST, Numbers
+from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import TIME
 from dataflow.state.keyed_state import KeyedState
 from dataflow.state.ranges import SLOT
-from operators.joins.result import without_null
+from operators.joins.result import JoinRows
+from operators.stateful.chunks import pairs_by_chunk
+from operators.stateful.columns import without_null
 from operators.stateful.nested_columns import NestedColumns
 
 __all__ = ["TimedRows"]
@@ -30,10 +32,11 @@ class TimedRows:
         """The modules with the kernels that are called."""
         return self.state.kernels
 
-    def add(self, keys: Sequence[pa.Array], rows: pa.RecordBatch, times: Numbers) -> None:
-        """Add rows with their times, in microseconds."""
-        slots, _ = self.state.insert(list(keys))
-        self.state.append(slots.copy(), times, self._columns.encode(rows))
+    def add(self, rows: JoinRows) -> None:
+        """Add rows; their numbers are times."""
+        if len(rows):
+            slots, _ = self.state.insert(list(rows.keys))
+            self.state.append(slots.copy(), rows.numbers, self._columns.encode(rows.rows))
 
     def find(self, keys: Sequence[pa.Array]) -> Slots:
         """Return the slot of the key of each row; null equals nothing, so it has -1."""
@@ -43,9 +46,20 @@ class TimedRows:
         """Return the number of rows of each slot."""
         return self.state.count_rows(slots)
 
-    def rows(self, slots: Slots) -> tuple[Numbers, Slots]:
-        """Return the numbers of the rows of each slot, and their offsets."""
-        return self.state.rows_between(slots, LEAST, GREATEST)
+    def pairs(self, slots: Slots, low: Numbers, high: Numbers, counts: Numbers) -> Iterator[tuple[Numbers, Slots]]:
+        """Yield the pairs of an entry of ``slots`` and a row of that slot: its place in ``slots``, and its number.
+
+        Args:
+            slots: the slots, or -1.
+            low: the first time of the rows of each slot.
+            high: the time after the last.
+            counts: how many rows each slot has in between, or more.
+        """
+        return pairs_by_chunk(counts, lambda some: self.state.rows_between(slots[some], low[some], high[some]))
+
+    def of(self, numbers: Slots) -> JoinRows:
+        """Return rows by their numbers, with their times."""
+        return JoinRows(self.keys(numbers), self.read(numbers), self.times(numbers))
 
     def times(self, numbers: Slots) -> Numbers:
         """Return the times of rows by their numbers."""

@@ -14,12 +14,13 @@ which rows of the ended input have a counterpart.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.contracts.declared_state import Log, Piece, Stateful, Value
+from dataflow.contracts.declared_state import Piece, Value
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.updates import CHANGE
 from dataflow.planning.aggregate_specs import Emit
@@ -27,21 +28,19 @@ from dataflow.planning.join_specs import UnboundedJoin
 from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
 from operators.joins.arrived_rows import ArrivedRows, JoinKeys
+from operators.joins.base import JoinOperator
 from operators.joins.kept_rows import KeptRows, SignedRows
-from operators.joins.late import SIDES
-from operators.joins.result import ResultRows, has_null, taken
-from operators.stateful.chunks import CHUNK, emitted, pieces
+from operators.joins.result import JoinRows
+from operators.stateful.chunks import CHUNK, pieces
 
 __all__ = ["UnboundedJoinOperator"]
 
 
-class UnboundedJoinOperator(Stateful):
+class UnboundedJoinOperator(JoinOperator[UnboundedJoin]):
     """Joins without windows and without a time to live; see the module's text."""
 
     def __init__(self, context: OperatorContext, spec: UnboundedJoin) -> None:
-        self._context = context
-        self._spec = spec
-        self._result = ResultRows(spec.columns, context.input_schemas, context.output_schema)
+        super().__init__(context, spec)
         self._ended = [False, False]  # inputs of which no row comes any more, not even again after a restore
         self._begin()
 
@@ -58,75 +57,52 @@ class UnboundedJoinOperator(Stateful):
     def kernels(self) -> Sequence[str]:
         return [module for side in self._sides for module in side.kernels]
 
-    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
-        if not batch.num_rows:
-            return None
-        return self._join(port, batch, out)
-
-    def _join(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
-        weights = to_numbers(batch.column(CHANGE)).astype(np.int64) if self._spec.signed_inputs[port] else None
-        keys, rows = self._result.keys_of(port, batch), self._result.rows_of(port, batch)
-        null = has_null(keys)
-        if null is not None:  # a null key meets nothing
-            if self._spec.outer[port]:
-                yield from self._alone(port, keys, rows, np.flatnonzero(null), weights, out)
-            keys, rows = taken(keys, rows, np.flatnonzero(~null))
-            weights = None if weights is None else weights[~null]
-        if not len(keys[0]):
+    def _take(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
+        signed = self._spec.signed_inputs[port]
+        weights = to_numbers(batch.column(CHANGE)).astype(np.int64) if signed else np.ones(batch.num_rows, np.int64)
+        rows = self._rows(port, batch, weights)
+        rows = yield from self._without_null(port, rows, out)
+        if not len(rows):
             return
         other, is_kept = self._sides[1 - port], self._is_kept(port)
         if self._shared is not None and is_kept:
-            self._shared.add(keys)
-        slots = other.find(keys)
+            self._shared.add(rows.keys)
+        slots = other.find(rows.keys)
         if self._spec.shows[port]:
-            yield from self._alone(port, keys, rows, np.flatnonzero(other.net(slots) <= 0), weights, out)
+            yield from self._emit_alone(port, rows, np.flatnonzero(other.net(slots) <= 0), out)
         if self._spec.shows[1 - port]:
-            yield from self._change_others(port, keys, slots, weights, out)
-        for at, numbers in other.pairs(slots):
-            changes = None
-            if self._spec.is_signed:
-                changes = other.weights(numbers) * (1 if weights is None else weights[at])
-            yield from emitted(self._result.all_pairs(port, keys, rows, at, numbers, other.read, changes), out)
+            yield from self._change_others(port, rows, slots, out)
+
+        def weigh(at: Numbers | Slots, numbers: Slots) -> Numbers:
+            theirs = other.weights(numbers)
+            return theirs * rows.numbers[at] if signed else theirs
+
+        weigh_pairs = weigh if self._spec.is_signed else None
+        yield from self._emit_pairs(port, rows, other.pairs(slots), other.read, out, weigh=weigh_pairs)
         if is_kept:
-            self._keep(port, keys, rows, weights)
+            self._sides[port].add(rows)
         elif self._spec.outer[port] and not self._spec.shows[port]:
-            yield from self._alone(port, keys, rows, np.flatnonzero(other.net(slots) <= 0), weights, out)
+            yield from self._emit_alone(port, rows, np.flatnonzero(other.net(slots) <= 0), out)
 
     def _is_kept(self, port: int) -> bool:
         """Return whether rows of side ``port`` that come now are needed later."""
         return not self._ended[1 - port] or self._spec.outer[1 - port]
 
-    def _keep(self, port: int, keys: list[pa.Array], rows: pa.RecordBatch, weights: Numbers | None) -> None:
-        side = self._sides[port]
-        match side:
-            case SignedRows():
-                assert weights is not None, "signed changes have a weight"
-                side.add(keys, rows, weights)
-            case ArrivedRows():
-                side.add(keys, rows)
-
     # --- rows without a counterpart
 
-    def _alone(
-        self, port: int, keys: list[pa.Array], rows: pa.RecordBatch, at: Numbers, weights: Numbers | None, out: Out
-    ) -> Iterator[None]:
-        """Emit the rows ``at`` as rows without a counterpart."""
-        changes = None
-        if self._spec.is_signed:
-            changes = np.ones(len(at), np.int64) if weights is None else weights[at]
-        return emitted(self._result.all_alone(port, keys, rows, at, changes), out)
+    def _emit_alone(self, port: int, rows: JoinRows, at: Numbers, out: Out, **_: Any) -> Iterator[None]:
+        """Emit the rows ``at`` without a counterpart, as often as their numbers say."""
+        return super()._emit_alone(port, rows, at, out, weights=rows.numbers[at])
 
-    def _change_others(
-        self, port: int, keys: list[pa.Array], slots: Slots, weights: Numbers | None, out: Out
-    ) -> Iterator[None]:
+    def _change_others(self, port: int, rows: JoinRows, slots: Slots, out: Out) -> Iterator[None]:
         """Show or take back the other side's rows whose first counterpart comes, or whose last one goes, with these."""
         mine, theirs = self._sides[port], self._sides[1 - port]
         found = np.flatnonzero(slots >= 0)
         touched, first, inverse = np.unique(slots[found], return_index=True, return_inverse=True)
         index = to_array(found[first])
-        before = mine.net(mine.find([column.take(index) for column in keys]))
+        before = mine.net(mine.find([column.take(index) for column in rows.keys]))
         added = np.zeros(len(touched), np.int64)
-        np.add.at(added, inverse, 1 if weights is None else weights[found])
+        np.add.at(added, inverse, rows.numbers[found])
         was, is_ = before > 0, before + added > 0
         yield from self._show(1 - port, theirs, touched[was & ~is_], 1, out)
         yield from self._show(1 - port, theirs, touched[~was & is_], -1, out)
@@ -134,22 +110,11 @@ class UnboundedJoinOperator(Stateful):
     def _show(self, port: int, side: KeptRows, slots: Slots, change: int, out: Out) -> Iterator[None]:
         """Emit all rows of ``slots`` without a counterpart; ``change``: +1 they are shown, -1 they are taken back."""
         for start, stop in pieces(side.most(slots)):
-            _, numbers = side.rows(slots[start:stop])
-            yield from self._emit_kept(port, side, numbers, change, out)
-
-    def _emit_kept(self, port: int, side: KeptRows, numbers: Slots, change: int, out: Out) -> Iterator[None]:
-        """Emit kept rows of side ``port`` without a counterpart, each as often as it is left there."""
-        if self._spec.signed_inputs[port]:
-            weights = side.weights(numbers)
-            numbers = np.repeat(numbers, np.abs(weights))
-            signs = np.repeat(np.sign(weights), np.abs(weights)) * change
-        else:
-            signs = np.full(len(numbers), change)
-        for begin in range(0, len(numbers), CHUNK):
-            chosen = numbers[begin : begin + CHUNK]
-            changes = signs[begin : begin + CHUNK].astype(np.int8) if self._spec.is_signed else None
-            out.emit(self._result.alone(port, side.keys(chosen), side.read(chosen), weights=changes))
-            yield
+            _, found = side.rows(slots[start:stop])
+            for begin in range(0, len(found), CHUNK):
+                numbers = found[begin : begin + CHUNK]
+                rows = JoinRows(side.keys(numbers), side.read(numbers), side.weights(numbers) * change)
+                yield from self._emit_alone(port, rows, np.arange(len(rows)), out)
 
     def ended(self, port: int, out: Out) -> None:
         self._ended[port] = not self._context.repeats
@@ -173,8 +138,8 @@ class UnboundedJoinOperator(Stateful):
     # --- state
 
     def state(self) -> Mapping[str, Piece]:
-        sides = {name: Log(side.state, len(self._result.keys)) for name, side in zip(SIDES, self._sides, strict=True)}
-        return {**sides, "ended": Value(self, "_ended", tuple[bool, bool], "all")}
+        logs = self._logs([side.state for side in self._sides])
+        return {**logs, "ended": Value(self, "_ended", tuple[bool, bool], "all")}
 
     def restored(self) -> None:
         self._ended = [end and not self._context.repeats for end in self._ended]

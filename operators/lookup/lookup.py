@@ -17,9 +17,8 @@ from dataflow.planning.lookup_specs import Lookup
 from dataflow.planning.lookup_tables import LoadedTable
 from dataflow.state.arrays import Mask, Numbers
 from dataflow.state.index import Slots
-from operators.joins.result import adjacent_pairs
 from operators.lookup.table_index import TableIndex, found_rows
-from operators.stateful.chunks import CHUNK, pieces
+from operators.stateful.chunks import CHUNK, adjacent_pairs, pieces
 from operators.stateful.columns import typed
 
 __all__ = ["LookupOperator"]

@@ -13,7 +13,7 @@ from dataflow.state.arrays import Numbers, fresh, validity, words
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
 from dataflow.state.partition import order_by_target
-from operators.joins.result import has_null
+from operators.stateful.columns import has_null
 
 __all__ = ["TableIndex", "found_rows"]
 

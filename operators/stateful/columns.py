@@ -8,8 +8,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from dataflow.arrow_values import to_array
+from dataflow.arrow_values import to_array, to_numbers
+from dataflow.state.arrays import Mask
 from dataflow.state.dictionaries import decoded
+from dataflow.state.index import Slots
 
 __all__ = [
     "ALL",
@@ -18,10 +20,12 @@ __all__ = [
     "ROWS",
     "START",
     "WINDOW",
+    "has_null",
     "is_partial",
     "key_columns",
     "state_keys",
     "typed",
+    "without_null",
 ]
 
 ALL: Final = "barrierflow:all"
@@ -62,3 +66,21 @@ def typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
     """Return a column with ``type_``: of a dictionary the values, of a view its text."""
     column = decoded(column)
     return column if column.type == type_ else column.cast(type_)
+
+
+def has_null(keys: Sequence[pa.Array]) -> Mask | None:
+    """Return which rows have a null key; None: none."""
+    found: Mask | None = None
+    for column in keys:
+        if column.null_count:
+            null = to_numbers(column.is_null())
+            found = null if found is None else found | null
+    return found
+
+
+def without_null(slots: Slots, keys: Sequence[pa.Array]) -> Slots:
+    """Return ``slots``, which may be overwritten, with -1 for the rows with a null key: null equals nothing."""
+    null = has_null(keys)
+    if null is not None:
+        slots[null] = -1
+    return slots

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from dataflow.contracts.windows import Sliced
-from dataflow.state.arrays import Numbers
+from dataflow.state.arrays import LEAST, Numbers
+from operators.stateful.row_log import WindowRows
 
-__all__ = ["CompleteWindows"]
+__all__ = ["CompleteWindows", "complete_windows"]
 
 _WINDOWS = 8_192
 """The most windows whose numbers are made at a time."""
@@ -50,3 +51,15 @@ class CompleteWindows:
         places = np.arange(start, min(stop, len(self)))
         of = np.searchsorted(self._totals, places, side="right")
         return self._begins[of] + places - (self._totals[of] - self._counts[of])
+
+
+def complete_windows(window: Sliced, logs: Sequence[WindowRows], before: int, closed: int) -> Iterator[int]:
+    """Yield the windows that ``closed`` completes and ``before`` did not, of those that have rows in one of ``logs``.
+
+    Both are times in microseconds; the least number of 64 bits completes nothing. Rows have the numbers of slices.
+    """
+    done, last = None if before == LEAST else window.last_complete(before), window.last_complete(closed)
+    if done != last:
+        stop = window.covered(last)[1]
+        slices = np.unique(np.concatenate([log.numbers(stop) for log in logs]))
+        yield from CompleteWindows(window, slices, done, last)

@@ -68,14 +68,16 @@ class Numbering(ABC):
     def over(self, watermark: int) -> int:
         """Return the last number all of whose windows are complete."""
 
+    def first_open(self, watermark: int) -> int:
+        """Return the least number with a window that is not complete; no window has the number ``MAX_WATERMARK``."""
+        return min(self.over(watermark) + 1, MAX_WATERMARK)
+
     def low(self, column: str, watermark: int) -> tuple[str, int] | None:
         """Return the bound of a log: from which number in ``column`` on its rows count, those of open windows.
 
         ``watermark`` is the least number of 64 bits, and the bound None, before the first watermark.
         """
-        if watermark == LEAST:
-            return None
-        return column, min(self.over(watermark) + 1, MAX_WATERMARK)  # no window has the number MAX_WATERMARK
+        return None if watermark == LEAST else (column, self.first_open(watermark))
 
     @abstractmethod
     def begun(self, watermark: int) -> int:

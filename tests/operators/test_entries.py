@@ -14,8 +14,7 @@ import operators as op
 from dataflow.contracts.incremental import Counted, Incremental
 from dataflow.state.appended_rows import AppendedRows
 from dataflow.state.keyed_state import KeyedState
-from operators.joins.row_log import RowLog
-from operators.joins.waiting_rows import WaitingRows
+from operators.stateful.row_log import RowLog, WindowRows
 
 ROWS = pa.schema({"k": pa.int64()})
 
@@ -30,17 +29,16 @@ def appended() -> AppendedRows:
     return rows
 
 
-def logged() -> RowLog:
-    rows = RowLog(ROWS)
-    rows.add(1, batch(1, 2))
-    rows.add(2, batch(3))
-    rows.add(2, batch(4, 5))
+def logged() -> WindowRows:
+    rows = WindowRows(ROWS)
+    rows.add(batch(1, 2, 3, 4, 5), np.array([1, 1, 2, 3, 3]))
     rows.drop(2)
+    rows.keep(3, np.array([False, True]))
     return rows
 
 
-def waiting() -> WaitingRows:
-    rows = WaitingRows(ROWS)
+def waiting() -> RowLog:
+    rows = RowLog(ROWS)
     rows.add(batch(1, 2, 3), np.array([5, 6, 7]))
     rows.take(7)
     rows.add(batch(4), np.array([8]))
@@ -55,7 +53,7 @@ def keyed() -> KeyedState:
     return state
 
 
-@pytest.mark.parametrize(("make", "count"), [(appended, 3), (logged, 3), (waiting, 2), (keyed, 2)])
+@pytest.mark.parametrize(("make", "count"), [(appended, 3), (logged, 2), (waiting, 2), (keyed, 2)])
 def test_entries_are_the_rows_of_a_base(make: Callable[[], Any], count: int) -> None:
     state = make()
     assert isinstance(state, Counted)

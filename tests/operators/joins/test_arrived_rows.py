@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from operators.joins.arrived_rows import ArrivedRows, JoinKeys
+from operators.joins.result import JoinRows
 from tests.seeds import seeds
 
 KEYS, ROWS = pa.schema({"k": pa.int64(), "s": pa.string()}), pa.schema({"x": pa.int64()})
@@ -46,7 +47,7 @@ def test_each_key_has_its_rows(seed: int, is_shared: bool) -> None:  # noqa: FBT
             shared.add(keys)
         sides[1 - port].find(keys)  # as a join does before it adds them
         values = rng.integers(0, 1000, len(numbers)).tolist()
-        sides[port].add(keys, pa.record_batch({"x": values}, ROWS))
+        sides[port].add(JoinRows(keys, pa.record_batch({"x": values}, ROWS), np.ones(len(values), np.int64)))
         for number, value in zip(numbers, values, strict=True):
             expected[port][number].append(value)
     asked = rng.integers(0, 3100, 500).tolist()
@@ -61,5 +62,5 @@ def test_each_key_has_its_rows(seed: int, is_shared: bool) -> None:  # noqa: FBT
 
 def test_a_null_key_has_no_rows() -> None:
     side = ArrivedRows(KEYS, ROWS)
-    side.add(_keys([1]), pa.record_batch({"x": [5]}))
+    side.add(JoinRows(_keys([1]), pa.record_batch({"x": [5]}), np.ones(1, np.int64)))
     assert side.find([pa.array([None, 1], pa.int64()), pa.array(["1", "1"])]).tolist() == [-1, 0]
