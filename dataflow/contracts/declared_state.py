@@ -92,8 +92,8 @@ class Log:
         state: the state itself.
         keys: the first columns of each table, which decide the key group of a row; 0: a row may be anybody's.
         shared: whether all subtasks have equal rows, so that one copy is enough.
-        low: a column of numbers that each table has, and the least number that counts now; rows with smaller ones have
-            left the state, and a checkpoint may still hold them. None: all rows count.
+        low: a column of numbers, and the least number that counts now; rows with smaller ones have left the state, and
+            a checkpoint may still hold them. Of tables without the column all rows count. None: all rows count.
         counts: columns of numbers that count up from 0, if the next row gets the number after the greatest one.
         owners: the columns of each aggregate, or of each state that a process function declares; several may have a
             column together. Tables with such columns are restored by the names of their columns.
@@ -127,6 +127,7 @@ class Log:
             mine = context.key_groups, context.max_key_groups
             parts = [{n: owned(table, self.keys, *mine) for n, table in part.items()} for part in parts]
         if rule.low is not None:
+            _check_bound(rule.low[0], columns)
             parts = [{n: counting(table, *rule.low) for n, table in part.items()} for part in parts]
         self.state.restore(parts)
 
@@ -418,8 +419,8 @@ def _check_log(log: Log) -> None:
 
 
 def _check_bound(column: str, stored: Mapping[str, pa.Schema]) -> None:
-    types = [schema.field(column).type if column in schema.names else None for schema in stored.values()]
-    if any(str(type_) != "int64" for type_ in types):
+    types = [schema.field(column).type for schema in stored.values() if column in schema.names]
+    if not types or any(str(type_) != "int64" for type_ in types):
         raise CheckpointDamaged(f"its bound is for column {excerpt(column)}, which has no int64 numbers")
 
 

@@ -78,8 +78,8 @@ class Checkpoint:
     >>> checkpoint = flow.Checkpoint(directory.name, 1)
     >>> checkpoint.kind, str(checkpoint.status), checkpoint.operators, checkpoint.channels
     ('final', 'whole', ('in', 'totals', 'out'), (in -> totals,))
-    >>> checkpoint.state("totals").select(["k", "total.sum"]).sort_by("k").to_pylist()
-    [{'k': 'a', 'total.sum': 4}, {'k': 'b', 'total.sum': 2}]
+    >>> checkpoint.state("totals").select(["k", "col('x').sum()/sum"]).sort_by("k").to_pylist()
+    [{'k': 'a', "col('x').sum()/sum": 4}, {'k': 'b', "col('x').sum()/sum": 2}]
     >>> directory.cleanup()
     """
 
@@ -133,10 +133,10 @@ class Checkpoint:
     def state(self, operator: str, table: str | None = None) -> pa.Table:
         """Return the state of all subtasks of an operator as one table.
 
-        - Keyed state has a row for each key with a value, and the key columns first. Keyed aggregates have columns
-          named after their results, such as ``total.sum``, with what the aggregate keeps; ``flags`` says in bits which
-          of them have a value. ``window`` is the number of a window, ``last_written`` the time from which a ``ttl``
-          counts; a row that has expired but is not removed yet is included.
+        - Keyed state has a row for each key with a value, and the key columns first. Keyed aggregates have columns named
+          after what they compute, such as ``col('x').sum()/sum``, with what the aggregate keeps; null means no value.
+          ``window`` is the number of a window, ``last_written`` the time from which a ``ttl`` counts; a row that has
+          expired but is not removed yet is included.
         - Sources have a row for each split: ``subtask``, ``split``, ``offset`` (JSON; null: from the beginning),
           ``done`` and ``rows`` read.
         - Sinks of two phases have a row for each transaction to commit: its handle as JSON.
