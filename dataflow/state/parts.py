@@ -26,7 +26,6 @@ from dataflow.state.index import Slots
 from dataflow.state.ipc import check_messages
 from dataflow.state.keyed import KeyIndex, KnownKeys
 from dataflow.state.ranges import SLOT
-from dataflow.untrusted import excerpt
 
 __all__ = [
     "LIVE",
