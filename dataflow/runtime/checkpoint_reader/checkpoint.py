@@ -133,8 +133,8 @@ class Checkpoint:
     def state(self, operator: str, table: str | None = None) -> pa.Table:
         """Return the state of all subtasks of an operator as one table.
 
-        - Keyed state has a row for each key with a value, and the key columns first. Keyed aggregates have columns named
-          after what they compute, such as ``col('x').sum()/sum``, with what the aggregate keeps; null means no value.
+        - Keyed state has a row for each key with a value, and the key columns first. Keyed aggregates have columns
+          named after what they compute, such as ``col('x').sum()/sum``, with what they keep; null means no value.
           ``window`` is the number of a window, ``last_written`` the time from which a ``ttl`` counts; a row that has
           expired but is not removed yet is included.
         - Sources have a row for each split: ``subtask``, ``split``, ``offset`` (JSON; null: from the beginning),
