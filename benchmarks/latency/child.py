@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from benchmarks.latency.sources import KEYS, Arriving, Lone, batch_of
 from dataflow import Operator, Sink, col
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.operator import OperatorContext, Out
+from dataflow.errors import EndlessInputWarning
 
 __all__ = ["BARE", "FILTER", "IDLE", "KEYED", "LONE", "QUEUED", "TIMED", "Figures", "Task", "run"]
 
@@ -159,7 +161,9 @@ def _batches(task: Task, batches: int) -> float:
             op.count().alias("n"), col("value").sum().alias("total"), emit="final", name="counts"
         ).sink(op.collect(), name="answer")
     spent = time.process_time()
-    result = p.run(parallelism=task.parallelism)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EndlessInputWarning)  # Lone says so of itself, to be polled as it comes
+        result = p.run(parallelism=task.parallelism)
     cpu = time.process_time() - spent
     counted = sum(result.tables["answer"]["n"].to_pylist())
     assert counted == batches * ROWS, f"{counted} rows were counted, not {batches * ROWS}"
