@@ -13,7 +13,7 @@ from dataflow.contracts.folding import FoldAll, Folding, FoldNone, FoldWherePays
 from dataflow.contracts.kept_rows import Keep, KeepNone
 from dataflow.runners.faults import Faults
 from dataflow.runtime.task.byte_credit import TASK_BYTES
-from dataflow.runtime.task.joined_rows import Apart, Join
+from dataflow.runtime.task.joined_rows import Apart, JoinPolicy
 from dataflow.runtime.task.pace import Pace, Unpaced
 from dataflow.runtime.task.poll_times import AtOnce, PollTimes
 
@@ -38,7 +38,7 @@ class DrawnPolicies:
         """Return the pace of one task."""
         return _FewRows(self._random) if self._random.random() < self._faults.slices else Unpaced()
 
-    def join(self) -> Callable[[int], Join]:
+    def join(self) -> Callable[[int], JoinPolicy]:
         """Return the rule of an attempt for joining batches, for any number of channels."""
         rule = _SomeJoined(self._joins) if self._joins.random() < self._faults.joins else Apart()
         return lambda channels: rule

@@ -20,7 +20,7 @@ from dataflow.state.copy_on_write import Readers, RecordRows, Rows
 from dataflow.state.index import Slots
 from dataflow.state.kept import KEPT_KERNELS, KeptBytes, KeptValues
 
-__all__ = ["PIECE_BYTES", "RecordColumns", "Store", "WordColumns", "check_distinct"]
+__all__ = ["PIECE_BYTES", "RecordColumns", "FrozenColumns", "WordColumns", "check_distinct"]
 
 PIECE_BYTES = 8 << 20
 """Bytes of text and lists in a batch of a checkpoint, unless one row has more; and of its other columns."""
@@ -34,7 +34,7 @@ def _none(records: Rows) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class FrozenColumns:
     """The columns that a checkpoint has of records. Both functions are for records frozen before, on any thread.
 
     Attributes:
@@ -65,7 +65,7 @@ class RecordColumns(Protocol):
     def attach(self, rows: RecordRows, readers: Readers) -> None:
         """Hold the values in ``rows``; what snapshots may still read is reused by ``readers.defer`` alone."""
 
-    def freeze(self) -> Store:
+    def freeze(self) -> FrozenColumns:
         """Return the columns ``stored`` of records frozen now."""
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
@@ -171,7 +171,7 @@ class WordColumns:
     def attach(self, rows: RecordRows, readers: Readers) -> None:
         self._rows = rows
 
-    def freeze(self) -> Store:
+    def freeze(self) -> FrozenColumns:
         columns = [(column, None if column.kept is None else column.kept.values()) for column in self._columns]
         count = self._words
 
@@ -179,7 +179,7 @@ class WordColumns:
             plain = [from_words(records[:, 1 + i].copy(), pa.int64()) for i in range(count)]
             return [*plain, *[column.read(records, values) for column, values in columns]]
 
-        return Store(arrays, lambda records: sum([column.text_bytes(records, values) for column, values in columns]))
+        return FrozenColumns(arrays, lambda records: sum([column.text_bytes(records, values) for column, values in columns]))
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         for i in range(self._words):

@@ -824,6 +824,9 @@ class KeyedState:
             raise CheckpointDamaged(f"keyed state has {len(chain)} parts with changes, but the base is missing")
         mine = range(max_groups) if groups is None else groups
         count = self._grouped_by
+        # Part by part, as they were written. In a part, keys that are gone come first, because a key may have a value
+        # again in the same part; then values, and then rows and timers, which find the slots of their keys by these.
+        # Keys without a value are dropped after all parts, because a later part may cancel the timer that kept one.
         for part in chain[bases[-1] :] if bases else []:
             table = owned(part["keys"], count, mine, max_groups)
             self._drop_values(self._values.dead_keys(table))

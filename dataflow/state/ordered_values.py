@@ -37,7 +37,7 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged
 from dataflow.state.arrays import Numbers, words
-from dataflow.state.columns import PIECE_BYTES, Store
+from dataflow.state.columns import PIECE_BYTES, FrozenColumns
 from dataflow.state.copy_on_write import Readers, Reading, Rows
 from dataflow.state.free_numbers import MANY, FreeNumbers
 from dataflow.state.index import Slots
@@ -173,10 +173,10 @@ class OrderedValues:
         types = [*[column.dtype for column in self._columns], pa.int64()]
         return [pa.field(name, pa.large_list(type_), nullable=False) for name, type_ in zip(names, types, strict=True)]
 
-    def store(self) -> Store:
+    def store(self) -> FrozenColumns:
         """Return the columns ``stored`` of records frozen now."""
         view = self.freeze()
-        return Store(view.lists, view.text_bytes)
+        return FrozenColumns(view.lists, view.text_bytes)
 
     def restore(self, records: Rows, columns: Sequence[pa.Array], name: str) -> list[pa.Array]:
         """Fill the empty multisets of ``records`` with the columns ``stored``; row i is of record i.

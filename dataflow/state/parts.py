@@ -19,7 +19,7 @@ from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.state.arrays import from_words
 from dataflow.state.changes import Delta
-from dataflow.state.columns import PIECE_BYTES, Store
+from dataflow.state.columns import PIECE_BYTES, FrozenColumns
 from dataflow.state.copy_on_write import CHUNK, FrozenRows, Reading, Rows
 from dataflow.state.hashing import hash_rows, key_groups
 from dataflow.state.index import Slots
@@ -230,7 +230,7 @@ def stored_keys(
     frozen: FrozenRows,
     delta: Delta | None,
     known: KnownKeys,
-    store: Store,
+    store: FrozenColumns,
     schema: pa.Schema,
     stamp: int,
     held: Reading,

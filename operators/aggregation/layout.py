@@ -23,7 +23,7 @@ from operators.aggregation.passes import Program, program
 from operators.aggregation.word_columns import WordColumn
 from operators.kernels.instructions import COUNT, KEEP, SUM
 from operators.stateful.columns import ARRIVAL, ROWS
-from operators.steps.choice import Choice, ChoicePlace, Choosing, ChosenColumn, ValuePlace
+from operators.steps.choice import ChosenRow, ChoicePlace, Choosing, ChosenColumn, ValuePlace
 from operators.steps.quantile import QuantileColumn, Quantiles
 from operators.steps.signed import Reversible, SignedCount
 from operators.steps.signed_values import SignedChoice, SignedChosenColumn, SignedQuantiles
@@ -123,7 +123,7 @@ class RecordLayout:
     @property
     def arrival_words(self) -> list[int]:
         """The words with the number of a chosen row by arrival."""
-        return [step.arrival for step in self.steps if isinstance(step, Choice) and step.arrival is not None]
+        return [step.arrival for step in self.steps if isinstance(step, ChosenRow) and step.arrival is not None]
 
     @property
     def goes_by_arrival(self) -> bool:
@@ -238,7 +238,7 @@ class RecordLayout:
             return signed.columns
         arrival = self._arrival(by)
         place = ChoicePlace(len(self._initial), self._next_flag(), state)
-        choice = Choice(choosing, place, places, order, counted=rows, arrival=arrival)
+        choice = ChosenRow(choosing, place, places, order, counted=rows, arrival=arrival)
         self._add(choice)
         return choice.columns
 

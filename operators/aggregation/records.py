@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from dataflow.expressions import Aggregation, Expr
 from dataflow.state.arrays import fresh_words, validity
-from dataflow.state.columns import Store
+from dataflow.state.columns import FrozenColumns
 from dataflow.state.copy_on_write import Readers, RecordRows, Rows
 from dataflow.state.index import Slots
 from operators.aggregation.arguments import NO_WORDS, argument_words, widest
@@ -375,7 +375,7 @@ class Records:
                 columns.append(column.read(records, always))
         return columns
 
-    def freeze(self) -> Store:
+    def freeze(self) -> FrozenColumns:
         """Return the columns ``stored`` of records frozen now, one row a record."""
         frozen, flags = [column.freeze() for column in self._layout.stored], self._flags
 
@@ -384,7 +384,7 @@ class Records:
             bits = [of_records.column(flag) for flag in flags]
             return [*bits, *[array for each in frozen for array in each.columns(records, of_records)]]
 
-        return Store(columns, lambda records: sum([each.text_bytes(records) for each in frozen]))
+        return FrozenColumns(columns, lambda records: sum([each.text_bytes(records) for each in frozen]))
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         """Restore the columns that ``freeze`` made into empty ``records``; row i is of ``slots[i]``."""

@@ -22,15 +22,15 @@ from operators.joins.result import JoinRows
 from operators.stateful.chunks import CHUNK
 from operators.stateful.columns import without_null
 
-__all__ = ["ArrivedRows", "JoinKeys"]
+__all__ = ["ArrivedRows", "KeyNumbers"]
 
 _FEW = 512
 
 
-class JoinKeys:
+class KeyNumbers:
     """The numbers of keys, for one side of a join or for both.
 
-    >>> keys, some = JoinKeys(pa.schema({"k": pa.int64()})), [pa.array([5, 6, 5])]
+    >>> keys, some = KeyNumbers(pa.schema({"k": pa.int64()})), [pa.array([5, 6, 5])]
     >>> keys.find(some).tolist(), keys.add(some).tolist(), keys.find(some).tolist()
     ([-1, -1, -1], [0, 1, 0], [0, 1, 0])
     """
@@ -64,8 +64,8 @@ class ArrivedRows(KeptRows):
 
     state: AppendedRows
 
-    def __init__(self, keys: pa.Schema, rows: pa.Schema, shared: JoinKeys | None = None) -> None:
-        self._keys = JoinKeys(keys) if shared is None else shared
+    def __init__(self, keys: pa.Schema, rows: pa.Schema, shared: KeyNumbers | None = None) -> None:
+        self._keys = KeyNumbers(keys) if shared is None else shared
         self._width = len(keys)
         self._schema = rows
         self.state = AppendedRows(pa.schema([*keys, *rows]))

@@ -27,7 +27,7 @@ from dataflow.planning.aggregate_specs import Emit
 from dataflow.planning.join_specs import UnboundedJoin
 from dataflow.state.arrays import Numbers
 from dataflow.state.index import Slots
-from operators.joins.arrived_rows import ArrivedRows, JoinKeys
+from operators.joins.arrived_rows import ArrivedRows, KeyNumbers
 from operators.joins.base import JoinOperator
 from operators.joins.kept_rows import KeptRows, SignedRows
 from operators.joins.result import JoinRows
@@ -46,7 +46,7 @@ class UnboundedJoinOperator(JoinOperator[UnboundedJoin]):
 
     def _begin(self) -> None:
         """Begin with empty state."""
-        self._shared = None if any(self._spec.signed_inputs) else JoinKeys(self._result.keys)
+        self._shared = None if any(self._spec.signed_inputs) else KeyNumbers(self._result.keys)
         self._sides: tuple[KeptRows, KeptRows] = (self._new_side(0), self._new_side(1))
 
     def _new_side(self, port: int) -> KeptRows:

@@ -19,13 +19,13 @@ from dataflow.state.index import Slots
 from operators.process.stores import EVER, LEAST, Store, Values
 from operators.process.values import Converter
 
-__all__ = ["MOST_AHEAD", "Call", "Handle", "KeyedValue"]
+__all__ = ["MOST_AHEAD", "CurrentCall", "Handle", "KeyedValue"]
 
 MOST_AHEAD: Final = 1024
 """Keys whose state is read at a time, if it is read in the order of the keys."""
 
 
-class Call:
+class CurrentCall:
     """The call at hand.
 
     Attributes:
@@ -47,7 +47,7 @@ class Call:
 class Handle(ABC):
     """What the handles of all kinds of state have: times to live, and a way back for calls that fail."""
 
-    def __init__(self, call: Call, store: Store) -> None:
+    def __init__(self, call: CurrentCall, store: Store) -> None:
         self._call = call
         self._any_store = store
         self._until: list[int] | None = None
@@ -158,7 +158,7 @@ class Handle(ABC):
 class KeyedValue(Handle):
     """The handle of a `value_state`."""
 
-    def __init__(self, call: Call, store: Values, converter: Converter) -> None:
+    def __init__(self, call: CurrentCall, store: Values, converter: Converter) -> None:
         super().__init__(call, store)
         self._store = store
         self._converter = converter

@@ -25,7 +25,7 @@ from dataflow.state.index import Slots
 from dataflow.state.timers import TimeDomain
 from operators.process.base import NoTimers, ProcessOperator
 from operators.process.emissions import MOST
-from operators.process.handles import Call, Handle, KeyedValue
+from operators.process.handles import CurrentCall, Handle, KeyedValue
 from operators.process.list_handle import KeyedList
 from operators.process.list_store import Lists
 from operators.process.map_handle import KeyedMap
@@ -45,7 +45,7 @@ class KeyedProcessOperator(ProcessOperator):
     """Calls a `KeyedProcess`; see the module's text."""
 
     def __init__(self, context: OperatorContext, spec: Process) -> None:
-        self._call = Call()
+        self._call = CurrentCall()
         self._keys: list[Any] = []
         self._firing: TimeDomain | None = None  # while timers fire: of which domain
         self._cancelled: set[tuple[int, int]] = set()  # and which of them were cancelled: key and due time

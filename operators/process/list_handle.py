@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from operators.process.handles import MOST_AHEAD, Call, Handle
+from operators.process.handles import MOST_AHEAD, CurrentCall, Handle
 from operators.process.list_store import Lists
 from operators.process.stores import LEAST
 from operators.process.values import Converter
@@ -16,7 +16,7 @@ __all__ = ["KeyedList"]
 class KeyedList(Handle):
     """The handle of a `list_state`."""
 
-    def __init__(self, call: Call, store: Lists, converter: Converter) -> None:
+    def __init__(self, call: CurrentCall, store: Lists, converter: Converter) -> None:
         super().__init__(call, store)
         self._store = store
         self._converter = converter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from operators.process.handles import MOST_AHEAD, Call, Handle
+from operators.process.handles import MOST_AHEAD, CurrentCall, Handle
 from operators.process.map_store import Maps
 from operators.process.stores import LEAST
 from operators.process.values import Converter, canonical
@@ -22,7 +22,7 @@ Entry = tuple[Any, Any] | None
 class KeyedMap(Handle):
     """The handle of a `map_state`."""
 
-    def __init__(self, call: Call, store: Maps, key: Converter, value: Converter) -> None:
+    def __init__(self, call: CurrentCall, store: Maps, key: Converter, value: Converter) -> None:
         super().__init__(call, store)
         self._store = store
         self._key, self._value = key, value

@@ -160,6 +160,10 @@ class RowLog:
 
     def _removed(self, below: int) -> list[_Run]:
         """Remove the rows below ``below``; return them in runs, in the order of arrival."""
+        # Runs in the order of their least numbers, so the loop ends at the first one with nothing to remove. They are
+        # returned in the order of arrival, because rows of one number may be in several runs, and of equal rows the one
+        # that came first counts. An open run of few rows stays open when it is divided: closed, each watermark would
+        # leave a run of few rows, and a later one would have to look at all of them.
         removed: list[_Run] = []
         while self._runs and self._runs[0].low < below:
             run = self._runs.pop(0)

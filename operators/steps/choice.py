@@ -1,6 +1,6 @@
 """First, last, arg_min and arg_max: the values of one chosen row.
 
-Aggregates that choose by the same order among the same rows are columns of one ``Choice``. The row is chosen once and
+Aggregates that choose by the same order among the same rows are columns of one ``ChosenRow``. The row is chosen once and
 its values are stored together, so they come from the same row even if several rows tie.
 """
 
@@ -22,7 +22,7 @@ from dataflow.state.kept import KEPT_KERNELS, KeptBytes, KeptValues
 from dataflow.state.parts import number_field
 from operators.steps.step import NOT_NULL, Flags, Fold, Frozen, Rows, read_word, restore_bit, stored_words
 
-__all__ = ["Choice", "ChoicePlace", "Choosing", "ChosenColumn", "ValuePlace"]
+__all__ = ["ChosenRow", "ChoicePlace", "Choosing", "ChosenColumn", "ValuePlace"]
 
 _SIGN, _REST = -(2**63), 2**63 - 1
 _NO_ORDERS = np.empty(0, np.int64)
@@ -164,7 +164,7 @@ class _Order:
         self.bit.put(records, orders)
 
 
-class Choice(Fold):
+class ChosenRow(Fold):
     """The row chosen by ``order`` or by arrival, and its values. See the kernels for its words.
 
     A checkpoint says which keys have a chosen row, because its order and its values may be null.

@@ -63,7 +63,7 @@ class Frozen:
 
     Attributes:
         columns: returns the columns of some records with these flags.
-        text_bytes: returns the bytes of text and lists in these columns, as ``dataflow.state.columns.Store``.
+        text_bytes: returns the bytes of text and lists in these columns, as ``dataflow.state.columns.FrozenColumns``.
     """
 
     columns: Callable[[Rows, Flags], list[pa.Array]]

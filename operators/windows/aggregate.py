@@ -41,7 +41,7 @@ from operators.stateful.entries import entry_rows
 from operators.stateful.late_rows import LateRows
 from operators.stateful.window_numbers import Numbered, numbering
 from operators.windows.emission import MergedResults, Part, Results
-from operators.windows.panes import Pane, Panes
+from operators.windows.panes import Pane, LivePanes
 from operators.windows.slot_results import SlotResults
 
 __all__ = ["WindowAggregateOperator"]
@@ -80,7 +80,7 @@ class WindowAggregateOperator(Stateful):
         self._merged_by = merge_column(self._numbering)
         self._user_keys = state_keys(key_schema(context.output_schema, keys))
         self._key_schema = pa.schema([*self._user_keys, *self._numbering.key_fields])
-        self._panes = Panes(self._key_schema, self._numbering, self._aggregations, self._rows, context.name)
+        self._panes = LivePanes(self._key_schema, self._numbering, self._aggregations, self._rows, context.name)
         self._goes_by_arrival = self._new_records().goes_by_arrival
         self._next_arrival = 0
         self._results = self._new_results()

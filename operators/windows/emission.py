@@ -31,7 +31,7 @@ from operators.stateful.chunks import CHUNK
 from operators.stateful.complete_windows import CompleteWindows
 from operators.stateful.window_numbers import Numbering
 from operators.windows.few_slices import FEW, FewSlices
-from operators.windows.panes import Pane, Panes
+from operators.windows.panes import Pane, LivePanes
 from operators.windows.slice_range import SliceRange
 from operators.windows.slides import Slides
 from operators.windows.sparse_results import SparseResults, pays
@@ -95,7 +95,7 @@ class Results(ABC):
 
     kernels: Sequence[str] = ()
 
-    def __init__(self, panes: Panes, numbering: Numbering) -> None:
+    def __init__(self, panes: LivePanes, numbering: Numbering) -> None:
         self._panes = panes
         self._numbering = numbering
 
@@ -133,7 +133,7 @@ class MergedResults(Results):
 
     def __init__(
         self,
-        panes: Panes,
+        panes: LivePanes,
         numbering: Numbering,
         keys: pa.Schema,
         new_records: Callable[[], Records],

@@ -32,7 +32,7 @@ from operators.aggregation.records import Records
 from operators.stateful.columns import WINDOW
 from operators.stateful.window_numbers import Numbering
 
-__all__ = ["Pane", "Panes"]
+__all__ = ["Pane", "LivePanes"]
 
 _SPREAD = 16
 """The approximate limit for the panes of one batch."""
@@ -134,7 +134,7 @@ class Pane:
         return self.keys(chosen)[0], numbers[start:stop], chosen
 
 
-class Panes:
+class LivePanes:
     """The live panes, in order of time. ``keys`` has the key columns, ``schema`` the rows' columns.
 
     ``numbering`` says how windows are numbered, and whether records of several panes are merged.

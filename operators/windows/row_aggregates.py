@@ -26,7 +26,7 @@ from operators.aggregation.kinds import computed
 from operators.aggregation.records import Records
 from operators.stateful.columns import ARRIVAL
 
-__all__ = ["Apart", "RowAggregates"]
+__all__ = ["ReadApart", "RowAggregates"]
 
 ROW = "barrierflow:row"
 """The column with the number of a row, beside its own columns."""
@@ -59,7 +59,7 @@ class _Apart:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class ReadApart:
     """An aggregate without records. ``values`` returns its argument, of type ``dtype``; null in rows left out.
 
     It is the least or the greatest value, or the number of different ones if ``least`` is None.
@@ -79,7 +79,7 @@ class RowAggregates:
     def __init__(self, aggregations: Sequence[Aggregation], schema: pa.Schema, time: str, where: str) -> None:
         folded = [count().alias(ROW)]
         self._results: list[_Folded | _Chosen | _Apart] = []
-        self.apart: list[Apart] = []
+        self.apart: list[ReadApart] = []
         """The aggregates without records."""
         for a in aggregations:
             argument, dtype = a.argument, a.dtype(schema, where)
@@ -87,7 +87,7 @@ class RowAggregates:
             if kind.is_apart(dtype):
                 assert argument is not None, f"{a} has no argument"
                 self._results.append(_Apart(len(self.apart)))
-                self.apart.append(Apart(kind.least, value_type(argument.dtype(schema)), _where_true(a, schema)))
+                self.apart.append(ReadApart(kind.least, value_type(argument.dtype(schema)), _where_true(a, schema)))
             elif a.chooses_a_row and not is_word(dtype):
                 assert argument is not None, f"{a} has no argument"
                 self._results.append(_Chosen(len(folded), compile_expression(argument, schema), dtype))

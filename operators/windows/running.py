@@ -31,7 +31,7 @@ from dataflow.state.ranges import SEQUENCE, SLOT
 from operators.aggregation.records import SumOverflow
 from operators.windows.distinct_values import DistinctValues
 from operators.windows.extreme_values import Comparison, ExtremeValues
-from operators.windows.row_aggregates import Apart, RowAggregates
+from operators.windows.row_aggregates import ReadApart, RowAggregates
 from operators.windows.scans import earlier, joined, later
 
 __all__ = ["Running", "changes_at"]
@@ -237,7 +237,7 @@ def changes_at(*columns: npt.NDArray[np.int32] | Numbers) -> Mask:
     return changed
 
 
-def _values_of(apart: Apart, read: Callable[[Slots], pa.RecordBatch], numbers: Slots) -> pa.Array:
+def _values_of(apart: ReadApart, read: Callable[[Slots], pa.RecordBatch], numbers: Slots) -> pa.Array:
     return apart.values(read(numbers))
 
 

@@ -213,16 +213,20 @@ class SessionAggregateOperator(Stateful):
 
     def _look(self, watermark: int, out: Out) -> Iterator[None]:
         """Emit, keep, merge or remove the cells that are due."""
-        cells, changes = self._cells, self._emit is Emit.CHANGES
+        # Sessions are read first, while all of their cells are there: after that, cells are deleted, or absorbed by the
+        # next one. A session is read at the end that is due, so one that a row has extended since is not read: its last
+        # cell is joined to another now. Due times may be too early, never too late: a cell that is looked at too early
+        # gets a later time (_set_dues), and one without a time would never come out.
+        cells, is_signed = self._cells, self._emit is Emit.CHANGES
         while len(slots := cells.dues.take(watermark, CHUNK)):
             lasts, joined = cells.look(slots)
             over = self._is_complete(lasts, watermark)
             ends = slots[over & ~joined]
             sessions = cells.sessions(ends[~cells.shown(ends)])
             if len(sessions):
-                self._emit_rows(self._columns(sessions, 1 if changes else None), out)
+                self._emit_rows(self._columns(sessions, 1 if is_signed else None), out)
                 self._keep_shown(sessions, watermark)
-            if changes:
+            if is_signed:
                 over = self._is_complete(lasts, watermark - self._keep)
                 cells.delete(cells.sessions(slots[over & ~joined]).cells)
             self._set_dues(slots[~over])

@@ -19,7 +19,7 @@ import pyarrow as pa
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex
 from operators.aggregation.records import Records, SumOverflow
-from operators.windows.panes import Panes
+from operators.windows.panes import LivePanes
 
 __all__ = ["SliceRange"]
 
@@ -37,7 +37,7 @@ class SliceRange(ABC):
 
     def __init__(
         self,
-        panes: Panes,
+        panes: LivePanes,
         keys: pa.Schema,
         new_records: Callable[[], Records],
         overflow: Callable[[SumOverflow, list[pa.Array]], OverflowError],

@@ -22,7 +22,7 @@ from operators.stateful.changes import among, changes
 from operators.stateful.chunks import CHUNK
 from operators.stateful.window_numbers import Numbering
 from operators.windows.emission import Part, Results
-from operators.windows.panes import Pane, Panes
+from operators.windows.panes import Pane, LivePanes
 
 __all__ = ["SlotResults"]
 
@@ -41,7 +41,7 @@ _Piece = tuple[Pane, Slots]
 class SlotResults(Results):
     """Results of state by window: slots are results. ``records`` are like those of the panes, and empty."""
 
-    def __init__(self, panes: Panes, numbering: Numbering, records: Records) -> None:
+    def __init__(self, panes: LivePanes, numbering: Numbering, records: Records) -> None:
         super().__init__(panes, numbering)
         self._records = records
         self._last: int | None = None  # the last window that is shown, while a batch is folded that takes some back

@@ -61,7 +61,7 @@ from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.crash_points import Point, Probe, no_probe
 from dataflow.runtime.task.input_gate import Choose, InputGate, RoundRobin
 from dataflow.runtime.task.job_clock import JobClock
-from dataflow.runtime.task.joined_rows import DICTIONARIES, SEEN, Apart, Join, has_fixed_width
+from dataflow.runtime.task.joined_rows import DICTIONARIES, SEEN, Apart, JoinPolicy, has_fixed_width
 from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 from dataflow.runtime.task.library import Library
 from dataflow.runtime.task.log_chain import LogChain
@@ -114,7 +114,7 @@ class Settings:
     credit: int = DEFAULT_CREDIT
     choose: Callable[[], Choose] = RoundRobin
     pace: Callable[[], Pace] = Unpaced
-    join: Callable[[int], Join] = Apart.over
+    join: Callable[[int], JoinPolicy] = Apart.over
     polls: Callable[[], PollTimes] = AtOnce
     keep: Callable[[], Keep] = KeepNone
     folding: Callable[[], Folding] = FoldWherePays

@@ -20,7 +20,7 @@ from dataflow.planning.physical_plan import Plan, Vertex
 from dataflow.planning.specs import Read, Write
 from dataflow.runtime.task.chain import ChainNode
 from dataflow.runtime.task.contract_checks import check_splits, naming_sink
-from dataflow.runtime.task.joined_rows import DICTIONARIES, SEEN, Apart, Join
+from dataflow.runtime.task.joined_rows import DICTIONARIES, SEEN, Apart, JoinPolicy
 from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.parts import TaskState
@@ -71,7 +71,7 @@ class Verification:
         clock: Clock,
         notices: Notices,
         load: Callable[[KernelLoader], None],
-        join: Callable[[int], Join],
+        join: Callable[[int], JoinPolicy],
         polls: Callable[[], PollTimes],
         emitted: Callable[[str], Unwatched],
     ) -> None:
@@ -159,7 +159,7 @@ class Verification:
                 inputs[task] = SourceInput(source, splits[task], context, peers, join, self._polls())
         return inputs
 
-    def _join_of(self, vertex: Vertex, source: Source) -> Join:
+    def _join_of(self, vertex: Vertex, source: Source) -> JoinPolicy:
         """Return the rule for joining batches of a source: none where an operator sees them, or a poll may wait."""
         if vertex.head.id in self._plan.graph.batches_seen():
             return Apart(SEEN)

@@ -20,7 +20,7 @@ from typing import Any, Final
 from dataflow.contracts.source import Json
 from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Watermark
 from dataflow.runtime.task.byte_credit import RowBytes
-from dataflow.runtime.task.joined_rows import Apart, Join, Pile, may_join
+from dataflow.runtime.task.joined_rows import Apart, JoinPolicy, Pile, may_join
 from dataflow.runtime.task.whole_changes import end_of_change
 
 __all__ = ["DEFAULT_CREDIT", "SIMULATED_CREDIT", "Channel"]
@@ -88,7 +88,7 @@ class Channel:
         overtakable: bool = False,
         schema: Json = None,
         encoded: Sequence[str] = (),
-        join: Join | None = None,
+        join: JoinPolicy | None = None,
         fixed_width: bool = False,
         is_signed: bool = False,
         byte_credit: int | None = None,

@@ -20,7 +20,7 @@ __all__ = [
     "MOST_ROWS",
     "SEEN",
     "Apart",
-    "Join",
+    "JoinPolicy",
     "JoinSmall",
     "Pile",
     "has_fixed_width",
@@ -82,7 +82,7 @@ class Pile:
         return pa.concat_batches(self._batches) if len(self._batches) > 1 else self._batches[0]
 
 
-class Join(Protocol):
+class JoinPolicy(Protocol):
     """Decides which batches are joined. The answer may be any, because it must not matter."""
 
     def room(self, rows: int) -> int:
@@ -130,7 +130,7 @@ class JoinSmall:
         return self._most - rows if 2 * rows <= self._most else 0
 
 
-def may_join(waiting: pa.RecordBatch | Pile, batch: pa.RecordBatch, join: Join, *, fixed_width: bool) -> bool:
+def may_join(waiting: pa.RecordBatch | Pile, batch: pa.RecordBatch, join: JoinPolicy, *, fixed_width: bool) -> bool:
     """Return whether ``batch`` joins the rows before it. Bytes need not be counted if all columns are numbers."""
     return (
         0 < len(batch) <= join.room(len(waiting))
@@ -139,7 +139,7 @@ def may_join(waiting: pa.RecordBatch | Pile, batch: pa.RecordBatch, join: Join, 
     )
 
 
-def joining(join: Join, batches: int, joined: int) -> Choice:
+def joining(join: JoinPolicy, batches: int, joined: int) -> Choice:
     """Return the report on an input to which ``batches`` came, of which ``joined`` were joined to earlier ones."""
     if isinstance(join, Apart):
         return Choice("joining", "off", f"{join.why}; batches: {{batches:,}}", {"batches": batches})

@@ -22,7 +22,7 @@ from dataflow.errors import (
 from dataflow.protocol.actions import AbortReason, Action, TakeSnapshot
 from dataflow.protocol.events import Data
 from dataflow.runtime.task.contract_checks import check_offset, check_polled, check_reader, check_rejected
-from dataflow.runtime.task.joined_rows import Apart, Join, Pile, has_fixed_width, joining, may_join
+from dataflow.runtime.task.joined_rows import Apart, JoinPolicy, Pile, has_fixed_width, joining, may_join
 from dataflow.runtime.task.poll_times import AtOnce, PollTimes, polling
 from dataflow.runtime.task.progress import Progress
 from dataflow.runtime.task.source_peers import Peers
@@ -60,7 +60,7 @@ class SourceInput(TaskInput):
         splits: Sequence[SplitState],
         context: SourceContext,
         peers: Peers | None = None,
-        join: Join | None = None,
+        join: JoinPolicy | None = None,
         times: PollTimes | None = None,
     ) -> None:
         super().__init__()

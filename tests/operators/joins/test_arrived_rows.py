@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from operators.joins.arrived_rows import ArrivedRows, JoinKeys
+from operators.joins.arrived_rows import ArrivedRows, KeyNumbers
 from operators.joins.result import JoinRows
 from tests.seeds import seeds
 
@@ -36,7 +36,7 @@ def _found(side: ArrivedRows, numbers: list[int]) -> list[list[int]]:
 @pytest.mark.parametrize("seed", seeds(2, 40))
 def test_each_key_has_its_rows(seed: int, is_shared: bool) -> None:  # noqa: FBT001
     rng = np.random.default_rng(seed)
-    shared = JoinKeys(KEYS) if is_shared else None
+    shared = KeyNumbers(KEYS) if is_shared else None
     sides = [ArrivedRows(KEYS, ROWS, shared) for _ in range(2)]
     expected: list[dict[int, list[int]]] = [defaultdict(list), defaultdict(list)]
     for _ in range(30):

@@ -17,7 +17,7 @@ from dataflow import col
 from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
 from dataflow.runners.faults import Faults
 from dataflow.runtime.task.channel import Channel
-from dataflow.runtime.task.joined_rows import MOST_ROWS, Apart, Join, JoinSmall, Pile, has_fixed_width, may_join
+from dataflow.runtime.task.joined_rows import MOST_ROWS, Apart, JoinPolicy, JoinSmall, Pile, has_fixed_width, may_join
 from dataflow.testing import Ledger, ledger_sink
 from tests.seeds import each_once_with_seeds
 from tests.simulation.jobs import simulate
@@ -44,7 +44,7 @@ def rows(*numbers: int, epoch: int = 0) -> Data:
     return Data(pa.record_batch({"x": pa.array(numbers, pa.int64())}), epoch)
 
 
-def channel(join: Join, *elements: Element, credit: int = 2, overtakable: bool = False) -> Channel:
+def channel(join: JoinPolicy, *elements: Element, credit: int = 2, overtakable: bool = False) -> Channel:
     made = Channel(credit, "a", overtakable=overtakable, join=join, fixed_width=True)
     for element in elements:
         made.put(element)

@@ -16,7 +16,7 @@ from dataflow.contracts.source import END, Json, Source, SourceContext, Split, S
 from dataflow.protocol.actions import AbortReason
 from dataflow.protocol.events import Barrier, Data
 from dataflow.runtime.task import source_input
-from dataflow.runtime.task.joined_rows import Join, JoinSmall, Pile
+from dataflow.runtime.task.joined_rows import JoinPolicy, JoinSmall, Pile
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task_input import PollResult, SplitState
 from dataflow.testing import Pause, ScriptedSource
@@ -27,11 +27,11 @@ def batch(*values: int) -> pa.RecordBatch:
     return pa.record_batch({"x": pa.array(values, pa.int64())})
 
 
-def inlet(*scripts: list[pa.RecordBatch | Pause], join: Join | None = None) -> SourceInput:
+def inlet(*scripts: list[pa.RecordBatch | Pause], join: JoinPolicy | None = None) -> SourceInput:
     return inlet_of(ScriptedSource(*scripts), join)
 
 
-def inlet_of(source: Source, join: Join | None = None) -> SourceInput:
+def inlet_of(source: Source, join: JoinPolicy | None = None) -> SourceInput:
     context = SourceContext("in", 0, 1, ManualClock())
     return SourceInput(source, [SplitState(split) for split in source.splits()], context, join=join)
 
