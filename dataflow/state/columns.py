@@ -179,7 +179,9 @@ class WordColumns:
             plain = [from_words(records[:, 1 + i].copy(), pa.int64()) for i in range(count)]
             return [*plain, *[column.read(records, values) for column, values in columns]]
 
-        return FrozenColumns(arrays, lambda records: sum([column.text_bytes(records, values) for column, values in columns]))
+        return FrozenColumns(
+            arrays, lambda records: sum([column.text_bytes(records, values) for column, values in columns])
+        )
 
     def restore(self, records: Rows, slots: Slots, columns: Sequence[pa.Array]) -> None:
         for i in range(self._words):

@@ -23,7 +23,7 @@ from operators.aggregation.passes import Program, program
 from operators.aggregation.word_columns import WordColumn
 from operators.kernels.instructions import COUNT, KEEP, SUM
 from operators.stateful.columns import ARRIVAL, ROWS
-from operators.steps.choice import ChosenRow, ChoicePlace, Choosing, ChosenColumn, ValuePlace
+from operators.steps.choice import ChoicePlace, Choosing, ChosenColumn, ChosenRow, ValuePlace
 from operators.steps.quantile import QuantileColumn, Quantiles
 from operators.steps.signed import Reversible, SignedCount
 from operators.steps.signed_values import SignedChoice, SignedChosenColumn, SignedQuantiles

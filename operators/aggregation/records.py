@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -95,15 +96,32 @@ class Records:
         own: Sequence[Aggregation] = (),
         flags: Sequence[int] = (),
     ) -> None:
+        self._settings = aggregations, schema, where, weight, merged_by, own, flags
         self._layout = RecordLayout(aggregations, schema, where, weight, merged_by, own)
         self._where = where
         self._flags = flags
         columns = [field for column in self._layout.stored for field in column.stored()]
         names = [_FLAG_COLUMNS[flag] for flag in flags]
         self.stored = pa.schema([*[pa.field(name, pa.bool_(), nullable=False) for name in names], *columns])
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with no records."""
         self._touched: Slots = np.empty(0, np.int32)
         self._touches = 0
         self.attach(RecordRows(self.template), Readers())
+
+    def another(self) -> Records:
+        """Return empty records of the same aggregates.
+
+        They share the layout if the words of a record are its complete state. To make one costs some 40 us, and windows
+        need records for each of them.
+        """
+        if not self.mergeable:
+            return Records(*self._settings)
+        made = copy(self)
+        made._begin()
+        return made
 
     def attach(self, rows: RecordRows, readers: Readers) -> None:
         """Hold the records in ``rows``, whose further words are not touched."""

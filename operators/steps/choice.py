@@ -1,7 +1,7 @@
 """First, last, arg_min and arg_max: the values of one chosen row.
 
-Aggregates that choose by the same order among the same rows are columns of one ``ChosenRow``. The row is chosen once and
-its values are stored together, so they come from the same row even if several rows tie.
+Aggregates that choose by the same order among the same rows are columns of one ``ChosenRow``. The row is chosen once
+and its values are stored together, so they come from the same row even if several rows tie.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from operators.stateful.entries import entry_rows
 from operators.stateful.late_rows import LateRows
 from operators.stateful.window_numbers import Numbered, numbering
 from operators.windows.emission import MergedResults, Part, Results
-from operators.windows.panes import Pane, LivePanes
+from operators.windows.panes import LivePanes, Pane
 from operators.windows.slot_results import SlotResults
 
 __all__ = ["WindowAggregateOperator"]

@@ -31,7 +31,7 @@ from operators.stateful.chunks import CHUNK
 from operators.stateful.complete_windows import CompleteWindows
 from operators.stateful.window_numbers import Numbering
 from operators.windows.few_slices import FEW, FewSlices
-from operators.windows.panes import Pane, LivePanes
+from operators.windows.panes import LivePanes, Pane
 from operators.windows.slice_range import SliceRange
 from operators.windows.slides import Slides
 from operators.windows.sparse_results import SparseResults, pays

@@ -51,16 +51,13 @@ class Pane:
         first: int,
         stop: int,
         keys: pa.Schema,
-        aggregations: Sequence[Aggregation],
-        schema: pa.Schema,
-        where: str,
+        records: Records,
         expected: int,
-        merged_by: str | None = None,
     ) -> None:
         self.first = first
         self.stop = stop
         self.single = stop - first == 1
-        self.records = Records(aggregations, schema, where, merged_by=merged_by)
+        self.records = records
         keys = keys if self.single else keys.append(pa.field(WINDOW, pa.int64()))
         self.state = KeyedState(keys, self.records, expected=expected)
         self._by_number = _NOTHING, _NOTHING  # the numbers of all slots in ascending order, and their slots
@@ -150,13 +147,9 @@ class LivePanes:
     ) -> None:
         self._keys = keys
         self._numbering = numbering
-        self._aggregations = aggregations
-        self._schema = schema
-        self._where = where
-        self._merged_by = merge_column(numbering)
-        columns = Records(aggregations, schema, where, merged_by=self._merged_by)
-        stored = KeyedState(keys.append(pa.field(WINDOW, pa.int64())), columns).stored["keys"]
-        self.owners = columns.owners
+        self._records = Records(aggregations, schema, where, merged_by=merge_column(numbering))
+        stored = KeyedState(keys.append(pa.field(WINDOW, pa.int64())), self._records).stored["keys"]
+        self.owners = self._records.owners
         self._stored = stored.set(len(keys), number_field(WINDOW))
         self._panes: SortedDict[int, Pane] = SortedDict()
         self._full = 0
@@ -345,8 +338,7 @@ class LivePanes:
             f"a pane of windows {first} to {stop - 1} would overlap the pane up to {before - 1}"
         )
         expected = self._expected(single=stop - first == 1)
-        layout = self._aggregations, self._schema, self._where
-        pane = Pane(first, stop, self._keys, *layout, expected, self._merged_by)
+        pane = Pane(first, stop, self._keys, self._records.another(), expected)
         self._panes[first] = pane
         return pane
 

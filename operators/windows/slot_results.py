@@ -22,7 +22,7 @@ from operators.stateful.changes import among, changes
 from operators.stateful.chunks import CHUNK
 from operators.stateful.window_numbers import Numbering
 from operators.windows.emission import Part, Results
-from operators.windows.panes import Pane, LivePanes
+from operators.windows.panes import LivePanes, Pane
 
 __all__ = ["SlotResults"]
 
