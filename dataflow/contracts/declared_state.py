@@ -90,7 +90,8 @@ class Log:
 
     Attributes:
         state: the state itself.
-        keys: the first columns of each table, which decide the key group of a row; 0: a row may be anybody's.
+        keys: the first columns of each table, which decide the key group of a row; 0: rows
+            belong to no key, and each is kept in exactly one subtask.
         shared: whether all subtasks have equal rows, so that one copy is enough.
         low: a column of numbers, and the least number that counts now; rows with smaller ones have left the state, and
             a checkpoint may still hold them. Of tables without the column all rows count. None: all rows count.
@@ -140,7 +141,8 @@ class Table:
         read: returns the rows now, in memory of their own.
         restore: takes the stored rows of this subtask.
         stored: their columns.
-        keys: the first columns, which decide the key group of a row; 0: a row may be anybody's.
+        keys: the first columns, which decide the key group of a row; 0: rows
+            belong to no key, and each is kept in exactly one subtask.
         owners: as those of a `Log`.
     """
 
@@ -174,9 +176,10 @@ class Value:
         owner: the object, usually the operator itself.
         name: the name of its attribute.
         type: what the stored value is parsed as: any type that msgspec knows.
-        how: how the values of several subtasks become one: they are equal; the greatest counts, or the least, which
-            is none if one has none; true if all are; or the value maps splits of a source, and each keeps its entry.
-        waiting: with rule "split", the name of the value that a split without an entry takes.
+        how: how the values of several subtasks become one: "equal": they are; the "greatest" counts; the "least", which
+            is None if any is None; "all": true if all are, of lists place by place; "split": the value maps splits of a
+            source, and each keeps its entry.
+        waiting: with how="split", the name of the value that a split without an entry takes.
 
     >>> class Counter:
     ...     rows = 3
@@ -249,7 +252,7 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """What the pipeline says, if the state depends on it and no setting of the operator shows it."""
+    """A value that must be equal at a restore: what the state depends on, and no setting of the operator shows."""
 
     value: Json
 
@@ -317,7 +320,7 @@ class Stateful(Operator):
                     case Table():
                         tables[name] = piece.read()
                     case Value():
-                        values[name] = msgspec.to_builtins(getattr(piece.owner, piece.name))
+                        values[name] = _as_json(getattr(piece.owner, piece.name))
                     case Passed():
                         values[name] = piece.watermark
                     case Fixed():
@@ -328,6 +331,17 @@ class Stateful(Operator):
                 error.add_note(f"raised while state {name!r} was read")
                 raise
         return Snapshot(values, tables, logs, {name: piece.rule for name, piece in pieces.items()})
+
+
+def _as_json(value: object) -> Json:
+    try:
+        found: Json = msgspec.to_builtins(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ContractViolation(
+            f"the value {excerpt(value)} cannot be stored as JSON: {error}; convert numbers of numpy with int(...) or "
+            "float(...), times with .isoformat(), sets to lists"
+        ) from error
+    return found
 
 
 def _no_pieces(operator: Stateful, returned: object) -> ContractViolation:
@@ -386,27 +400,64 @@ def check_declared(operator: Stateful, snapshot: Snapshot) -> None:
 
     Raises: ContractViolation for a piece that does not have what is declared of it.
     """
-    from dataflow.state.parts import check_columns
-
-    pieces = operator.state()
+    pieces, what = operator.state(), type(operator).__name__
+    if list(snapshot.rules) != list(pieces):
+        raise ContractViolation(
+            f"{what}.snapshot() returned the pieces {list(snapshot.rules)}, but state() declares {list(pieces)}: a "
+            "snapshot() of your own returns that of super()"
+        )
     for name, piece in pieces.items():
         try:
+            parsed(Rule, _as_json(piece.rule), "its rule")
             match piece:
                 case Log():
                     _check_log(piece)
                 case Table():
-                    check_columns(snapshot.tables[name], piece.stored)
-                    _check_keys(piece.keys, {"": piece.stored})
+                    _check_table(piece, snapshot.tables[name])
                 case Value():
-                    parsed(piece.type, snapshot.values[name], "its value")
-                    parsed(Rule, msgspec.to_builtins(piece.rule), "its rule")
-                    if piece.waiting and not isinstance(pieces.get(piece.waiting), Value):
-                        raise CheckpointMismatch(f"waiting= names {piece.waiting!r}, which is no Value")
-        except (CheckpointMismatch, CheckpointDamaged) as error:
+                    _check_value(piece, snapshot.values[name], pieces)
+                case Passed():
+                    parsed(Time | None, snapshot.values[name], "the watermark")
+                case Fixed():
+                    if piece.value != msgspec.json.decode(msgspec.json.encode(piece.value)):
+                        raise CheckpointMismatch(f"JSON does not return {excerpt(piece.value)} as it is: use lists")
+        except (CheckpointMismatch, CheckpointDamaged, ContractViolation) as error:
             raise ContractViolation(
-                f"{type(operator).__name__}.state() declares {name!r}, but a checkpoint with it could not be restored: "
-                f"{error}"
+                f"{what}.state() declares {name!r}, but a checkpoint with it could not be restored: {error}"
             ) from error
+
+
+def _check_table(piece: Table, table: object) -> None:
+    import pyarrow as pa
+
+    from dataflow.state.parts import check_columns
+
+    if not isinstance(table, pa.Table):
+        raise CheckpointMismatch(f"read() returned a {type(table).__name__}, no pyarrow.Table")
+    check_columns(table, piece.stored)
+    _check_keys(piece.keys, {"": piece.stored})
+    _check_names("owners", [name for names in piece.owners.values() for name in names], {"": piece.stored})
+
+
+def _check_value(piece: Value, value: Json, pieces: Mapping[str, Piece]) -> None:
+    parsed(piece.type, value, "its value")
+    if piece.waiting and not isinstance(pieces.get(piece.waiting), Value):
+        raise CheckpointMismatch(f"waiting= names {piece.waiting!r}, which is no Value")
+    if piece.how == "split" and not isinstance(value, dict):
+        raise CheckpointMismatch(f"how='split' needs a mapping by the id of a split, and the value is {excerpt(value)}")
+    if piece.how == "all" and not all(each is True or each is False for each in _each(value)):
+        raise CheckpointMismatch(f"how='all' needs a bool, or a list of bools, and the value is {excerpt(value)}")
+
+
+def _each(value: Json) -> Sequence[Json]:
+    return value if isinstance(value, list) else [value]
+
+
+def _check_names(what: str, names: Sequence[str], stored: Mapping[str, pa.Schema]) -> None:
+    known = {name for schema in stored.values() for name in schema.names}
+    lacking = names if isinstance(names, str) else [name for name in names if name not in known]
+    if lacking:
+        raise CheckpointMismatch(f"{what}= names {lacking!r}, which are no columns of its tables; give a list of names")
 
 
 def _check_log(log: Log) -> None:
@@ -414,6 +465,8 @@ def _check_log(log: Log) -> None:
         raise CheckpointMismatch(f"a {type(log.state).__name__} has no freeze(), durable(), restore() and stored")
     stored = log.state.stored
     _check_keys(log.keys, stored)
+    _check_names("counts", log.counts, stored)
+    _check_names("owners", [name for names in log.owners.values() for name in names], stored)
     if log.low is not None:
         _check_bound(log.low[0], stored)
 

@@ -75,11 +75,12 @@ __all__ = ["Operator", "OperatorContext", "OperatorFactory", "Out", "Rule", "Sna
 
 
 class Rule(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
-    """What a checkpoint says of a piece of state, so that a reader needs no operator.
+    """How a reader of checkpoints divides and merges a piece of state, without its operator.
 
     Attributes:
         kind: what the piece is; see `dataflow.contracts.declared_state`.
-        keys: of a log or a table, the first columns, which decide the key group of a row; 0: a row may be anybody's.
+        keys: of a log or a table, the first columns, which decide the key group of a row; 0: rows
+            belong to no key, and each is kept in exactly one subtask.
         shared: of a log: all subtasks have equal rows.
         low: of a log: a column of numbers, and the least number that counts.
         owners: of a log or a table: the columns of each aggregate (by `Aggregation.identity`), or of each state that a

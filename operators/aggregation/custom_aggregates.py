@@ -58,7 +58,7 @@ def aggregate_kernel(
 
     The functions are plain Python over numbers, as far as numba compiles it (``math`` and numpy's scalar functions
     included); division by zero gives inf or NaN. Globals that they refer to are compiled in with their current values.
-    A restore compares the functions' own source with the checkpoint's, but not those globals.
+    A restore compares the functions' own source with the checkpoint's, but not those globals, nor values in closures.
 
     Raises: ``ConfigurationError`` if an argument is invalid or a function does not compile.
 

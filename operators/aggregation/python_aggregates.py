@@ -44,8 +44,8 @@ def aggregate_python(
     Returns: an argument for ``agg``; ``.alias(name)`` names its column.
 
     Rows come in the order of their arrival. The functions must return the same for the same arguments. A restore
-    compares their own source with the checkpoint's, but not the globals that they refer to. Rows are not aggregated
-    before the shuffle by key.
+    compares their own source with the checkpoint's, but not the globals and closures that they refer to. Rows are not
+    aggregated before the shuffle by key.
 
     ``run`` fails if a function returns a value that is not of its type.
 

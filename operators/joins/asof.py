@@ -179,7 +179,7 @@ class PassedRows:
             if not near.all():
                 at, found = at[near], found.filter(to_array(near))
             if len(at):
-                yield at, self._columns.decode(_split(found, 1)[1])
+                yield at, self._columns.decode(found.select(list(range(1, found.num_columns))))  # without the time
 
     def _is_near(self, theirs: Numbers, times: Numbers) -> Mask:
         """Return which right rows, at ``theirs``, are within reach of the left rows, at ``times``."""
@@ -205,8 +205,3 @@ class PassedRows:
         """Drop some of the rows that no left row at or after ``below`` meets."""
         if self._reach is not None:
             self.state.expire(below, _SWEPT)
-
-
-def _split(batch: pa.RecordBatch, width: int) -> tuple[list[pa.Array], pa.RecordBatch]:
-    """Return the first ``width`` columns, those of the key, and a batch of the others."""
-    return batch.columns[:width], batch.select(list(range(width, batch.num_columns)))

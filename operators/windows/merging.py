@@ -22,6 +22,7 @@ from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.expressions import Aggregation
+from dataflow.expressions.aggregates import identities
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.arrays import GREATEST, LEAST, Numbers
 from dataflow.state.dictionaries import decoded, decoded_schema, key_schema
@@ -80,8 +81,8 @@ class MergingWindowOperator(Stateful):
         )
         nested = [name for name in self._columns.kept.names if name not in self._columns.schema.names]
         self._owners = {
-            a.identity(): [name for name in self._columns.kept.names if name in a.columns()] + nested
-            for a in self._aggregations
+            identity: [name for name in self._columns.kept.names if name in a.columns()] + nested
+            for identity, a in zip(identities(self._aggregations), self._aggregations, strict=True)
         }
         self._dues = SessionDues()
         self._arrival = 0

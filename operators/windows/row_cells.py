@@ -10,6 +10,7 @@ import pyarrow as pa
 from dataflow.arrow_values import to_array
 from dataflow.errors import SchemaMismatch
 from dataflow.expressions import Aggregation
+from dataflow.expressions.aggregates import identities
 from dataflow.state.arrays import GREATEST, LEAST, Numbers, is_bytes, is_word, plain
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
@@ -58,7 +59,8 @@ class RowCells(MergedCells):
     @property
     def owners(self) -> Mapping[str, Sequence[str]]:
         """The columns of each aggregate: of those that cannot be merged, the columns of the rows."""
-        return {**super().owners, **{a.identity(): list(a.columns()) for a in self._unmerged}}
+        named = zip(identities(self._unmerged), self._unmerged, strict=True)
+        return {**super().owners, **{identity: list(a.columns()) for identity, a in named}}
 
     def _new_state(self, keys: pa.Schema) -> KeyedState:
         return KeyedState(keys, self._records, rows=self._kept)

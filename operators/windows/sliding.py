@@ -23,6 +23,7 @@ from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.contracts.windows import EventTime
 from dataflow.expressions import Aggregation
+from dataflow.expressions.aggregates import identities
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.arrays import Numbers, plain
 from dataflow.state.dictionaries import decoded, key_schema
@@ -89,7 +90,10 @@ class SlidingAggregateOperator(Stateful):
         self._key_schema = state_keys(key_schema(self._rows, keys))
         values = [field for field in self._rows if field.name not in self._keys]
         self._state = KeyedState(self._key_schema, pa.schema([]), rows=pa.schema(values))
-        self._owners = {a.identity(): [name for name in a.columns() if name not in self._keys] for a in aggregations}
+        self._owners = {
+            identity: [name for name in a.columns() if name not in self._keys]
+            for identity, a in zip(identities(aggregations), aggregations, strict=True)
+        }
         self._aggregates = RowAggregates(aggregations, self._rows, time.column, context.name)
         parts = (self._state, self._aggregates, self._period, self._read, self._overflow)
         self._running, self._late_results = Running(*parts), LateResults(*parts)

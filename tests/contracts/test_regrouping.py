@@ -40,7 +40,8 @@ def regrouped(snapshots: Sequence[Snapshot], groups: range) -> Snapshot:
             logs[name] = _log(name, snapshots[:1] if rule.shared else snapshots, groups)
         elif rule.kind == "table":
             rows = pa.concat_tables([snapshot.tables[name] for snapshot in snapshots])
-            tables[name] = owned(rows, rule.keys, groups, MAX_GROUPS) if rule.keys else rows
+            whole = rows if 0 in groups else rows.slice(0, 0)
+            tables[name] = owned(rows, rule.keys, groups, MAX_GROUPS) if rule.keys else whole
         else:
             values[name] = _value(rule.how or rule.kind, [snapshot.values[name] for snapshot in snapshots])
     rules = {name: msgspec.structs.replace(rule, low=None) for name, rule in snapshots[0].rules.items()}
@@ -54,6 +55,8 @@ def _log(name: str, snapshots: Sequence[Snapshot], groups: range) -> list[Mappin
         rule, parts = snapshot.rules[name], cast(Sequence[Mapping[str, pa.Table]], snapshot.logs[name])
         for part in parts:
             rows = part if rule.low is None else {n: counting(table, *rule.low) for n, table in part.items()}
+            if not rule.keys and not rule.shared and 0 not in groups:
+                rows = {n: table.slice(0, 0) for n, table in rows.items()}  # each row is kept in exactly one subtask
             if rule.keys:
                 rows = {n: owned(table, rule.keys, groups, MAX_GROUPS) for n, table in rows.items()}
             (bases if part is parts[0] else deltas).append(rows)

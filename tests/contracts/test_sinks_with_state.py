@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -169,6 +171,22 @@ FEW = pa.table({"k": [1]})
         (lambda it: {"x": flow.Value(it, "rows", int, "split", "y")}, "declares 'x', .*waiting= names 'y'"),
         (lambda it: {"x": flow.Log(it.totals, keys=2)}, r"declares 'x', .*keys=2, .* first columns .* \['k'\]"),
         (lambda it: {"x": flow.Log(it.totals, 1, low=("n", 2**40))}, None),
+        (lambda it: {"x": flow.Log(it.totals, 1, low=("n", 3.5))}, "declares 'x', .*its rule: Expected `int`"),
+        (lambda it: {"x": flow.Log(it.totals, 1, counts=["z"])}, "declares 'x', .*counts= names .'z'."),
+        (lambda it: {"x": flow.Log(it.totals, 1, counts="n")}, "declares 'x', .*counts= names 'n'"),
+        (lambda it: {"x": flow.Log(it.totals, 1, owners={"a": ["z"]})}, "declares 'x', .*owners= names .'z'."),
+        (
+            lambda it: {"x": flow.Value(SimpleNamespace(n=np.int64(3)), "n", int, "equal")},
+            "cannot be stored as JSON: .*int",
+        ),
+        (
+            lambda it: {"x": flow.Table(FEW.to_reader, print, FEW.schema, 0)},
+            "declares 'x', .*read.. returned a RecordBatchRe",
+        ),
+        (lambda it: {"x": flow.Fixed(("us", "ns"))}, "declares 'x', .*use lists"),
+        (lambda it: {"x": flow.Passed(3.5)}, "declares 'x', .*the watermark: Expected `int"),
+        (lambda it: {"x": flow.Value(it, "rows", int, "split")}, "declares 'x', .*a mapping by the id of a split"),
+        (lambda it: {"x": flow.Value(it, "rows", int, "all")}, "declares 'x', .*a bool, or a list of bools"),
         (lambda it: {"x": flow.Log(it.totals, 1, low=("z", 3))}, "declares 'x', .*column 'z', which has no int64"),
         (lambda it: {"x": flow.Table(lambda: FEW, print, pa.schema({"z": pa.string()}), 0)}, "declares 'x', .*'z'"),
     ],
@@ -177,6 +195,18 @@ def test_a_piece_that_could_not_be_restored_is_refused_before_it_is_stored(make:
     settings = flow.Checkpointing(flow.MemoryStore())
     with nullcontext() if problem is None else pytest.raises(ContractViolation, match=problem):
         totals(wrong(make)).run(flow.SimulatedRunner(1), checkpoint=settings)
+
+
+def test_a_snapshot_that_leaves_pieces_out_is_refused() -> None:
+    class Replaced(TotalsSink):
+        def writer(self, context: flow.OperatorContext) -> flow.Operator:
+            writer = Totals(context, {}, [])
+            writer.snapshot = lambda: flow.Snapshot({"rows": writer.rows})  # type: ignore[method-assign]
+            return writer
+
+    settings = flow.Checkpointing(flow.MemoryStore())
+    with pytest.raises(ContractViolation, match=r"snapshot\(\) returned the pieces \[\], .*returns that of super"):
+        totals(Replaced({})).run(flow.SimulatedRunner(1), checkpoint=settings)
 
 
 def test_errors_of_a_users_own_code_over_its_state_pass_and_those_of_the_library_are_damage() -> None:

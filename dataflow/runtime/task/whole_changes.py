@@ -29,8 +29,8 @@ def end_of_change(batch: Any, rows: int) -> int:
     """
     # A cut between the row that is taken back and the one that replaces it would let a barrier between them: in this
     # checkpoint the state downstream would lack the row, and a predicate would see a sum without it. Operators emit the
-    # old row directly before the new one, so a +1 that a -1 follows is the only safe place. It is found without the
-    # key columns, which would have to be compared row by row.
+    # old row directly before the new one, so from the first row that is taken back on, only a place between a +1 and
+    # a -1 is safe. It is found without the key columns, which would have to be compared row by row.
     added = to_numbers(batch.column(CHANGE)) > 0
     if added[:rows].all():
         return rows
