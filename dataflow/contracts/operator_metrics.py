@@ -81,7 +81,7 @@ class OperatorMetrics:
         late: rows that arrived too late for it.
         partly_late: rows that were too late for some of their windows, and count in the others; not in ``late``.
         split_sessions: sessions that came out before a row that belongs to them, so that the row is in another one.
-        late_right: those of the ``late`` rows that are of the right input of a join.
+        late_right: late rows of a join's right input, which are also in ``late``.
         lateness: the distribution of lateness: ``lateness.share``, ``lateness.quantile(0.9)`` and ``lateness.most``.
         skipped: rows that it rejected; ``samples`` has some of them.
         busy: microseconds spent working; for a source, including reading.

@@ -1,4 +1,4 @@
-"""What aggregates of windows become: the spec, columns and event time, by the kind of the windows.
+"""The plans of windowed aggregates: the spec, columns and event time, by the kind of the windows.
 
 A kind with an operator of its own registers a function here: ``@plan_windows.register``. All others are windows that
 rows are assigned to, which are a ``WindowAggregate``.

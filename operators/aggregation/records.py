@@ -155,7 +155,7 @@ class Records:
 
     @property
     def results(self) -> pa.Schema:
-        """The columns in which a checkpoint has rows that ``read`` returned: one for each aggregate that is another."""
+        """The columns in which a checkpoint has rows that ``read`` returned: one for each distinct aggregate."""
         return pa.schema(list(dict(zip(self._names, self.types, strict=True)).items()))
 
     @property

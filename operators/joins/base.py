@@ -1,4 +1,4 @@
-"""What all operators of joins do: take rows, emit pairs and rows alone, and name the state of both sides."""
+"""The base classes of joins: they take rows, emit pairs and rows alone, and name the state of both sides."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class ExpiringJoinOperator(TimedJoinOperator[ExpiringJoin]):
         """Return the time of each row; emit and count those that are late, which still meet the rows that are kept."""
         if self._times:
             return self._times[port].of_all(batch, out)
-        return np.full(batch.num_rows, self._expiry.come(), np.int64)
+        return np.full(batch.num_rows, self._expiry.note_arrival(), np.int64)
 
     def _range(self, port: int, times: Numbers) -> tuple[Numbers, Numbers]:
         """Return the first time of the other side that meets each row of side ``port``, and the time after the last."""

@@ -22,7 +22,7 @@ SIDES = "left", "right"
 
 
 def late_rows_of(port: int, spec: Join, context: OperatorContext, passed: Passed, lateness: int) -> LateRows:
-    """Return what takes the late rows out of input ``port`` of a join; the last arguments are those of `LateRows`."""
+    """Return the `LateRows` of input ``port`` of a join; the last arguments are those of `LateRows`."""
     keys, tag = ((spec.columns.keys.left, LATE), (spec.columns.keys.right, LATE_RIGHT))[port]
     return LateRows(context, passed, lateness, keys, tag)
 

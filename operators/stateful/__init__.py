@@ -1,1 +1,1 @@
-"""What stateful operators share: times, numbers of windows, late rows, changes, columns of the state, emission."""
+"""Parts that stateful operators share: times, windows by number, late rows, changes, stored columns, emission."""

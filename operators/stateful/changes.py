@@ -40,7 +40,7 @@ Change = tuple[Slots, list[pa.Array], npt.NDArray[np.int8]]
 
 
 class StoredRows(Protocol):
-    """How a checkpoint has rows: the columns of aggregates under what they compute, so each of equal ones once."""
+    """How rows of aggregates are stored: one column for each distinct aggregate, under what it computes."""
 
     @property
     def results(self) -> pa.Schema: ...
@@ -83,7 +83,7 @@ class ShownRows:
         self._forget()
 
     def _forget(self) -> None:
-        """Keep no row; numbers that were given mean nothing any more, so no slot need be written."""
+        """Drop all rows. Numbers of earlier rows become invalid, so no slot need be written."""
         self._first = self._next << _ROW
         self._count = 0
         self._batches: dict[int, list[pa.Array]] = {}
@@ -137,7 +137,7 @@ class ShownRows:
             self.take(np.unique(slots))
 
     def _fit(self) -> None:
-        """Have a number for each slot of the state, and not many more."""
+        """Resize the numbers to the slots of the state."""
         room = len(self._state.records)
         if not room <= len(self._numbers) <= 4 * max(room, MANY):
             numbers = self._numbers[:room]

@@ -25,7 +25,9 @@ def emitted(batches: Iterable[pa.RecordBatch], out: Out) -> Iterator[None]:
 
 
 def pieces(counts: Numbers) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows with at most ``CHUNK`` counterparts together, or of one row; ``counts`` has those of each.
+    """Yield ranges of rows with at most ``CHUNK`` counterparts together, or of one row.
+
+    ``counts`` has the number of counterparts of each row.
 
     >>> list(pieces(np.array([1, CHUNK, 5, 7])))
     [(0, 1), (1, 2), (2, 4)]

@@ -32,7 +32,7 @@ def number_rows(batch: pa.RecordBatch, numbering: Numbering, where: str) -> Numb
 
 
 def number_records(batch: pa.RecordBatch, numbering: Numbering) -> Numbered:
-    """Return the numbers of a batch of records, which have them."""
+    """Read the window numbers of a batch of records."""
     numbers = to_numbers(batch.column(WINDOW))
     starts = [to_numbers(batch.column(field.name)) for field in numbering.key_fields]
     return Numbered(numbers, int(numbers.min()), int(numbers.max()), *starts)

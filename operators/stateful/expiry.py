@@ -47,7 +47,7 @@ class Expiry:
         """The watermark, or the time by the clock when the last rows came; the least number before the first."""
         return self._passed.reached if self._clock is None else self._came
 
-    def come(self) -> int:
+    def note_arrival(self) -> int:
         """Take note that rows came, which have no event time; return their time by the clock."""
         assert self._clock is not None, "rows have event time"
         self._came = self._clock.time()
@@ -89,7 +89,7 @@ class KeyExpiry(Expiry):
         Raises: ValueError for a null event time; OverflowError for one that is out of range.
         """
         times: Numbers = (
-            np.full(1, self.come(), np.int64)  # one for all rows
+            np.full(1, self.note_arrival(), np.int64)  # one for all rows
             if self._time is None
             else self._unit.times_of(batch, self._time, self._where)
         )

@@ -1,4 +1,4 @@
-"""Rows by a number, such as their time or that of their window, which leave in its order: a log of new rows.
+"""Rows ordered by a number, a time or a window; rows with small numbers leave first. A log of new rows.
 
 Rows stay in the batches in which they came. A *run* is some rows. It is sorted by number when a bound first divides it,
 and then a part of it is a slice, so that nothing is copied as the bound moves on.

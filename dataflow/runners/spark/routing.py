@@ -1,4 +1,4 @@
-"""What the tasks of a partition of Spark's send in a micro-batch: merged, and on its way to the next tasks.
+"""The output of all tasks in one partition of Spark: merged in each micro-batch, and routed to the next tasks.
 
 The rows that keyed tasks emit are unrouted, one envelope a link. Here the rows of a step are merged and distributed to
 the keyed tasks of the next level. So there is one envelope for each target, not for each pair of source and target. The
