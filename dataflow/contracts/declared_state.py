@@ -56,6 +56,7 @@ __all__ = [
     "Table",
     "Value",
     "check_declared",
+    "check_stored",
     "naming_state",
     "restore_state",
 ]
@@ -369,6 +370,44 @@ def restore_state(operator: Operator, context: OperatorContext) -> None:
         operator.restored()
 
 
+def check_stored(operator: Stateful, context: OperatorContext) -> None:
+    """Check stored rows of a user's operator beyond what ``restore_state`` does; the plan knows nothing of them.
+
+    Raises: CheckpointMismatch for columns of other names, and for rows of other subtasks: ``keys`` does not say then by
+        which columns rows come here. Both would be restored, as other values, or not at all.
+    """
+    stored = context.restored
+    if stored is None:
+        return
+    for name, piece in operator.state().items():
+        with naming_state(f"{context.name}: {name}", operator):
+            logs: Any = stored.logs
+            if isinstance(piece, Log):
+                for part in logs.get(name, ()):
+                    for table_name, table in part.items():
+                        _check_rows(table, piece.state.stored.get(table_name), piece.keys, context)
+            elif isinstance(piece, Table) and name in stored.tables:
+                _check_rows(stored.tables[name], piece.stored, piece.keys, context)
+
+
+def _check_rows(table: Any, expected: pa.Schema | None, keys: int, context: OperatorContext) -> None:
+    from dataflow.state.parts import owned
+
+    if expected is not None and sorted(table.column_names) != sorted(expected.names):
+        raise CheckpointMismatch(
+            f"the checkpoint has the columns {table.column_names}, the operator declares {expected.names}; "
+            f"{OTHER_PIPELINE}"
+        )
+    if keys:
+        foreign = table.num_rows - owned(table, keys, context.key_groups, context.max_key_groups).num_rows
+        if foreign:
+            raise CheckpointMismatch(
+                f"{foreign} of {table.num_rows} stored rows belong to other subtasks, so keys={keys} does not say by "
+                "which columns rows come here: declare the columns of key_by(...), or of the sink's keys, first and in "
+                "their order"
+            )
+
+
 def _check_rules(stored: Snapshot, own: Mapping[str, Rule], where: str) -> None:
     """Check that the checkpoint has the pieces ``own``, and nothing else.
 
@@ -380,7 +419,7 @@ def _check_rules(stored: Snapshot, own: Mapping[str, Rule], where: str) -> None:
     )
     if differing := [name for name in {**found, **expected} if found.get(name) != expected.get(name)]:
         name = differing[0]
-        was, now = (rules.get(name, "no such state") for rules in (found, expected))
+        was, now = (f"{rules[name]!r}" if name in rules else "no state" for rules in (found, expected))
         raise CheckpointMismatch(
             f"{where}: the checkpoint has {was} for {excerpt(name)}, the operator declares {now}; {OTHER_PIPELINE}"
         )
@@ -435,6 +474,8 @@ def _check_table(piece: Table, table: object) -> None:
     if not isinstance(table, pa.Table):
         raise CheckpointMismatch(f"read() returned a {type(table).__name__}, no pyarrow.Table")
     check_columns(table, piece.stored)
+    if table.column_names != piece.stored.names:
+        raise CheckpointMismatch(f"read() returned the columns {table.column_names}, declared are {piece.stored.names}")
     _check_keys(piece.keys, {"": piece.stored})
     _check_names("owners", [name for names in piece.owners.values() for name in names], {"": piece.stored})
 

@@ -119,8 +119,14 @@ class Window(ABC):
 
     merges: ClassVar[bool] = False
     overlaps: ClassVar[bool] = True
+
     ends_follow: ClassVar[bool] = False
     columns: ClassVar[tuple[str, ...]] = ()
+
+    def __repr__(self) -> str:
+        """Return the class and its attributes: the same in every process, because a checkpoint compares it."""
+        settings = ", ".join(f"{name}={value!r}" for name, value in sorted(getattr(self, "__dict__", {}).items()))
+        return f"{type(self).__qualname__}({settings})"
 
     @abstractmethod
     def assign(self, times: Microseconds, batch: pa.RecordBatch) -> Assigned:

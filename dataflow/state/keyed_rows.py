@@ -198,6 +198,8 @@ class KeyedRows:
             numbers = self._runs.find(find(batch.columns[: self._keys]), times, sequences, self.records.rows, SEQUENCE)
             gone.append(numbers[numbers >= 0])
         numbers = np.concatenate(gone)
+        if len(np.unique(numbers)) < len(numbers):
+            raise CheckpointDamaged(f"a part removes {len(numbers)} rows, some of them twice")
         slots = np.unique(self.records.rows[numbers, SLOT]).astype(np.int32)
         self._drop(numbers)
         self._runs.sweep(slots, self.records.rows)

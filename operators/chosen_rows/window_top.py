@@ -149,7 +149,7 @@ class WindowTopOperator(Stateful):
 
     def state(self) -> Mapping[str, Piece]:
         low = self._numbering.low(NUMBER, self._time.less(self._spec.lateness))
-        return {"time": self._time, "rows": Log(self._log, len(self._keys.schema), low=low)}
+        return {"time": self._time, "rows": Log(self._log, len(self._keys.schema), low=low, counts=[ARRIVAL])}
 
     def restored(self) -> None:
         for number in self._log.numbers(GREATEST).tolist():

@@ -151,6 +151,8 @@ class LivePanes:
         stored = KeyedState(keys.append(pa.field(WINDOW, pa.int64())), self._records).stored["keys"]
         self.owners = self._records.owners
         self._stored = stored.set(len(keys), number_field(WINDOW))
+        for field in numbering.key_fields:  # numbers of windows, never null as a user's key may be
+            self._stored = self._stored.set(keys.get_field_index(field.name), number_field(field.name))
         self._panes: SortedDict[int, Pane] = SortedDict()
         self._full = 0
         self._apart: deque[int] = deque(maxlen=15)  # distances of recent panes from the pane before, in windows

@@ -20,7 +20,7 @@ from dataflow.planning.physical_plan import make_plan
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.hashing import key_group_range
 from dataflow.state.partition import hash_partition
-from dataflow.state.parts import counting, owned
+from dataflow.state.parts import counting, is_base, owned
 from tests.keeping_state import SCHEMA, STREAMS, Stream, sample
 from tests.operators.operating import Emitted, context_of, drained, made
 
@@ -49,18 +49,27 @@ def regrouped(snapshots: Sequence[Snapshot], groups: range) -> Snapshot:
 
 
 def _log(name: str, snapshots: Sequence[Snapshot], groups: range) -> list[Mapping[str, pa.Table]]:
-    """One base of all bases, and then the deltas of each: the keys of subtasks differ."""
-    bases, deltas = [], []
+    """One base of all bases, and then the deltas of each: the keys of subtasks differ.
+
+    A table of a later part may be a base, too: then what came before it does not count.
+    """
+    bases: dict[str, list[pa.Table]] = {}
+    deltas: list[Mapping[str, pa.Table]] = []
     for snapshot in snapshots:
         rule, parts = snapshot.rules[name], cast(Sequence[Mapping[str, pa.Table]], snapshot.logs[name])
-        for part in parts:
-            rows = part if rule.low is None else {n: counting(table, *rule.low) for n, table in part.items()}
-            if not rule.keys and not rule.shared and 0 not in groups:
-                rows = {n: table.slice(0, 0) for n, table in rows.items()}  # each row is kept in exactly one subtask
-            if rule.keys:
-                rows = {n: owned(table, rule.keys, groups, MAX_GROUPS) for n, table in rows.items()}
-            (bases if part is parts[0] else deltas).append(rows)
-    return [{n: pa.concat_tables([base[n] for base in bases]) for n in bases[0]}, *deltas]
+        rows = [{n: _mine(table, rule, groups) for n, table in part.items()} for part in parts]
+        last = {n: max(i for i, part in enumerate(rows) if n in part and is_base(part[n])) for n in rows[-1]}
+        for n, at in last.items():
+            bases.setdefault(n, []).append(rows[at][n])
+        deltas += [{n: part[n] for n, at in last.items() if n in part and at < i} for i, part in enumerate(rows)]
+    return [{n: pa.concat_tables(tables) for n, tables in bases.items()}, *[part for part in deltas if part]]
+
+
+def _mine(table: pa.Table, rule: Any, groups: range) -> pa.Table:
+    rows = table if rule.low is None else counting(table, *rule.low)
+    if rule.keys:
+        return owned(rows, rule.keys, groups, MAX_GROUPS)
+    return rows if rule.shared or 0 in groups else rows.slice(0, 0)  # each row is kept in exactly one subtask
 
 
 def _value(how: str, values: Sequence[Any]) -> Any:

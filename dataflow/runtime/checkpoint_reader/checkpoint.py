@@ -190,7 +190,8 @@ class Checkpoint:
             operator: the name of the operator.
 
         Returns: the snapshots by the name of the task, such as "counts[0]", in order; empty ones of operators without
-            state. Each log has a base and the deltas after it.
+            state. Each log has parts, in order. Of each table, the last part that is a base has all rows, and those
+            after it what changed; ``dataflow.state.parts.is_base`` says which are, and ``resolved`` what is left.
 
         Raises: NotInCheckpoint if there is no such operator; the message lists those that there are.
             CheckpointDamaged, CheckpointIncomplete, CheckpointDeleted, StoreError.

@@ -42,7 +42,7 @@ def state_tables(
     splits, values = [], []
     for subtask, (task, state) in enumerate(states.items()):
         snapshot = state.operators.get(operator, Snapshot())
-        for name, table in _tables(snapshot):
+        for name, table in _tables(snapshot, first=not subtask):
             tables.setdefault(name, []).append(table)
         if vertex_of(task) == operator:
             stored: Any = state.inlet.get("splits", ())
@@ -61,10 +61,16 @@ def state_tables(
     return found
 
 
-def _tables(snapshot: Snapshot) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the tables of a snapshot: the live rows of its logs, as far as they count, and its tables."""
+def _tables(snapshot: Snapshot, *, first: bool) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the tables of a snapshot: the live rows of its logs, as far as they count, and its tables.
+
+    Rows that all subtasks share are those of the ``first`` one.
+    """
     for log, parts in snapshot.logs.items():
-        several, low = len(snapshot.logs) > 1, snapshot.rules.get(log, Rule("log")).low
+        several, rule = len(snapshot.logs) > 1, snapshot.rules.get(log, Rule("log"))
+        low = rule.low
+        if rule.shared and not first:
+            continue
         for name, table in resolved(parts).items():  # type: ignore[arg-type]
             yield (f"{log}/{name}" if several else name), table if low is None else counting(table, *low)
     stored: Mapping[str, Any] = snapshot.tables

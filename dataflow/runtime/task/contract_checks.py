@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from dataflow.contracts.declared_schema import DeclaredSchema
-from dataflow.contracts.declared_state import Stateful, check_declared, restore_state
+from dataflow.contracts.declared_state import Stateful, check_declared, check_stored, restore_state
 from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.operator import Operator, OperatorContext, Snapshot
 from dataflow.contracts.row_errors import ERRORS
@@ -68,6 +68,8 @@ def build_operator(node: Node, context: OperatorContext, task: str) -> Operator:
                 f"{where}: the writer of {type(node.spec.sink).__name__} is a {type(operator).__name__}, but a "
                 "TwoPhaseSink, and no other sink, must have a TwoPhaseWriter; otherwise rows are never committed"
             )
+    if node.is_users and isinstance(operator, Stateful):
+        check_stored(operator, context)
     restore_state(operator, context)
     return operator
 

@@ -80,16 +80,19 @@ def wire_chain(
 
 
 def restore_nodes(setup: SubtaskSetup) -> dict[int, ChainNode]:
-    """Return the library's operators, restored from the state of ``setup`` and not wired yet, by node.
+    """Return operators that are restored from the state of ``setup`` and not wired yet, by node.
 
-    Writers in two phases are left out, because their output is not locked yet, and a user's operators and sinks.
+    These are the library's, and those of users whose state is declared: what does not fit is refused before a sink
+    changes its output. Writers in two phases are left out, because their output is not locked yet, and users' operators
+    that read their state by hand.
 
     Raises: CheckpointDamaged, naming the operator; other errors of restoring an operator.
     """
+    declared = {name for name, stored in setup.state.operators.items() if stored.rules} if setup.state else set()
     return {
         node.id: _chain_node(setup, node)
         for node in setup.vertex.nodes
-        if not (node.is_users or isinstance(node.spec, Read) or _is_two_phase(node))
+        if not (isinstance(node.spec, Read) or _is_two_phase(node) or (node.is_users and node.name not in declared))
     }
 
 
