@@ -103,7 +103,9 @@ class States:
         """Return the pieces of the state; each begins with the columns of the key, but for shared mappings."""
         keys = len(self._key_schema)
         stores = {
-            f"state {name}{suffix}": Log(state, keys, counts=store.counts, owners={name: _columns(state, keys)})
+            f"state {name}{suffix}": Log(
+                state, keys, counts=_of(state, store.counts), owners={name: _columns(state, keys)}
+            )
             for name, store in self.stores.items()
             for suffix, state in store.states.items()
         }
@@ -120,6 +122,11 @@ class States:
             store.restored()
         for shared in self.shared.values():
             shared.restored()
+
+
+def _of(state: KeyedState, names: Sequence[str]) -> list[str]:
+    """Return the ``names`` that are columns of a stored state; a store may have several states."""
+    return [name for name in names if any([name in schema.names for schema in state.stored.values()])]
 
 
 def _columns(state: KeyedState, keys: int) -> list[str]:

@@ -367,6 +367,8 @@ class Totals(flow.Stateful):
 class TotalsSink(flow.Sink):
     """Makes `Totals`."""
 
+    keys = ("k",)
+
     def writer(self, context: OperatorContext) -> Totals:
         return Totals(context)
 

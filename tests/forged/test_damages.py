@@ -15,7 +15,7 @@ MORE = [pytest.param(name, 40, marks=pytest.mark.extended) for name in ("session
 SOAK = [pytest.param(name, 1, marks=pytest.mark.soak) for name in sorted(PIPELINES)]
 
 
-@pytest.mark.parametrize(("name", "step"), [("written", 24), *MORE, *SOAK])
+@pytest.mark.parametrize(("name", "step"), [("written", 20), *MORE, *SOAK])
 def test_damage_of_a_piece_is_refused_by_the_name_of_operator_and_piece(name: str, step: int, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
