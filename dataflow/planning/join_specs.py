@@ -133,7 +133,8 @@ class UnboundedJoin(Join):
 
     def detail(self) -> dict[str, Json]:
         ttl = None if self.ttl is None else exact_duration_text(self.ttl.length)
-        return {**Join.detail(self), "emit": self.emit.value, "ttl": ttl}
+        emit = {"emit": self.emit.value} if any(self.outer) else {}  # an inner join emits pairs at once
+        return {**Join.detail(self), **emit, "ttl": ttl}
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         change = {CHANGE} if self.signed_inputs[port] else set()
@@ -196,8 +197,8 @@ class IntervalJoin(TimedJoin):
     def detail(self) -> dict[str, Json]:
         return {
             **Join.detail(self),
-            "within": [self.low, self.high],
-            "lateness": self.lateness,
+            "within": [_span(self.low), _span(self.high)],
+            "lateness": exact_duration_text(self.lateness),
         }
 
 
@@ -215,7 +216,7 @@ class WindowJoin(TimedJoin):
         return {
             **Join.detail(self),
             "window": str(self.window),
-            "lateness": self.lateness,
+            "lateness": exact_duration_text(self.lateness),
         }
 
 
@@ -255,7 +256,7 @@ class AsofJoin(NearestJoin):
         return replace(self, limit=self.tolerance)
 
     def detail(self) -> dict[str, Json]:
-        return {**Join.detail(self), "strategy": "backward", "reach": self.reach}
+        return {**Join.detail(self), "strategy": "backward", "tolerance or ttl": _span(self.reach)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,4 +276,15 @@ class ForwardAsofJoin(NearestJoin):
         return replace(self, limit=self.tolerance)
 
     def detail(self) -> dict[str, Json]:
-        return {**Join.detail(self), "strategy": "forward", "reach": self.reach}
+        return {**Join.detail(self), "strategy": "forward", "tolerance or ttl": _span(self.reach)}
+
+
+def _span(nanoseconds: int | None) -> str | None:
+    """Return a distance of times as text.
+
+    >>> _span(60_000_000_000), _span(-1_500), _span(None)
+    ('1min', '-1500 ns', None)
+    """
+    if nanoseconds is None:
+        return None
+    return f"{nanoseconds} ns" if nanoseconds % 1_000 else exact_duration_text(nanoseconds // 1_000)

@@ -26,6 +26,7 @@ from sortedcontainers import SortedKeyList
 
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.state.arrays import Mask, Numbers, fresh
+from dataflow.state.columns import check_distinct
 from dataflow.state.index import Slots
 from dataflow.state.partition import order_by_target
 from dataflow.state.parts import LIVE_FIELD, marked, number_field, rows_since_base, small_batches
@@ -119,6 +120,7 @@ class RowLog:
         self.entries = 0
         """The number of rows."""
         self._stored = pa.schema([*schema, number_field(NUMBER), LIVE_FIELD])
+        check_distinct(self._stored)
         self._runs: SortedKeyList[_Run, tuple[int, int]] = SortedKeyList(key=attrgetter("low", "place"))
         """All runs but the open one."""
         self._open: _Run | None = None

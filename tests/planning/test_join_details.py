@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -63,3 +64,15 @@ def test_joins_whose_reach_differs_by_nanoseconds_are_different() -> None:
         ]
         assert (ttl.reach, tolerance.reach) == (4999, 4000)
         assert ttl.detail() != tolerance.detail()
+
+
+def test_an_inner_join_does_not_go_by_when_lone_rows_come_out() -> None:
+    bounded, endless = [
+        spec_of(
+            lambda left, right, emit=emit: left.join(right, on="k", how="left", emit=emit), by("other"), by("other")
+        )
+        for emit in ("final", "changes")
+    ]
+    assert bounded.detail() != endless.detail()
+    assert replace(bounded, how="inner").detail() == replace(endless, how="inner").detail()
+    assert "emit" not in replace(bounded, how="inner").detail()

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dataflow.errors import CheckpointDamaged
+from dataflow.errors import CheckpointDamaged, SchemaMismatch
 from dataflow.state.parts import counting
 from operators.stateful.row_log import NUMBER, RowLog, WindowRows, by_number
 from tests.seeds import seeds
@@ -112,3 +112,8 @@ def test_rows_without_a_time_are_damage() -> None:
 def test_rows_are_sorted_by_number_and_ties_stay(spread: int) -> None:
     times = np.random.default_rng(spread).integers(-spread, spread, 5000)
     assert by_number(times).tolist() == np.argsort(times, kind="stable").tolist()
+
+
+def test_a_column_with_the_name_of_the_logs_own_is_refused() -> None:
+    with pytest.raises(SchemaMismatch, match=r"'barrierflow:number'.*rename them"):
+        RowLog(pa.schema({"k": pa.int64(), "barrierflow:number": pa.int64()}))
