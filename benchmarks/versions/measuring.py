@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.children import ROOT as HERE
+from benchmarks.children import run_program
 from benchmarks.deltas import child as deltas
 from benchmarks.growth import child as growth
 from benchmarks.growth.families import OURS as GROWN
@@ -21,7 +19,6 @@ from benchmarks.jobs.ours import JOBS, Input
 
 __all__ = ["LATE", "SNAPSHOTS", "Case", "Pair", "family_case", "job_case", "late_case", "measure", "snapshot_case"]
 
-HERE = Path(__file__).parents[2]
 LATE = ("windows", "sessions", "join")
 """The jobs with late rows."""
 SNAPSHOTS = (deltas.BASE, deltas.DELTA)
@@ -125,16 +122,4 @@ def measure(case: Case, other: Path, pairs: int, say: Say) -> list[Pair]:
 
 def _child(case: Case, tree: Path) -> Mapping[str, Any]:
     with tempfile.TemporaryDirectory(prefix="barrierflow-versions-") as folder:
-        done = subprocess.run(
-            [sys.executable, *case.program],
-            input=json.dumps(case.task(Path(folder))),
-            cwd=tree,
-            env={**os.environ, "PYTHONPATH": str(tree)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if done.returncode:
-        raise RuntimeError(f"{case.name} failed in {tree}:\n{done.stderr}")
-    printed: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return printed
+        return run_program(case.program, case.task(Path(folder)), f"{case.name} failed in {tree}", tree)

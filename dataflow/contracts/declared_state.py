@@ -91,8 +91,8 @@ class Log:
 
     Attributes:
         state: the state itself.
-        keys: the first columns of each table, which decide the key group of a row; 0: rows
-            belong to no key, and each is kept in exactly one subtask.
+        keys: the first columns of each table, which decide the key group of a row; 0: rows belong to no key, and each
+            is kept in exactly one subtask.
         shared: whether all subtasks have equal rows, so that one copy is enough.
         low: a column of numbers, and the least number that counts now; rows with smaller ones have left the state, and
             a checkpoint may still hold them. Of tables without the column all rows count. None: all rows count.
@@ -142,8 +142,8 @@ class Table:
         read: returns the rows now, in memory of their own.
         restore: takes the stored rows of this subtask.
         stored: their columns.
-        keys: the first columns, which decide the key group of a row; 0: rows
-            belong to no key, and each is kept in exactly one subtask.
+        keys: the first columns, which decide the key group of a row; 0: rows belong to no key, and each is kept in
+            exactly one subtask.
         owners: as those of a `Log`.
     """
 
@@ -371,10 +371,10 @@ def restore_state(operator: Operator, context: OperatorContext) -> None:
 
 
 def check_stored(operator: Stateful, context: OperatorContext) -> None:
-    """Check stored rows of a user's operator beyond what ``restore_state`` does; the plan knows nothing of them.
+    """Check the stored rows of a user's operator. Of the library's operators, the plan compares the columns.
 
-    Raises: CheckpointMismatch for columns of other names, and for rows of other subtasks: ``keys`` does not say then by
-        which columns rows come here. Both would be restored, as other values, or not at all.
+    Raises: CheckpointMismatch for columns of other names, which would be restored as other values; and for rows of
+        other subtasks, which would be dropped: then ``keys`` does not name the columns by which rows come here.
     """
     stored = context.restored
     if stored is None:

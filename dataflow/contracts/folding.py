@@ -20,7 +20,7 @@ _MOST_NEW: Final = 0.75
 
 
 class Folding(Protocol):
-    """Decides which rows are folded. The answers may be any, because results must not depend on them.
+    """Decides which rows are folded. Any decision is allowed, because results do not depend on it.
 
     In both methods ``keeps`` says whether records are kept back (`dataflow.contracts.kept_rows`), so that they take the
     rows of later batches, too.

@@ -79,8 +79,8 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=T
 
     Attributes:
         kind: what the piece is; see `dataflow.contracts.declared_state`.
-        keys: of a log or a table, the first columns, which decide the key group of a row; 0: rows
-            belong to no key, and each is kept in exactly one subtask.
+        keys: of a log or a table, the first columns, which decide the key group of a row; 0: rows belong
+            to no key, and each is kept in exactly one subtask.
         shared: of a log: all subtasks have equal rows.
         low: of a log: a column of numbers, and the least number that counts.
         owners: of a log or a table: the columns of each aggregate (by `Aggregation.identity`), or of each state that a

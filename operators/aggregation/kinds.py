@@ -1,6 +1,6 @@
 """How the operators compute each kind of aggregate: its words in a record, and what adds rows and takes them back.
 
-Other files of the operators ask this table, and name no kind. What does not depend on how a kind is computed stands in
+Other files of the operators ask this table, and name no kind. What does not depend on how a kind is computed is in
 ``dataflow.expressions.aggregate_kinds``. Rows may be folded before a shuffle, because records can be merged, if all of
 their steps are ``mergeable``.
 """

@@ -7,7 +7,6 @@ has one row. Rows that were taken back and not added yet are kept, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +19,14 @@ from dataflow.contracts.render_rows import render_rows
 from dataflow.contracts.sink import Guarantee, Sink
 from dataflow.contracts.updates import CHANGE, Changes
 from dataflow.errors import AmbiguousKey, GraphError, NegativeNet, SchemaMismatch, UnknownColumn
-from dataflow.state.arrays import is_key
+from dataflow.state.arrays import GREATEST, LEAST, is_key
 from dataflow.state.dictionaries import decoded, decoded_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_rows import ROW_TIME, TIME
 from dataflow.state.keyed_state import KeyedState
 from operators.sinks.net import equal_rows
 from operators.sinks.receivers import ReceiverWriter
+from operators.stateful.columns import ARRIVAL
 from operators.stateful.nested_columns import NestedColumns, can_be_kept
 
 __all__ = ["NetFunction", "NetUpsertSink"]
@@ -34,8 +34,6 @@ __all__ = ["NetFunction", "NetUpsertSink"]
 NetFunction = Callable[[pa.RecordBatch, pa.RecordBatch], object]
 """A function of the new rows, and of the keys that are gone."""
 
-_ARRIVAL: Final = "barrierflow:arrival"
-_LEAST, _GREATEST = -(2**63), 2**63 - 1
 _AT_ONCE = 65_536
 """Keys that are read at once."""
 
@@ -101,7 +99,7 @@ class NetUpsertWriter(Stateful, ReceiverWriter):
         self._schema = schema.remove(schema.get_field_index(CHANGE))
         self._keys = pa.schema([schema.field(key) for key in keys])
         kept = [field for field in schema if field.name not in keys]
-        self._rows = pa.schema([*kept, pa.field(_ARRIVAL, pa.int64())])
+        self._rows = pa.schema([*kept, pa.field(ARRIVAL, pa.int64())])
         self._columns = NestedColumns(self._rows)
         self._state = KeyedState(self._keys, pa.schema([]), rows=self._columns.kept)
         self._arrival = 0
@@ -137,7 +135,7 @@ class NetUpsertWriter(Stateful, ReceiverWriter):
         return Stateful.snapshot(self)
 
     def state(self) -> Mapping[str, Piece]:
-        return {"rows": Log(self._state, len(self._keys), counts=[ROW_TIME, _ARRIVAL])}
+        return {"rows": Log(self._state, len(self._keys), counts=[ROW_TIME, ARRIVAL])}
 
     def restored(self) -> None:
         numbers = self._state.all_rows
@@ -166,7 +164,7 @@ class NetUpsertWriter(Stateful, ReceiverWriter):
         keys = self._keys_of(slots)
         numbers = equal_rows([to_array(owners), *[rows.column(name) for name in self._compared]])
         kept = _uncancelled(numbers, added)
-        old = to_numbers(rows.column(_ARRIVAL)) < first
+        old = to_numbers(rows.column(ARRIVAL)) < first
         before, after = (_last_by_owner(owners, added & some, len(slots)) for some in (old, kept))
         if not kept.all():
             self._rewrite(keys, slots, owners, rows, kept)
@@ -178,12 +176,12 @@ class NetUpsertWriter(Stateful, ReceiverWriter):
         """Remove the rows that are not ``kept``. Keys without rows go; slots are valid no longer."""
         affected = np.zeros(len(slots), np.bool_)
         affected[owners[~kept]] = True
-        self._state.drop_before(_GREATEST, slots[affected])
+        self._state.drop_before(GREATEST, slots[affected])
         stay = np.flatnonzero(kept & affected[owners])
         if len(stay):
             again, _ = self._state.insert([key.take(to_array(owners[stay])) for key in keys])
             some = rows.take(to_array(stay))
-            self._state.append(again.copy(), to_numbers(some.column(_ARRIVAL)), self._columns.encode(some))
+            self._state.append(again.copy(), to_numbers(some.column(ARRIVAL)), self._columns.encode(some))
 
     def _call(self, keys: list[pa.Array], changed: Places, rows: pa.RecordBatch, gone: Places) -> None:
         """Call the function with the new ``rows`` of the keys ``changed``, and with the keys ``gone``."""
@@ -196,7 +194,7 @@ class NetUpsertWriter(Stateful, ReceiverWriter):
 
     def _read(self, slots: Slots) -> tuple[Places, pa.RecordBatch, Mask]:
         """Return the rows of ``slots``: for each its place in ``slots``, its columns, and whether it was added."""
-        offsets, kept = self._state.between(slots, _LEAST, _GREATEST)
+        offsets, kept = self._state.between(slots, LEAST, GREATEST)
         rows = self._columns.decode(kept)
         owners = np.repeat(np.arange(len(slots)), np.diff(offsets))
         return owners, rows, to_numbers(rows.column(CHANGE)) > 0
@@ -207,7 +205,7 @@ class NetUpsertWriter(Stateful, ReceiverWriter):
     @property
     def _compared(self) -> list[str]:
         """The columns of a row beside its keys."""
-        return [name for name in self._rows.names if name not in (CHANGE, _ARRIVAL)]
+        return [name for name in self._rows.names if name not in (CHANGE, ARRIVAL)]
 
     def _check_end(self, slots: Slots) -> None:
         """Raise an error if a key has two rows, or a row that was taken back and never added."""

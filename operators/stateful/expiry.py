@@ -1,6 +1,6 @@
 """The time by which rows, and the values of keys, expire: event time and the watermark, or the clock.
 
-By the clock, it is the time when the last rows came: it goes on with the rows, so that a batch sees one time. Values
+By the clock, it is the time when the last rows came: it advances with the rows, so that a batch sees one time. Values
 that have expired are removed bit by bit: some after each batch, and some at each watermark.
 """
 

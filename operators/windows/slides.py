@@ -168,7 +168,7 @@ class Slides(SliceRange):
             changed.slots(columns)
         self._changed = []
         # The old entries of these keys stay in the front, without a head that leads to them, until the next turn. Open:
-        # a few late rows before each of many windows add up to entries that nobody reads; nothing limits them but the
+        # a few late rows before each of many windows add up to entries that are never read; nothing limits them but the
         # turn, which comes after as many windows as the range has slices.
         columns = changed.keys(range(len(changed)))
         keys = self._enter(columns)

@@ -265,7 +265,9 @@ def _check_states(states: Mapping[str, TaskState], plan: Plan) -> None:
     channels = [flying.channel for state in states.values() for flying in state.in_flight]
     if len(set(channels)) < len(channels):
         raise CheckpointDamaged("a channel has two states in flight")
-    for vertex, _, task in () if plan.execution is Execution.BATCH else plan.tasks():  # batches store what sinks have
+    if plan.execution is Execution.BATCH:
+        return  # a batch stores what its sinks must commit, and no state
+    for vertex, _, task in plan.tasks():
         lacking = [node.name for node in vertex.nodes if node.stateful and node.name not in states[task].operators]
         if lacking:
             raise CheckpointDamaged(f"the part of task {task!r} has no state of operator {lacking[0]!r}")
