@@ -100,7 +100,7 @@ _CAUSES = (
     ),
     Cause(
         "waiting", "waits for rows",
-        Paint("#e3e7ec", "#1b222c", "#4c5663"), Paint("#2f3742", "#f2f5f8", "#b3bcc7"), "dots",
+        Paint("#c9d0d8", "#1b222c", "#4c5663"), Paint("#2f3742", "#f2f5f8", "#b3bcc7"), "dots",
     ),
     _strong("state", "state is written", "#0a6f4e", "#57d9a3"),
     _strong("stored", "rows in flight are stored", "#0d6a78", "#62d5e3", "falling"),
@@ -180,12 +180,17 @@ def _coloured(scheme: Scheme, causes: Collection[str]) -> dict[str, str]:
             rules[f".on-{name}"] = f"fill:{paint.text}"
             if cause.pattern:
                 rules[f".tile-{name} rect"] = f"fill:{paint.fill}"
-                rules[f".tile-{name} path"] = f"stroke:{paint.text};stroke-opacity:{TINT};stroke-width:1.6"
+                rules[f".tile-{name} path"] = f"stroke:{opposite(paint.text)};stroke-opacity:{TINT};stroke-width:1.6"
     return rules
 
 
-TINT: Final = 0.18
-"""The opacity of a pattern's lines on the fill of its cause, low enough for texts on it."""
+TINT: Final = 0.3
+"""The opacity of a pattern's lines on the fill of its cause."""
+
+
+def opposite(text: str) -> str:
+    """Return the colour of a pattern's lines: away from the text, which stays legible."""
+    return "#000000" if text.startswith("#f") else "#ffffff"
 
 
 def _shapes(tags: str, name: str) -> str:
