@@ -9,17 +9,17 @@ Each element has a line of its own, so stored pictures can be compared by line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from math import ceil
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from dataflow.drawing.palette import CAUSES, pattern, style_sheet
+from dataflow.drawing.palette import CAUSES, Cause, pattern, style_sheet
 from dataflow.drawing.text_width import ASCENT, DESCENT, fitted, printable, text_width
 
-__all__ = ["Box", "Canvas", "Word", "Words", "plain", "words_width", "wrapped"]
+__all__ = ["Box", "Canvas", "Word", "Words", "plain", "text_box", "words_width", "wrapped"]
 
 PAD: Final = 6
 """Pixels between a text and the ends of its bar."""
@@ -65,12 +65,14 @@ class Canvas:
     """A picture that is being drawn.
 
     Classes (``kind``) are names of causes, and the neutral ones of the style sheet: for shapes "panel", "node",
-    "edged", "edge", "grid", "outline" and "heavy", for texts "strong", "soft" and "halo".
+    "edged" and "outline", for lines "edge", "grid", "heavy", "solid" and "dotted", for texts "strong", "soft" and
+    "halo". Shapes, lines and texts without a class have the colour of ink.
 
     Args:
         name: the class of the picture; its style sheet speaks only of elements inside.
         title: what the picture shows, for readers who hear it.
         margin: pixels around what is drawn.
+        causes: the colours of the picture.
 
     >>> canvas = Canvas("chart", "A bar")
     >>> canvas.rect(0, 0, 120, 20, "blocked")
@@ -79,14 +81,14 @@ class Canvas:
     (True, [], True)
     """
 
-    def __init__(self, name: str, title: str, *, margin: float = 16) -> None:
-        self._name, self._title, self._margin = name, printable(title), margin
+    def __init__(self, name: str, title: str, *, margin: float = 16, causes: Mapping[str, Cause] = CAUSES) -> None:
+        self._name, self._title, self._margin, self._known = name, printable(title), margin, causes
         self._body: list[Element] = []
         self._into: Element | None = None
-        self._causes: set[str] = set()
+        self._causes: dict[str, Cause] = {}
         self._sizes: set[int] = set()
         self._texts: list[tuple[Box, str]] = []
-        self._cells: dict[tuple[int, int], list[tuple[Box, str]]] = {}
+        self._cells: dict[tuple[int, int], list[tuple[Box, str | None]]] = {}
         self._overlaps: dict[tuple[str, str], None] = {}
         self._left = self._top = self._right = self._bottom = 0.0
 
@@ -104,8 +106,13 @@ class Canvas:
         """Return the pairs of texts whose boxes overlap."""
         return list(self._overlaps)
 
+    def reserve(self, box: Box) -> None:
+        """Keep a place for a text that is drawn later, so that ``is_free`` and ``label`` leave it out."""
+        for cell in _cells(box):
+            self._cells.setdefault(cell, []).append((box, None))
+
     def is_free(self, box: Box) -> bool:
-        """Return whether no text that was drawn overlaps the box."""
+        """Return whether the box overlaps no text and no reserved place."""
         return not any([other.overlaps(box) for cell in _cells(box) for other, _ in self._cells.get(cell, ())])
 
     def grow(self, box: Box) -> None:
@@ -114,10 +121,10 @@ class Canvas:
         self._right, self._bottom = max(self._right, box.right), max(self._bottom, box.bottom)
 
     @contextmanager
-    def group(self, kind: str = "", *, title: str = "") -> Iterator[None]:
-        """Draw into a ``g`` element until the end of the block."""
+    def group(self, kind: str = "", *, title: str = "", **data: str) -> Iterator[None]:
+        """Draw into a ``g`` element, with attributes ``data-...`` for scripts, until the end of the block."""
         outside = self._into
-        self._into = self._add("g", kind, {}, title)
+        self._into = self._add("g", kind, {f"data-{name}": printable(value) for name, value in data.items()}, title)
         self._into.text = "\n"
         try:
             yield
@@ -197,19 +204,17 @@ class Canvas:
         if width is not None and text_width(whole, size) > width:
             parts, title = _cut(parts, width, size), title or whole
         drawn = "".join([part.text for part in parts])
-        breadth = text_width(drawn, size)
-        left = x - {"start": 0.0, "middle": breadth / 2, "end": breadth}[anchor]
         if not drawn:
-            return Box(left, y, left, y)
+            return Box(x, y, x, y)
+        box = text_box(x, y, drawn, anchor=anchor, size=size)
         place = {"x": number(x), "y": number(y)} | ({} if anchor == "start" else {"text-anchor": anchor})
         element = self._add("text", f"{kind} s{size}" if size != 12 else kind, place, title)
         self._sizes.update([size] if size != 12 else [])
         self._fill(element, parts)
-        box = Box(left, y - ceil(ASCENT * size), left + breadth, y + ceil(DESCENT * size))
         self._texts.append((box, drawn))
         for cell in _cells(box):
             near = self._cells.setdefault(cell, [])
-            self._overlaps |= {(before, drawn): None for other, before in near if other.overlaps(box)}
+            self._overlaps |= {(before, drawn): None for other, before in near if before and other.overlaps(box)}
             near.append((box, drawn))
         self.grow(box)
         return box
@@ -264,7 +269,7 @@ class Canvas:
         root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "class": classes, "role": "img", **size})
         root.text = "\n"
         SubElement(root, "title").text = self._title
-        SubElement(root, "style").text = "\n" + style_sheet(self._name, mark, self._causes, self._sizes)
+        SubElement(root, "style").text = "\n" + style_sheet(self._name, mark, self._causes_in_order(), self._sizes)
         if self._patterned():
             root.append(self._patterns(mark))
         SubElement(root, "rect", {"class": "page", "x": left, "y": top, "width": width, "height": height, "rx": "10"})
@@ -273,14 +278,22 @@ class Canvas:
         head, end = tostring(root, encoding="unicode"), "</svg>"
         return head.removesuffix(end) + body + end + "\n"
 
-    def _patterned(self) -> list[str]:
-        return sorted([name for name in self._causes if CAUSES[name].pattern])
+    def _patterned(self) -> list[Cause]:
+        return [cause for cause in self._causes_in_order() if cause.pattern]
+
+    def _causes_in_order(self) -> list[Cause]:
+        return [cause for name, cause in self._known.items() if name in self._causes]
 
     def _patterns(self, mark: str) -> Element:
         definitions = Element("defs")
-        for name in self._patterned():
-            side, d = pattern(CAUSES[name].pattern)
-            tile = {"id": f"{mark}-{name}", "class": f"tile-{name}", "width": str(side), "height": str(side)}
+        for cause in self._patterned():
+            side, d = pattern(cause.pattern)
+            tile = {
+                "id": f"{mark}-{cause.name}",
+                "class": f"tile-{cause.name}",
+                "width": str(side),
+                "height": str(side),
+            }
             element = SubElement(definitions, "pattern", {**tile, "patternUnits": "userSpaceOnUse"})
             SubElement(element, "rect", {"width": str(side), "height": str(side)})
             SubElement(element, "path", {"d": d})
@@ -301,8 +314,8 @@ class Canvas:
 
     def _note(self, kind: str) -> None:
         for name in kind.split():
-            if (cause := name.removeprefix("on-")) in CAUSES:
-                self._causes.add(cause)
+            if (cause := self._known.get(name.removeprefix("on-"))) is not None:
+                self._causes[cause.name] = cause
 
     def _fill(self, element: Element, parts: Sequence[Word]) -> None:
         last: Element | None = element[-1] if len(element) else None
@@ -320,6 +333,13 @@ class Canvas:
         xs, ys = [x for x, _ in points], [y for _, y in points]
         self.grow(Box(min(xs), min(ys), max(xs), max(ys)))
         return " ".join([f"{number(x)},{number(y)}" for x, y in points])
+
+
+def text_box(x: float, y: float, words: Words, *, anchor: str = "start", size: int = 12) -> Box:
+    """Return the box that ``Canvas.text`` returns for a text that is not cut."""
+    breadth = words_width(words, size)
+    left = x - {"start": 0.0, "middle": breadth / 2, "end": breadth}[anchor]
+    return Box(left, y - ceil(ASCENT * size), left + breadth, y + ceil(DESCENT * size))
 
 
 def number(value: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dataflow.drawing.palette import CAUSES, DARK, LIGHT, TINT, Cause, Scheme, opposite, style_sheet
+from dataflow.drawing.palette import CAUSES, DARK, LIGHT, TINT, Cause, Scheme, opposite, series, style_sheet
 
 BARS = ("blocked", "work", "held", "full", "waiting", "barrier", "state", "stored", "manifest")
 """Causes that one picture shows as bars."""
@@ -33,7 +33,7 @@ def test_texts_are_legible_on_pages_panels_and_bars(scheme: Scheme) -> None:
     grounds = [channels(scheme.page), channels(scheme.panel)]
     for colour in (scheme.ink, scheme.soft):
         assert min([contrast(channels(colour), ground) for ground in grounds]) >= 4.5
-    for name, cause in CAUSES.items():
+    for name, cause in (CAUSES | series("cut")).items():
         paint = cause.light if scheme is LIGHT else cause.dark
         assert min([contrast(channels(paint.word), ground) for ground in grounds]) >= 4.5, name
         bar = [channels(paint.fill)] + [mixed(paint.fill, opposite(paint.text))] * bool(cause.pattern)
@@ -51,7 +51,7 @@ def test_bars_that_look_alike_without_colours_differ_in_pattern_or_lightness() -
 
 
 def test_a_style_sheet_speaks_only_of_its_picture_and_uses_no_variables() -> None:
-    sheet = style_sheet("chart", "chart-1", list(CAUSES), [14])
+    sheet = style_sheet("chart", "chart-1", [*CAUSES.values(), *series("cut").values()], [14])
     rules = [line.rpartition("{")[0] for line in sheet.splitlines() if line.endswith("}") and line != "}"]
     assert all([part.startswith((".chart ", ".chart-1 ")) for rule in rules for part in rule.split(",")])
     assert "var(" not in sheet
