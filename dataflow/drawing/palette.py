@@ -216,7 +216,7 @@ def _coloured(scheme: Scheme, causes: Collection[Cause]) -> dict[str, str]:
     return rules
 
 
-TINT: Final = 0.3
+TINT: Final = 0.22
 """The opacity of a pattern's lines on the fill of its cause."""
 
 

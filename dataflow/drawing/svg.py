@@ -71,6 +71,7 @@ class Canvas:
     Args:
         name: the class of the picture; its style sheet speaks only of elements inside.
         title: what the picture shows, for readers who hear it.
+        description: more of it, in sentences.
         margin: pixels around what is drawn.
         causes: the colours of the picture.
 
@@ -81,8 +82,17 @@ class Canvas:
     (True, [], True)
     """
 
-    def __init__(self, name: str, title: str, *, margin: float = 16, causes: Mapping[str, Cause] = CAUSES) -> None:
-        self._name, self._title, self._margin, self._known = name, printable(title), margin, causes
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        *,
+        description: str = "",
+        margin: float = 16,
+        causes: Mapping[str, Cause] = CAUSES,
+    ) -> None:
+        self._name, self._title, self._description = name, printable(title), printable(description)
+        self._margin, self._known = margin, causes
         self._body: list[Element] = []
         self._into: Element | None = None
         self._causes: dict[str, Cause] = {}
@@ -269,6 +279,8 @@ class Canvas:
         root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "class": classes, "role": "img", **size})
         root.text = "\n"
         SubElement(root, "title").text = self._title
+        if self._description:
+            SubElement(root, "desc").text = self._description
         SubElement(root, "style").text = "\n" + style_sheet(self._name, mark, self._causes_in_order(), self._sizes)
         if self._patterned():
             root.append(self._patterns(mark))
