@@ -66,7 +66,7 @@ class Cause:
         words: the entry of a legend.
         light: the colours on a light page.
         dark: the colours on a dark page.
-        pattern: the pattern of bars: "" (plain), "rising", "falling", "upright" or "dots".
+        pattern: the pattern of bars: "" (plain), "rising", "falling", "upright", "level" or "dots".
         dashes: the dashes of lines, as in ``stroke-dasharray``.
     """
 
@@ -102,7 +102,7 @@ _CAUSES = (
         "waiting", "waits for rows",
         Paint("#c9d0d8", "#1b222c", "#4c5663"), Paint("#2f3742", "#f2f5f8", "#b3bcc7"), "dots",
     ),
-    _strong("state", "state is written", "#0a6f4e", "#57d9a3"),
+    _strong("state", "state is written", "#0a6f4e", "#57d9a3", "level"),
     _strong("stored", "rows in flight are stored", "#0d6a78", "#62d5e3", "falling"),
     _strong("manifest", "manifest is written", "#6b5800", "#e3c04a", "upright"),
     _strong("snapshot", "the task copies its state", "#4b46c6", "#b0adff"),
@@ -145,6 +145,8 @@ _STILL: Final = {
     ".edged": "stroke-width:1.4",
     ".outline": "stroke-width:2",
     ".heavy": "stroke-width:3",
+    ".thin": "stroke-width:1",
+    ".hit": "fill:transparent",
 }
 
 
@@ -184,6 +186,8 @@ def pattern(kind: str) -> tuple[int, str]:
             return 7, "M-1 6L1 8M0 0L7 7M6-1L8 1"
         case "upright":
             return 5, "M2.5 0V5"
+        case "level":
+            return 5, "M0 2.5H5"
         case _:
             return 6, "M2 3H4"
 

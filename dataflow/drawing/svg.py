@@ -17,9 +17,10 @@ from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from dataflow.drawing.palette import CAUSES, Cause, pattern, style_sheet
-from dataflow.drawing.text_width import ASCENT, DESCENT, fitted, printable, text_width
+from dataflow.drawing.text_width import ASCENT, DESCENT, printable, text_width
+from dataflow.drawing.words import Word, Words, cut_words, parts_of, plain, words_width
 
-__all__ = ["Box", "Canvas", "Word", "Words", "plain", "text_box", "words_width", "wrapped"]
+__all__ = ["Box", "Canvas", "number", "text_box"]
 
 PAD: Final = 6
 """Pixels between a text and the ends of its bar."""
@@ -50,23 +51,25 @@ class Box(NamedTuple):
         return not beside and other.top <= self.top and self.bottom <= other.bottom
 
 
-class Word(NamedTuple):
-    """A part of a text with classes of its own: "strong", "soft", or the name of a cause."""
+class _Place(NamedTuple):
+    """Where the label of a bar may be: its x, its anchor, its room in pixels, and the class of a text there."""
 
-    text: str
-    kind: str = ""
+    x: float
+    anchor: str
+    width: float
+    kind: str
 
-
-Words = str | Sequence[str | Word]
-"""One line: a text, or texts and styled words that follow each other; spaces between them are the caller's."""
+    def box(self, y: float, breadth: float, size: int) -> Box:
+        """Return the box of a text there, with its baseline at y."""
+        return _box(self.x, y, breadth, self.anchor, size)
 
 
 class Canvas:
     """A picture that is being drawn.
 
     Classes (``kind``) are names of causes, and the neutral ones of the style sheet: for shapes "panel", "node",
-    "edged" and "outline", for lines "edge", "grid", "heavy", "solid" and "dotted", for texts "strong", "soft" and
-    "halo". Shapes, lines and texts without a class have the colour of ink.
+    "edged" and "outline", for lines "edge", "grid", "thin", "heavy", "solid" and "dotted", for texts "strong", "soft"
+    and "halo". Shapes, lines and texts without a class have the colour of ink.
 
     Args:
         name: the class of the picture; its style sheet speaks only of elements inside.
@@ -209,10 +212,10 @@ class Canvas:
         Returns:
             The box. It is empty, and nothing is drawn, if there is no room for a single character.
         """
-        parts = _parts(words)
+        parts = parts_of(words)
         whole = "".join([part.text for part in parts])
         if width is not None and text_width(whole, size) > width:
-            parts, title = _cut(parts, width, size), title or whole
+            parts, title = cut_words(parts, width, size), title or whole
         drawn = "".join([part.text for part in parts])
         if not drawn:
             return Box(x, y, x, y)
@@ -234,8 +237,8 @@ class Canvas:
     ) -> Box:
         """Write inside a bar of a cause if there is room, else beside it: to the right, else to the left.
 
-        Beside the bar a text takes only places that no other text has. If it fits nowhere, it is cut where the room is
-        largest, and its whole is in a title.
+        It takes only a place that no other text has. If it fits into none, it is cut where the room is largest, and its
+        whole is in a title. If there is no room for a single character, the bar itself has the title.
 
         Args:
             bar: the bar.
@@ -249,67 +252,68 @@ class Canvas:
             The box of the text, as ``text`` does.
         """
         room = room or self.bounds
-        breadth = words_width(words, size)
         y = (bar.top + bar.bottom) / 2 + size * (ASCENT - DESCENT) / 2
-        middle = (bar.left + bar.right) / 2
-        top, bottom = y - ceil(ASCENT * size), y + ceil(DESCENT * size)
-        inside = bar.right - bar.left - 2 * PAD
-        right, left = room.right - bar.right - PAD, bar.left - room.left - PAD
-        places = {"inside": inside}
-        if self.is_free(Box(bar.right + PAD, top, bar.right + PAD + min(breadth, max(right, 0)), bottom)):
-            places["right"] = right
-        if self.is_free(Box(bar.left - PAD - min(breadth, max(left, 0)), top, bar.left - PAD, bottom)):
-            places["left"] = left
-        place = next((name for name, width in places.items() if width >= breadth), max(places, key=lambda p: places[p]))
-        ends = {"inside": (middle, "middle"), "right": (bar.right + PAD, "start"), "left": (bar.left - PAD, "end")}
-        x, anchor = ends[place]
-        classes = f"{kind} on-{cause}" if place == "inside" else f"{kind} {cause}"
-        return self.text(x, y, words, classes.strip(), anchor=anchor, size=size, width=max(places[place], 0))
+        breadth = words_width(words, size)
+        places = [
+            _Place((bar.left + bar.right) / 2, "middle", bar.right - bar.left - 2 * PAD, f"on-{cause}"),
+            _Place(bar.right + PAD, "start", room.right - bar.right - PAD, cause),
+            _Place(bar.left - PAD, "end", bar.left - room.left - PAD, cause),
+        ]
+        free = [place for place in places if self.is_free(place.box(y, min(breadth, max(place.width, 0)), size))]
+        fitting = [place for place in free if place.width >= breadth]
+        place = fitting[0] if fitting else max(free or places[:1], key=lambda each: each.width)
+        width = max(place.width, 0) if free else 0
+        box = self.text(place.x, y, words, f"{kind} {place.kind}".strip(), anchor=place.anchor, size=size, width=width)
+        if box.left == box.right:
+            self.rect(bar.left, bar.top, bar.right - bar.left, bar.bottom - bar.top, "hit", title=plain(words))
+        return box
 
     def svg(self) -> str:
         """Return the picture as an ``svg`` element, valid as a file or inside a page."""
-        body = "".join([tostring(element, encoding="unicode") for element in self._body])
+        return self.with_others([])[0]
+
+    def with_others(self, others: Sequence[Canvas]) -> list[str]:
+        """Return several pictures of this name for one page, this one first.
+
+        Only this one has a style sheet and patterns, for all of them; so it must be visible if one of them is.
+        """
+        pictures = [self, *others]
+        causes = {name: cause for canvas in pictures for name, cause in canvas._causes.items()}
+        ordered = [cause for name, cause in self._known.items() if name in causes]
+        patterned = [cause for cause in ordered if cause.pattern]
+        body = self._markup()
         mark = f"{self._name}-{blake2b(body.encode(), digest_size=4).hexdigest()}"
+        style = Element("style")
+        style.text = "\n" + style_sheet(
+            self._name, mark, ordered, {size for canvas in pictures for size in canvas._sizes}
+        )
+        shared = [style, _patterns(mark, patterned)] if patterned else [style]
+        classes = f"{self._name} {mark}" if patterned else self._name
+        return [
+            self._written(body, classes, shared),
+            *[other._written(other._markup(), classes, []) for other in others],
+        ]
+
+    def _markup(self) -> str:
+        return "".join([tostring(element, encoding="unicode") for element in self._body])
+
+    def _written(self, body: str, classes: str, shared: Sequence[Element]) -> str:
         bounds, margin = self.bounds, self._margin
         left, top = number(bounds.left - margin), number(bounds.top - margin)
         width = number(ceil(bounds.right - bounds.left + 2 * margin))
         height = number(ceil(bounds.bottom - bounds.top + 2 * margin))
         size = {"viewBox": f"{left} {top} {width} {height}", "width": width, "height": height}
-        classes = f"{self._name} {mark}" if self._patterned() else self._name
         root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "class": classes, "role": "img", **size})
         root.text = "\n"
         SubElement(root, "title").text = self._title
         if self._description:
             SubElement(root, "desc").text = self._description
-        SubElement(root, "style").text = "\n" + style_sheet(self._name, mark, self._causes_in_order(), self._sizes)
-        if self._patterned():
-            root.append(self._patterns(mark))
+        root.extend(shared)
         SubElement(root, "rect", {"class": "page", "x": left, "y": top, "width": width, "height": height, "rx": "10"})
         for child in root:
             child.tail = "\n"
         head, end = tostring(root, encoding="unicode"), "</svg>"
         return head.removesuffix(end) + body + end + "\n"
-
-    def _patterned(self) -> list[Cause]:
-        return [cause for cause in self._causes_in_order() if cause.pattern]
-
-    def _causes_in_order(self) -> list[Cause]:
-        return [cause for name, cause in self._known.items() if name in self._causes]
-
-    def _patterns(self, mark: str) -> Element:
-        definitions = Element("defs")
-        for cause in self._patterned():
-            side, d = pattern(cause.pattern)
-            tile = {
-                "id": f"{mark}-{cause.name}",
-                "class": f"tile-{cause.name}",
-                "width": str(side),
-                "height": str(side),
-            }
-            element = SubElement(definitions, "pattern", {**tile, "patternUnits": "userSpaceOnUse"})
-            SubElement(element, "rect", {"width": str(side), "height": str(side)})
-            SubElement(element, "path", {"d": d})
-        return definitions
 
     def _add(self, tag: str, kind: str, attributes: dict[str, str], title: str) -> Element:
         classes = {"class": kind} if kind else {}
@@ -347,9 +351,23 @@ class Canvas:
         return " ".join([f"{number(x)},{number(y)}" for x, y in points])
 
 
+def _patterns(mark: str, causes: Sequence[Cause]) -> Element:
+    definitions = Element("defs")
+    for cause in causes:
+        side, d = pattern(cause.pattern)
+        tile = {"id": f"{mark}-{cause.name}", "class": f"tile-{cause.name}", "width": str(side), "height": str(side)}
+        element = SubElement(definitions, "pattern", {**tile, "patternUnits": "userSpaceOnUse"})
+        SubElement(element, "rect", {"width": str(side), "height": str(side)})
+        SubElement(element, "path", {"d": d})
+    return definitions
+
+
 def text_box(x: float, y: float, words: Words, *, anchor: str = "start", size: int = 12) -> Box:
     """Return the box that ``Canvas.text`` returns for a text that is not cut."""
-    breadth = words_width(words, size)
+    return _box(x, y, words_width(words, size), anchor, size)
+
+
+def _box(x: float, y: float, breadth: float, anchor: str, size: int) -> Box:
     left = x - {"start": 0.0, "middle": breadth / 2, "end": breadth}[anchor]
     return Box(left, y - ceil(ASCENT * size), left + breadth, y + ceil(DESCENT * size))
 
@@ -363,74 +381,6 @@ def number(value: float) -> str:
     text = f"{value:.1f}"
     text = text[:-2] if text.endswith(".0") else text
     return "0" if text == "-0" else text
-
-
-def plain(words: Words) -> str:
-    """Return the words without their styles, as they are drawn."""
-    return "".join([part.text for part in _parts(words)])
-
-
-def words_width(words: Words, size: float) -> float:
-    """Return an upper bound of the width of words that follow each other, in pixels."""
-    return text_width(plain(words), size)
-
-
-def wrapped(words: Words, width: float, size: float) -> list[list[Word]]:
-    """Return the words in lines of at most ``width`` pixels, broken at spaces. A longer word has a line of its own.
-
-    >>> [plain(line) for line in wrapped(["blocked for ", Word("342 ms", "strong"), ", waits"], 100, 12)]
-    ['blocked for', '342 ms, waits']
-    """
-    atoms: list[list[Word]] = [[]]  # words between spaces: each a list of styled pieces
-    for part in _parts(words):
-        for position, piece in enumerate(part.text.split(" ")):
-            if position:
-                atoms.append([])
-            if piece:
-                atoms[-1].append(Word(piece, part.kind))
-    lines: list[list[Word]] = []
-    used = 0.0
-    for atom in [atom for atom in atoms if atom]:
-        breadth = sum([text_width(piece.text, size) for piece in atom])
-        space = text_width(" ", size)
-        if lines and used + space + breadth <= width:
-            lines[-1] += [Word(" "), *atom]
-            used += space + breadth
-        else:
-            lines.append(list(atom))
-            used = breadth
-    return [_joined(line) for line in lines]
-
-
-def _joined(line: Sequence[Word]) -> list[Word]:
-    """Return the pieces with neighbours of one style, and the spaces between them, as one word."""
-    joined: list[Word] = []
-    for position, piece in enumerate(line):
-        follows = line[position + 1].kind if position + 1 < len(line) else ""
-        kind = joined[-1].kind if piece.text == " " and joined and joined[-1].kind == follows else piece.kind
-        if joined and joined[-1].kind == kind:
-            joined[-1] = Word(joined[-1].text + piece.text, kind)
-        else:
-            joined.append(Word(piece.text, kind))
-    return joined
-
-
-def _parts(words: Words) -> list[Word]:
-    several = [words] if isinstance(words, str) else words
-    parts = [Word(part) if isinstance(part, str) else part for part in several]
-    return [Word(printable(part.text), part.kind) for part in parts]
-
-
-def _cut(parts: Sequence[Word], width: float, size: float) -> list[Word]:
-    """Return the beginning of the words that fits, with an ellipsis."""
-    drawn = fitted("".join([part.text for part in parts]), width, size)
-    cut: list[Word] = []
-    for part in parts:
-        taken, drawn = drawn[: len(part.text)], drawn[len(part.text) :]
-        cut += [Word(taken, part.kind)] if taken else []
-    if drawn and cut:
-        cut[-1] = Word(cut[-1].text + drawn, cut[-1].kind)
-    return cut
 
 
 def _cells(box: Box) -> list[tuple[int, int]]:

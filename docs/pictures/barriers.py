@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dataflow.drawing import Box, Canvas, Word
-from dataflow.drawing.svg import Words, wrapped
+from dataflow.drawing import Box, Canvas, Word, Words, wrapped
 
 __all__ = ["svg"]
 

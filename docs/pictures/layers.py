@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from dataflow.drawing import Canvas
-from dataflow.drawing.svg import wrapped
+from dataflow.drawing import Canvas, wrapped
 
 __all__ = ["layers", "svg"]
 

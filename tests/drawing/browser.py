@@ -290,7 +290,7 @@ _MEASURE: Final = """
   for (const svg of document.querySelectorAll('svg')) {
     const frame = svg.getBoundingClientRect();
     if (!frame.width) continue;
-    const grounds = [...svg.querySelectorAll('rect')].filter(rect => !rect.closest('defs'))
+    const grounds = [...svg.querySelectorAll('rect')].filter(rect => !rect.closest('defs,.hit'))
       .map(rect => ({rect, box: corners(rect)})).filter(each => each.box);
     const texts = [...svg.querySelectorAll('text')].filter(each => each.checkVisibility() && words(each))
       .map((element, order) => ({element, order, box: corners(element), words: words(element)}))

@@ -6,8 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dataflow.drawing import CAUSES, Box, Canvas, Word, text_width
-from dataflow.drawing.svg import plain, words_width, wrapped
+from dataflow.drawing import CAUSES, Box, Canvas, Word, plain, text_width, words_width, wrapped
 
 NAMES = ["<img src=x onerror=alert(1)>", "]]>", "&amp;", "a\x00b", "\ud800", "\u202eabc", "x" * 300, "\"'", "\n"]
 WAY = "{http://www.w3.org/2000/svg}"
@@ -35,6 +34,14 @@ def test_a_label_takes_no_place_of_another_text() -> None:
     box = canvas.label(Box(20, 0, 40, 20), "blocked 337 ms", "blocked", room=Box(-300, 0, 400, 20))
     assert box.right <= 20
     assert not canvas.overlaps()
+
+
+def test_a_bar_without_room_for_a_character_has_the_words_as_its_title() -> None:
+    canvas = Canvas("c", "t")
+    canvas.label(Box(0, 0, 4, 20), "blocked 337 ms", "blocked", room=Box(0, 0, 6, 20))
+    (bar,) = [rect for rect in parsed(canvas).iter(f"{WAY}rect") if rect.get("class") == "hit"]
+    assert bar.findtext(f"{WAY}title") == "blocked 337 ms"
+    assert not canvas.texts
 
 
 def test_a_text_without_room_is_cut_and_its_title_has_the_whole() -> None:
@@ -96,6 +103,18 @@ def test_patterns_of_two_pictures_have_different_names() -> None:
         canvas.rect(0, 0, width, 10, "blocked")
     names = [pattern.get("id") for canvas in pictures for pattern in parsed(canvas).iter(f"{WAY}pattern")]
     assert len(set(names)) == 2
+
+
+def test_pictures_of_one_page_share_the_style_sheet_of_the_first() -> None:
+    first, second = Canvas("c", "t"), Canvas("c", "t")
+    first.rect(0, 0, 10, 10, "work")
+    second.rect(0, 0, 10, 10, "blocked")
+    second.text(0, 30, "n", size=14)
+    shared, other = [ElementTree.fromstring(svg) for svg in first.with_others([second])]
+    assert ".c .s14" in (shared.findtext(f"{WAY}style") or "")
+    assert [pattern.get("class") for pattern in shared.iter(f"{WAY}pattern")] == ["tile-blocked"]
+    assert other.find(f"{WAY}style") is None
+    assert other.get("class") == shared.get("class")
 
 
 def test_a_picture_is_the_same_when_it_is_asked_for_twice() -> None:
