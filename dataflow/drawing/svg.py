@@ -254,8 +254,10 @@ class Canvas:
         room = room or self.bounds
         y = (bar.top + bar.bottom) / 2 + size * (ASCENT - DESCENT) / 2
         breadth = words_width(words, size)
+        is_high = (ASCENT + DESCENT) * size <= bar.bottom - bar.top + 1
+        inside = bar.right - bar.left - 2 * PAD if is_high else 0
         places = [
-            _Place((bar.left + bar.right) / 2, "middle", bar.right - bar.left - 2 * PAD, f"on-{cause}"),
+            _Place((bar.left + bar.right) / 2, "middle", inside, f"on-{cause}"),
             _Place(bar.right + PAD, "start", room.right - bar.right - PAD, cause),
             _Place(bar.left - PAD, "end", bar.left - room.left - PAD, cause),
         ]

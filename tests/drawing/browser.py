@@ -273,10 +273,19 @@ _MEASURE: Final = """
   };
   const inside = (inner, outer) => inner.left >= outer.left - slack && inner.right <= outer.right + slack
                                    && inner.top >= outer.top - slack && inner.bottom <= outer.bottom + slack;
-  const luminance = colour => {
-    const parts = colour.match(/[\\d.]+/g).slice(0, 3).map(Number).map(each => each / 255);
-    const [r, g, b] = parts.map(each => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+  const channels = colour => colour.match(/[\\d.]+/g).map(Number);
+  const luminance = parts => {
+    const [r, g, b] = parts.map(each => each / 255)
+      .map(each => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const opacity = element => element ? Number(getComputedStyle(element).opacity) * opacity(element.parentElement) : 1;
+  const checkContrast = (element, colour, ground, shown) => {
+    const [below, ink] = [channels(ground), channels(colour)], share = (ink[3] ?? 1) * opacity(element);
+    const seen = below.map((each, i) => each + (ink[i] - each) * share);
+    const [low, high] = [luminance(below), luminance(seen)].sort((a, b) => a - b);
+    const contrast = (high + 0.05) / (low + 0.05);
+    if (contrast < 4.5) problems.push(`${shown} has a contrast of ${contrast.toFixed(1)} on its ground`);
   };
   const fill = (element, svg) => {
     const value = getComputedStyle(element).fill, id = value.match(/url\\("?#([^")]+)/);
@@ -320,13 +329,24 @@ _MEASURE: Final = """
         if (home && !inside(box, home.box)) problems.push(`${shown} leaves its box`);
       }
       const ground = halo ? style.stroke : under.length ? fill(under.at(-1).rect, svg) : null;
-      for (const part of ground ? [text.element, ...text.element.querySelectorAll('tspan')] : []) {
-        const [low, high] = [luminance(ground), luminance(getComputedStyle(part).fill)].sort((a, b) => a - b);
-        const contrast = (high + 0.05) / (low + 0.05);
-        if (contrast < 4.5) problems.push(`${shown} has a contrast of ${contrast.toFixed(1)} on its ground`);
-      }
+      for (const part of ground ? [text.element, ...text.element.querySelectorAll('tspan')] : [])
+        checkContrast(part, getComputedStyle(part).fill, ground, shown);
     });
   }
+  const canvas = document.createElement('i');
+  canvas.style.backgroundColor = 'Canvas';  // what browsers paint below a page, by its colour scheme
+  document.body.append(canvas);
+  const background = element => {
+    const colour = getComputedStyle(element ?? canvas).backgroundColor;
+    return channels(colour)[3] === 0 && element ? background(element.parentElement) : colour;
+  };
+  for (const element of document.querySelectorAll('body, body *')) {
+    const text = element.closest('svg,style,script') ? '' : [...element.childNodes]
+      .filter(each => each.nodeType === Node.TEXT_NODE).map(each => each.data).join(' ').trim();
+    if (text && element.checkVisibility())
+      checkContrast(element, getComputedStyle(element).color, background(element), JSON.stringify(text));
+  }
+  canvas.remove();
   const page = document.documentElement;
   if (page.scrollWidth > page.clientWidth + 1) problems.push(`the page is ${page.scrollWidth} px wide`);
   return problems;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dataflow.drawing import Box, Canvas, Word, text_width
-from tests.drawing.browser import FONTS, Browser, Look
+from tests.drawing.browser import FONTS, SCHEMES, Browser, Look
 
 pytestmark = pytest.mark.extended
 
@@ -47,6 +47,9 @@ def test_a_picture_that_holds_has_no_problems(browser: Browser) -> None:
         (forced('<text x="200" y="40">out of the picture it runs</text>'), "leaves the picture"),
         (forced('<text x="200" y="9" class="s5">out of the bar</text>'), '"out of the bar" leaves its box'),
         (forced('<text x="0" y="34" style="fill:#888">grey</text>'), '"grey" has a contrast of 3.5 on its ground'),
+        ("<!DOCTYPE html><p style='opacity:.5'>pale</p>", '"pale" has a contrast of 4.0 on its ground'),
+        ("<!DOCTYPE html><p style='color:#000'>dark</p><style>:root{color-scheme:light dark}</style>",
+         'dark, 800 px: "dark" has a contrast of 1.1 on its ground'),
         (forced('<image href="http://127.0.0.1:1/x"/>'), "requests http://127.0.0.1:1/x"),
         ("<!DOCTYPE html><div style='width:1200px'>wide</div>", "the page is 1208 px wide"),
         ("<!DOCTYPE html><meta http-equiv=Content-Security-Policy content=\"default-src 'none'\"><b style='top:0'>b",
@@ -57,6 +60,13 @@ def test_a_picture_that_holds_has_no_problems(browser: Browser) -> None:
 )  # fmt: skip
 def test_what_is_wrong_with_a_picture_is_reported(browser: Browser, picture: str, problem: str) -> None:
     assert problem in " / ".join(browser.problems(picture))
+
+
+def test_a_picture_is_shown_in_both_colour_schemes(browser: Browser) -> None:
+    browser.load(sample().svg())
+    light, dark = [browser.screenshot(Look(scheme=scheme)) for scheme in SCHEMES]
+    assert light.startswith(b"\x89PNG")
+    assert light != dark
 
 
 def test_a_picture_that_holds_in_one_font_only_is_reported_for_the_other(browser: Browser) -> None:

@@ -28,6 +28,10 @@ def test_a_text_that_does_not_fit_its_bar_is_beside_it(room: Box, side: str) -> 
     assert (box.left >= 40) if side == "right" else (box.right <= 20)
 
 
+def test_a_text_is_beside_a_bar_that_is_too_low_for_it() -> None:
+    assert Canvas("c", "t").label(Box(0, 0, 200, 6), "blocked", "blocked", room=Box(0, 0, 400, 20)).left >= 200
+
+
 def test_a_label_takes_no_place_of_another_text() -> None:
     canvas = Canvas("c", "t")
     canvas.text(60, 14, "here is a text")
