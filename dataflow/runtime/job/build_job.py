@@ -34,8 +34,9 @@ from dataflow.errors import (
     UnsupportedOnRunner,
     did_you_mean,
 )
+from dataflow.events.plan_shape import task_id
 from dataflow.planning.graph import Partitioning, has_dictionaries, schema_json
-from dataflow.planning.physical_plan import Link, Plan, Vertex, task_id
+from dataflow.planning.physical_plan import Link, Plan, Vertex
 from dataflow.planning.specs import Read, Write
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.checkpoint_policy import CheckpointPolicy
