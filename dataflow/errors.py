@@ -37,6 +37,8 @@ __all__ = [
     "DirectoryInUse",
     "DirectoryNameWarning",
     "EndlessInputWarning",
+    "EventsDamaged",
+    "EventsError",
     "FilesLeftOutWarning",
     "GraphError",
     "GrowingStateWarning",
@@ -189,6 +191,14 @@ class CheckpointDamaged(CheckpointError):
 
 class CheckpointIncomplete(CheckpointDamaged):
     """Objects of a checkpoint are missing, for example because its folder was copied without older ones it needs."""
+
+
+class EventsError(DataflowError):
+    """Events of a run cannot be recorded, read or shown; the message says why, and what to do."""
+
+
+class EventsDamaged(EventsError):
+    """A recording of events is damaged, forged, or no recording at all."""
 
 
 class CheckpointPinned(CheckpointError):

@@ -15,6 +15,7 @@ from dataflow.contracts.source import InputIdentity, Json
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.updates import Meaning, Updates
 from dataflow.errors import ConfigurationError, GraphError, check_count
+from dataflow.events.plan_shape import channel_name, task_id
 from dataflow.planning.batch_graph import batch_graph
 from dataflow.planning.encode_columns import encode_columns
 from dataflow.planning.graph import Edge, Graph, Node, Partitioning
@@ -37,18 +38,8 @@ __all__ = [
     "make_plan",
     "place",
     "spread",
-    "task_id",
     "vertex_of",
 ]
-
-
-def task_id(vertex: str, subtask: int) -> str:
-    """Return the name of one subtask, in messages and in checkpoints.
-
-    >>> task_id("counts", 1)
-    'counts[1]'
-    """
-    return f"{vertex}[{subtask}]"
 
 
 def vertex_of(task: str) -> str:
@@ -80,7 +71,7 @@ class ChannelId:
     @property
     def name(self) -> str:
         """The name of the channel in messages and checkpoints."""
-        return f"{self.source} -> {self.end}"
+        return channel_name(self.source, self.target, self.input)
 
 
 @dataclass(frozen=True, slots=True)

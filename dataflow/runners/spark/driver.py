@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from dataflow.errors import AwaitedSplitsWarning, BarrierflowWarning, CleanupFailedWarning, NothingToReadWarning
-from dataflow.planning.physical_plan import task_id
+from dataflow.events.plan_shape import task_id
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.job_progress import ReadInput
 from dataflow.runners.micro_batches import MicroBatches

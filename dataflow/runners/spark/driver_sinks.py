@@ -18,7 +18,7 @@ from dataflow.clock import SystemClock
 from dataflow.contracts.operator_metrics import OperatorMetrics
 from dataflow.contracts.sink import Collector
 from dataflow.errors import BarrierflowWarning, CleanupFailedWarning
-from dataflow.planning.physical_plan import task_id
+from dataflow.events.plan_shape import task_id
 from dataflow.runners.run_result import presented
 from dataflow.runners.spark.envelopes import Content, Envelope, merge_contents
 from dataflow.runners.spark.frame_sinks import App, FrameSinks

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
-from dataflow.planning.physical_plan import Vertex, task_id
+from dataflow.events.plan_shape import task_id
+from dataflow.planning.physical_plan import Vertex
 from dataflow.runners.spark.envelopes import TO_DRIVER, Envelope, by_channel
 from dataflow.runners.spark.live_operators import LIVE, LiveTask
 from dataflow.runners.spark.metrics import report_envelope

@@ -28,8 +28,9 @@ import pyarrow.compute as pc
 from dataflow.clock import SystemClock
 from dataflow.contracts.source import SourceContext
 from dataflow.errors import ConfigurationError, UnknownSplitsWarning, UnsupportedOnRunner, did_you_mean
+from dataflow.events.plan_shape import task_id
 from dataflow.planning.graph import Graph, Node
-from dataflow.planning.physical_plan import Vertex, task_id
+from dataflow.planning.physical_plan import Vertex
 from dataflow.planning.specs import Read, Write
 from dataflow.protocol.events import Data
 from dataflow.runners.spark.accepted_types import cast_batch, differences

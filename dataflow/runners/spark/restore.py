@@ -16,7 +16,7 @@ from dataflow.errors import (
     CheckpointsExist,
     NoCheckpoint,
 )
-from dataflow.planning.physical_plan import task_id
+from dataflow.events.plan_shape import task_id
 from dataflow.protocol.recovery import Policy
 from dataflow.runners.spark.driver import Driver
 from dataflow.runners.spark.frame_sinks import app_of

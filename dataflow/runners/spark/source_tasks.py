@@ -18,7 +18,8 @@ import pyarrow as pa
 from dataflow.clock import SystemClock
 from dataflow.contracts.source import Source, SourceContext, Split
 from dataflow.errors import CheckpointDamaged
-from dataflow.planning.physical_plan import Vertex, task_id
+from dataflow.events.plan_shape import task_id
+from dataflow.planning.physical_plan import Vertex
 from dataflow.planning.specs import Read
 from dataflow.runners.spark.envelopes import DDL, batches_of
 from dataflow.runners.spark.job_directory import UNSEEN, JobDirectory

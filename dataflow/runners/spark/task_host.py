@@ -18,8 +18,9 @@ from dataflow.contracts.live_splits import TimesSplits
 from dataflow.contracts.operator_metrics import OperatorMetrics
 from dataflow.contracts.source import Json
 from dataflow.errors import ContractViolation
+from dataflow.events.plan_shape import task_id
 from dataflow.planning.graph import Partitioning
-from dataflow.planning.physical_plan import Link, Vertex, task_id
+from dataflow.planning.physical_plan import Link, Vertex
 from dataflow.planning.specs import Read, Write
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.events import Data, Element, EndOfInput, Idle, LastWatermark, Watermark

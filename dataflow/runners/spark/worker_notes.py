@@ -16,7 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from dataflow.planning.physical_plan import Vertex, task_id
+from dataflow.events.plan_shape import task_id
+from dataflow.planning.physical_plan import Vertex
 from dataflow.runners.spark.job_directory import JobDirectory
 
 __all__ = ["clear_notes", "unfinished_work", "wait_until_idle", "working_on"]

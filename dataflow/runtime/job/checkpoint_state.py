@@ -15,8 +15,8 @@ from dataflow.contracts.checkpointing import Mode
 from dataflow.contracts.operator import Operator, Snapshot
 from dataflow.contracts.source import Json
 from dataflow.errors import did_you_mean
+from dataflow.events.plan_shape import task_id
 from dataflow.planning.operator_table import operator_class
-from dataflow.planning.physical_plan import task_id
 from dataflow.protocol.events import Data
 from dataflow.runtime.restore.find_checkpoint import states_of
 from dataflow.runtime.task.library import Library

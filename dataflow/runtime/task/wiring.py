@@ -15,8 +15,9 @@ from dataflow.contracts.emitted_rows import UNWATCHED, Unwatched, unwatched
 from dataflow.contracts.execution import Execution, Spill
 from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.contracts.sink import TwoPhaseSink
+from dataflow.events.plan_shape import task_id
 from dataflow.planning.graph import Node
-from dataflow.planning.physical_plan import Link, Plan, Vertex, task_id
+from dataflow.planning.physical_plan import Link, Plan, Vertex
 from dataflow.planning.specs import Read, Write
 from dataflow.protocol.red_log import RedLog
 from dataflow.runtime.task.chain import ChainNode

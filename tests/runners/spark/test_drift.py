@@ -12,7 +12,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.planning.physical_plan import task_id
+from dataflow.events.plan_shape import task_id
 from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.placement import plan_for_spark
 from dataflow.runners.spark.source_tasks import Assignment, initial_states, positions_of, read

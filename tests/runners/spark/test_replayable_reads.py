@@ -17,8 +17,8 @@ import operators as op
 from dataflow.clock import ManualClock, SystemClock
 from dataflow.contracts.source import SourceContext
 from dataflow.errors import InputChanged
+from dataflow.events.plan_shape import task_id
 from dataflow.expressions import col
-from dataflow.planning.physical_plan import task_id
 from dataflow.planning.prune_rows import conditions_of
 from dataflow.protocol.events import Idle
 from dataflow.runners.spark.envelopes import Content, Envelope, envelopes_of

@@ -13,7 +13,7 @@ from pyarrow import ipc
 import dataflow as flow
 import operators as op
 from dataflow.contracts.source import InputIdentity, Split
-from dataflow.planning.physical_plan import task_id
+from dataflow.events.plan_shape import task_id
 from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.placement import plan_for_spark
 from dataflow.runners.spark.restore import restore_report

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from dataflow.planning.physical_plan import Plan, Vertex, task_id, vertex_of
+from dataflow.events.plan_shape import task_id
+from dataflow.planning.physical_plan import Plan, Vertex, vertex_of
 from dataflow.planning.specs import Read
 from dataflow.runners.spark.placeholders import PlaceholderSource
 from dataflow.runners.spark.task_host import TaskReport

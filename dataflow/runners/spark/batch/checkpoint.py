@@ -15,8 +15,9 @@ from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.sink import Guarantee, Handle
 from dataflow.contracts.source import InputIdentity, Source, Split
+from dataflow.events.plan_shape import task_id
 from dataflow.planning.graph import Graph
-from dataflow.planning.physical_plan import Plan, Vertex, make_plan, task_id
+from dataflow.planning.physical_plan import Plan, Vertex, make_plan
 from dataflow.planning.specs import Read, Write
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.spark.placement import Placement, SparkPlan

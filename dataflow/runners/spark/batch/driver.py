@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.contracts.source import Split
 from dataflow.errors import BatchRepeatedWarning, SparkFailed
-from dataflow.planning.physical_plan import task_id
+from dataflow.events.plan_shape import task_id
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.job_progress import ReadInput
 from dataflow.runners.job_thread import JobThread

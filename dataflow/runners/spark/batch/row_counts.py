@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from dataflow.contracts.operator_metrics import OperatorMetrics
 from dataflow.contracts.source import ParquetFiles
+from dataflow.events.plan_shape import task_id
 from dataflow.planning.graph import Node
-from dataflow.planning.physical_plan import task_id
 from dataflow.planning.specs import Read, Write
 from dataflow.runners.spark.frame_sinks import counted_rows
 from dataflow.runners.spark.metrics import Counters

@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from dataflow.clock import SystemClock
 from dataflow.contracts.source import SourceContext, Split
-from dataflow.planning.physical_plan import Vertex, task_id
+from dataflow.events.plan_shape import task_id
+from dataflow.planning.physical_plan import Vertex
 from dataflow.planning.specs import Read
 from dataflow.protocol.events import Data
 from dataflow.runners.spark.accepted_types import cast_batch

@@ -1,0 +1,119 @@
+"""What happened in one checkpoint, computed from its events. Sentences and pictures read these facts, and nothing else.
+
+All times are microseconds since the start of the attempt, as in the table of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dataflow.events.kinds import Arrival, Unblocked
+from dataflow.events.plan_shape import PlanShape
+
+__all__ = ["BarrierTravel", "BlockedInput", "CheckpointFacts", "TaskFacts", "WorkSpan"]
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierTravel:
+    """The barrier of the checkpoint on one channel, from the task that sent it to the input where it arrived.
+
+    ``rows_ahead`` and ``bytes_ahead`` were queued in the channel when it was sent; ``overtaken`` are the rows that it
+    passed. ``sent`` is None if no task sent it (``how`` is STARTED_HERE) or the event is missing; ``arrived`` is None
+    if it has not arrived.
+    """
+
+    channel: str
+    source: str
+    target: str
+    sent: int | None
+    arrived: int | None
+    rows_ahead: int = 0
+    bytes_ahead: int = 0
+    overtaken: int = 0
+    overtaken_bytes: int = 0
+    how: Arrival = Arrival.IN_ORDER
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedInput:
+    """An input that was blocked by the checkpoint's barrier. ``end`` and ``why`` are None if it still is.
+
+    ``awaited`` is the channel whose barrier came last and ended the wait; None if something else did, or none yet.
+    """
+
+    channel: str
+    task: str
+    begin: int
+    end: int | None
+    why: Unblocked | None
+    awaited: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """The part of one task: when it took its snapshot, when it was complete, when its part was written.
+
+    ``copy`` is the duration of the copy, which ended at ``snapshot``. ``part_begin`` is when the write began.
+    ``repeats`` counts by operator the rows that a restore would deliver twice there; never add them up.
+    """
+
+    task: str
+    snapshot: int | None = None
+    copy: int = 0
+    complete: int | None = None
+    stored_rows: int = 0
+    stored_bytes: int = 0
+    part_begin: int | None = None
+    part_end: int | None = None
+    part_bytes: int = 0
+    declined: str | None = None
+    ended: int | None = None
+    repeats: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkSpan:
+    """What a task did between two samples: microseconds of each, and rows."""
+
+    begin: int
+    end: int
+    busy: int
+    waiting: int
+    blocked: int
+    back_pressured: int
+    rows_in: int
+    rows_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFacts:
+    """One checkpoint of one attempt.
+
+    ``travelled`` is when the last task was complete (None: not all were), ``written`` when the last part was,
+    ``ended`` when the checkpoint was durable or failed (None: neither, yet). ``failure`` says why it failed. ``missed``
+    counts events that are missing, because buffers are bounded. ``work`` has the samples from a while before the
+    trigger until after the end, by task, in order.
+    """
+
+    plan: PlanShape
+    pipeline: str
+    mode: str
+    guarantee: str
+    attempt: int
+    checkpoint: int
+    kind: str
+    triggered: int
+    travelled: int | None
+    written: int | None
+    ended: int | None
+    is_durable: bool
+    failure: str | None
+    committed: int | None
+    bytes: int
+    rows_in_flight: int
+    tasks: Mapping[str, TaskFacts]
+    barriers: tuple[BarrierTravel, ...]
+    blocked: tuple[BlockedInput, ...]
+    work: Mapping[str, tuple[WorkSpan, ...]]
+    missed: int = 0
