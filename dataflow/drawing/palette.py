@@ -216,17 +216,14 @@ def _coloured(scheme: Scheme, causes: Collection[Cause]) -> dict[str, str]:
         rules[f".on-{name}"] = f"fill:{paint.text}"
         if cause.pattern:
             rules[f".tile-{name} rect"] = f"fill:{paint.fill}"
-            rules[f".tile-{name} path"] = f"stroke:{opposite(paint.text)};stroke-opacity:{TINT}"
+            line, opacity = hatching(paint.text)
+            rules[f".tile-{name} path"] = f"stroke:{line};stroke-opacity:{opacity}"
     return rules
 
 
-TINT: Final = 0.22
-"""The opacity of a pattern's lines on the fill of its cause."""
-
-
-def opposite(text: str) -> str:
-    """Return the colour of a pattern's lines: away from the text, which stays legible."""
-    return "#000000" if text.startswith("#f") else "#ffffff"
+def hatching(text: str) -> tuple[str, float]:
+    """Return the colour and the opacity of a pattern's lines: away from the text, which stays legible."""
+    return ("#000000", 0.28) if text.startswith("#f") else ("#ffffff", 0.42)
 
 
 def _shapes(tags: str, name: str) -> str:

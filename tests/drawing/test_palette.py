@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dataflow.drawing.palette import CAUSES, DARK, LIGHT, TINT, Cause, Scheme, opposite, series, style_sheet
+from dataflow.drawing.palette import CAUSES, DARK, LIGHT, Cause, Paint, Scheme, hatching, series, style_sheet
 
 BARS = ("blocked", "work", "held", "full", "waiting", "barrier", "state", "stored", "manifest")
 """Causes that one picture shows as bars."""
@@ -24,8 +24,9 @@ def luminance(colour: list[float]) -> float:
     return sum([share * each for share, each in zip((0.2126, 0.7152, 0.0722), linear, strict=True)])
 
 
-def mixed(fill: str, line: str) -> list[float]:
-    return [a + (b - a) * TINT for a, b in zip(channels(fill), channels(line), strict=True)]
+def hatched(paint: Paint) -> list[float]:
+    line, opacity = hatching(paint.text)
+    return [a + (b - a) * opacity for a, b in zip(channels(paint.fill), channels(line), strict=True)]
 
 
 @pytest.mark.parametrize("scheme", [LIGHT, DARK])
@@ -36,7 +37,7 @@ def test_texts_are_legible_on_pages_panels_and_bars(scheme: Scheme) -> None:
     for name, cause in (CAUSES | series("cut")).items():
         paint = cause.light if scheme is LIGHT else cause.dark
         assert min([contrast(channels(paint.word), ground) for ground in grounds]) >= 4.5, name
-        bar = [channels(paint.fill)] + [mixed(paint.fill, opposite(paint.text))] * bool(cause.pattern)
+        bar = [channels(paint.fill)] + [hatched(paint)] * bool(cause.pattern)
         assert min([contrast(channels(paint.text), ground) for ground in bar]) >= 4.5, name
 
 
