@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.errors import EventsError
 from dataflow.events.kinds import Kind
-from dataflow.views.select_events import events_of
+from dataflow.views.select_events import event_rows
 
 if TYPE_CHECKING:
     from dataflow.views.events import Events
@@ -64,7 +64,7 @@ def attempt_with(events: Events, checkpoint: int, attempt: int | None = None) ->
 
 
 def _begun(events: Events, attempt: int) -> Iterable[Any]:
-    return events_of(events, _JOB_KINDS, attempt=attempt)
+    return event_rows(events, _JOB_KINDS, attempt=attempt)
 
 
 def _no_checkpoint(events: Events) -> EventsError:
