@@ -132,12 +132,15 @@ def _activity_words(causes: Causes, delay: Delay, figures: Figures) -> Sequence[
     if did is None:
         return ["what ", Strong(task), " did in that time is unknown: samples are missing, or too far apart"]
     shares = _shares(did)
+    has_no_room = shares[0][0] == "back_pressured"
+    if has_no_room:  # its cause follows
+        shares = [*shares[1:], shares[0]]
     words: list[Word] = [Strong(task)]
     for at, (name, share, verb, what) in enumerate(shares):
         figures[name] = percent(share)
         of_it = "" if at else " of that time"
         words += [", and" if at else "", verb, Strong(f"{what} {percent(share)}%"), of_it]
-    if shares[0][0] != "back_pressured":
+    if not has_no_room:
         return words
     path = causes.downstream(task, begin, end)
     if not path:

@@ -235,7 +235,7 @@ def blocked_inputs(events: Events, limit: int = 5) -> tuple[BlockedChannel, ...]
     table = select(events, [Kind.UNBLOCKED], _BLOCKED_COLUMNS)
     if table.num_rows == 0:
         return ()
-    codes = table["channel"].combine_chunks().indices.to_numpy(zero_copy_only=False)
+    codes = table["channel"].combine_chunks().indices.fill_null(-1).to_numpy(zero_copy_only=False)
     duration, channels = numbers(table, "duration"), texts(table, "channel")
     order = np.lexsort((duration, codes))
     starts = np.concatenate([[0], np.flatnonzero(np.diff(codes[order])) + 1])

@@ -80,7 +80,7 @@ class Events:
     @cached_property
     def attempts(self) -> tuple[int, ...]:
         """The numbers of the attempts, ascending: one per start of the job in the recording."""
-        return tuple(sorted(self.table["attempt"].unique().to_pylist()))
+        return tuple(sorted(self.table["attempt"].drop_null().unique().to_pylist()))
 
     @cached_property
     def checkpoints(self) -> pa.Table:

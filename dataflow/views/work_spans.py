@@ -67,14 +67,15 @@ def work_spans(events: Events, attempt: int, begin: int, end: int) -> WorkSpans:
     if table.num_rows == 0:
         return WorkSpans({})
     names = table["task"].combine_chunks()
-    codes, times = names.indices.to_numpy(zero_copy_only=False), numbers(table, "time")
+    known = names.dictionary.to_pylist()
+    codes, times = names.indices.fill_null(len(known)).to_numpy(zero_copy_only=False), numbers(table, "time")
     rows = _covering(codes, times, begin, end)
     at = selected.combine_chunks().to_numpy(zero_copy_only=False).nonzero()[0]
     codes, samples = codes[rows], _samples(events.unified.select(["time", "totals"]).take(at[rows]))
     order = np.argsort(codes, kind="stable")
     edges = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1))
-    known = names.dictionary.to_pylist()
-    by_task = {known[codes[order[at]]]: _once(samples[order[at:to]], begin) for at, to in pairwise(edges)}
+    by_code = {int(codes[order[at]]): _once(samples[order[at:to]], begin) for at, to in pairwise(edges)}
+    by_task = {[*known, ""][code]: some for code, some in by_code.items()}
     return WorkSpans({task: some for task, some in by_task.items() if len(some) > 1})
 
 
