@@ -187,7 +187,7 @@ def _add_arrivals(rows: Mapping[_Key, _Row], arrived: pa.Table) -> None:
         return
     codes = arrived["channel"].combine_chunks().indices.fill_null(-1).to_numpy(zero_copy_only=False)
     started_here = np.array([detail == Arrival.STARTED_HERE.value for detail in texts(arrived, "detail")])
-    overtaken = np.where(started_here, 0, numbers(arrived, "rows"))
+    overtaken = numbers(arrived, "rows")
     order, keys, starts = _groups(arrived, codes)
     codes, counts = codes[order], ~started_here[order]
     counts[1:] &= (codes[1:] != codes[:-1]) | np.isin(np.arange(1, len(codes)), starts)

@@ -37,7 +37,7 @@ def prediction_sentences(facts: CheckpointFacts) -> Iterator[Sentence]:
     free = [barrier.rows_ahead for barrier in sent if links[barrier.channel].overtakable]
     ahead, fixed = sum(free), sum([barrier.rows_ahead for barrier in sent]) - sum(free)
     figures = {"rows_ahead": ahead, "fixed_rows": fixed}
-    if not free:
+    if not any(link.overtakable for link in facts.plan.links):
         text = f"{_PERSISTED} would change nothing: barriers cannot overtake rows on channels that keep their order."
         yield Sentence("prediction", (text,), figures)
         return
