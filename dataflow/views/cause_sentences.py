@@ -64,26 +64,23 @@ def _delay_words(causes: Causes, delay: Delay, figures: Figures, it: str) -> Seq
     match delay.place:
         case Place.QUEUE:
             assert delay.barrier is not None, f"{delay} has no barrier"
-            return [
-                f"{it} spent ",
-                time,
-                " in ",
-                Strong(delay.barrier.channel),
-                *_ahead(causes, delay.barrier, figures),
-            ]
+            channel, ahead = Strong(delay.barrier.channel), _ahead(causes, delay.barrier, figures)
+            if delay.barrier.arrived is None:
+                return [f"{it} was still in ", channel, ", ", time, " after it was sent", *ahead]
+            return [f"{it} spent ", time, " in ", channel, *ahead]
         case Place.TASK:
             facts = causes.facts.tasks[delay.task]
             if facts.snapshot is not None and facts.copy and delay.begin <= facts.snapshot <= delay.end:
                 figures["copy"] = facts.copy
-                copied: list[Word] = [", ", Strong(duration_text(facts.copy)), " of it to copy its state"]
-                return [task, " took ", time, " to complete its snapshot then", *copied]
+                copied: list[Word] = [", of which the copy of its state took ", Strong(duration_text(facts.copy))]
+                return [task, " then took ", time, " to complete its snapshot", *copied]
             until = [", until the timeout of the alignment"] if causes.times_out(delay) else []
             return [task, f" held {it} for ", time, *until]
         case Place.SOURCE:
             return [*_without_barrier(causes, delay.task, delay.end), " ", time, " after the trigger"]
         case Place.STARTED_HERE:
             started: list[Word] = [", so the checkpoint started there, ", time, " after the trigger"]
-            return [f"no task sent {it}: all that write to ", task, " had ended", *started]
+            return [f"no task sent {it}: all tasks that write to ", task, " had ended", *started]
         case Place.UNKNOWN:
             return [f"{it} reached ", task, " ", time, " after the trigger; the event of its sending is missing"]
         case Place.ROUND:
@@ -101,7 +98,7 @@ def _without_barrier(causes: Causes, task: str, at: int) -> Sequence[Word]:
     if facts.ended is not None and facts.ended <= causes.facts.triggered:
         return [name, f", which had ended, {took}"]
     if causes.has_ended_inputs(task, at):
-        return [name, f", whose inputs had ended and were still to be read to the end, {took}"]
+        return [name, f", whose inputs had ended but were not read to the end, {took}"]
     return [name, f", which got no barrier, {took}"]
 
 

@@ -47,7 +47,7 @@ def prediction_sentences(facts: CheckpointFacts) -> Iterator[Sentence]:
             words: tuple[Word, ...] = (
                 f"{_PERSISTED} would not have waited for the ",
                 rows,
-                " ahead of these barriers.",
+                " queued ahead of barriers.",
             )
             yield Sentence("prediction", words, figures)
         return
@@ -98,11 +98,11 @@ def stored_sentences(facts: CheckpointFacts) -> Iterator[Sentence]:
     words = ("It stored ", Strong(counted(stored, "row")), f" in flight ({size_text(size)})")
     came = "came between the snapshot of a task and its last barrier"
     if stored == passed:
-        words += (": those that barriers overtook",)
+        words += (": the ones that barriers overtook",)
     elif not passed:
         words += (f", which {came}",)
     elif stored > passed:
-        words += (f": those, and {stored - passed:,} that {came}",)
+        words += (f": these, and {stored - passed:,} that {came}",)
     else:
         words += (f"; events that would explain the other {passed - stored:,} are missing",)
     yield Sentence("stored", (*words, ". A restore puts them back, each once."), figures)

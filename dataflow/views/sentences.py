@@ -163,9 +163,9 @@ def _reason(causes: Causes, blocked: BlockedInput) -> Sequence[Word]:
     facts, task = causes.facts, blocked.task
     had: list[Word] = [": ", Strong(task), f" had barrier {facts.checkpoint} and waited for "]
     if blocked.awaited is not None:
-        return [*had, "that of ", Strong(blocked.awaited), "."]
+        return [*had, "the one of ", Strong(blocked.awaited), "."]
     missing = causes.missing(task, facts.until if blocked.end is None else blocked.end)
-    channels: Sequence[Word] = ["that of ", *joined(missing, what="input")] if missing else ["other barriers"]
+    channels: Sequence[Word] = ["the one of ", *joined(missing, what="input")] if missing else ["other barriers"]
     match blocked.why:
         case Unblocked.TIMEOUT:
             return [", until the timeout", *had, *channels, "; then barriers were allowed to overtake rows."]
@@ -200,11 +200,7 @@ def _why(causes: Causes) -> Iterator[Sentence]:
 
 def _stopped(causes: Causes) -> Iterator[Sentence]:
     """Return sentences on the barrier, or the task, that a checkpoint waited for when it failed."""
-    barrier = causes.stuck
-    begin: Sequence[Word] = ("Where it stopped: ",)
-    if barrier is not None:
-        begin = ("The barrier of ", Strong(barrier.channel), " had not arrived: ")
-    yield from cause_sentences(causes, causes.chain, begin, "it" if barrier is not None else "the barrier")
+    yield from cause_sentences(causes, causes.chain, ("Where it stopped: ",), "the barrier")
 
 
 def _all_blocked(causes: Causes) -> Iterator[Sentence]:

@@ -128,7 +128,7 @@ def test_an_input_is_said_to_wait_for_the_barrier_that_was_the_last_to_arrive(mo
     for rows, sentences, _ in checkpoints(mode, seed):
         for sentence in sentences:
             found = re.fullmatch(
-                r"(\S+ -> (\S+)) was blocked for .* and waited for that of (\S+ -> \S+?)\.", sentence.text
+                r"(\S+ -> (\S+)) was blocked for .* and waited for the one of (\S+ -> \S+?)\.", sentence.text
             )
             if found and "still was" not in sentence.text:
                 arrivals = [row for row in of(rows, "arrived", "unblocked") if row["task"] == found[2]]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
+from dataflow.views.causes import Causes
 from dataflow.views.choose_checkpoint import choose
 from dataflow.views.find_facts import facts_of
 from dataflow.views.sentence import Sentence, Strong
@@ -41,7 +43,7 @@ def test_a_skewed_join_is_explained_as_in_a_talk() -> None:
     assert [sentence.text for sentence in sentences(skewed_join())] == [
         "Barriers travelled for 397.0 ms of the 506.0 ms until checkpoint 2 was durable, in mode aligned (exactly "
         "once); after that, state was written for 99.0 ms and the manifest for 10.0 ms.",
-        "orders[0] -> join[0] was blocked for 342.0 ms: join[0] had barrier 2 and waited for that of check[0] -> "
+        "orders[0] -> join[0] was blocked for 342.0 ms: join[0] had barrier 2 and waited for the one of check[0] -> "
         "join[0].",
         "It was late because it spent 326.0 ms in payments[0] -> check[0], behind 678 rows; check[0] was busy 100% of "
         "that time.",
@@ -147,6 +149,48 @@ def test_a_circle_ends_where_it_comes_round() -> None:
     assert second.startswith("After that, it spent 10.0 ms in a[0] -> b[0], with no row ahead of it;")
 
 
+def test_a_sender_is_blamed_for_the_barrier_it_took_before_it_sent_and_not_for_later_ones() -> None:
+    both = plan(("near", "both", "hash"), ("far", "both", "hash"), ("both", "out", "hash"))
+    story = Story(both, "unaligned-persisted").triggered(0, 1).barrier(("near", "both"), 1, 1, 11)
+    story.barrier(("both", "out"), 1, 11, 91, ahead=5).barrier(("far", "both"), 1, 1, 90)
+    for task, snapshot, complete in (("near", 1, 1), ("far", 1, 1), ("both", 11, 90), ("out", 91, 91)):
+        story.part(task, 1, complete, 91, 92, snapshot=snapshot)
+    assert [text.split(";")[0] for text in texts(story.durable(95, 1), "cause")] == [
+        "out[0] was complete last, 91.0 ms after the trigger, because its barrier spent 80.0 ms in both[0] -> out[0], "
+        "behind 5 rows"
+    ]
+    causes = Causes(facts_of(story.events(), 1))
+    assert [delay.duration for delay in causes.delays("out[0]", 91_000)] == [80_000, 10_000, 1_000]
+
+
+def test_a_task_that_a_barrier_waits_for_lacks_no_input_but_a_thread() -> None:
+    story = Story(plan(("in", "out", "hash"))).work("out", 10, waiting=10).triggered(10, 1)
+    story.barrier(("in", "out"), 1, 10, 60).part("in", 1, 10, 10, 11).work("out", 60, waiting=60).part(
+        "out", 1, 60, 60, 61
+    )
+    assert texts(story.durable(62, 1), "cause") == [
+        "out[0] was complete last, 50.0 ms after the trigger, because its barrier spent 50.0 ms in in[0] -> out[0], "
+        "with no row ahead of it; out[0] waited for a thread 100% of that time."
+    ]
+
+
+def test_a_long_copy_and_a_delay_of_many_places_have_words_of_their_own() -> None:
+    story = Story(plan(("in", "out", "hash"))).triggered(0, 1).barrier(("in", "out"), 1, 1, 2).part("in", 1, 1, 1, 2)
+    (text,) = texts(story.part("out", 1, 82, 83, 84, snapshot=80, copy=75).durable(90, 1), "cause")
+    assert (
+        "because out[0] then took 80.0 ms to complete its snapshot, of which the copy of its state took 75.0 ms;"
+        in text
+    )
+    names = [f"t{n}" for n in range(12)]
+    story = Story(plan(*[(a, b, "hash") for a, b in pairwise(names)])).triggered(0, 1)
+    for n, ends in enumerate(pairwise(names)):
+        story.barrier(ends, 1, n + 1, n + 2).part(ends[0], 1, n + 1, n + 1, n + 2)
+    (text, *_) = texts(story.part("t11", 1, 12, 12, 13).durable(14, 1), "cause")
+    assert (
+        "because its barrier passed 12 places that each took some time; the longest: the source t0[0] took its" in text
+    )
+
+
 def test_channels_that_cannot_be_overtaken_are_no_part_of_the_prediction() -> None:
     story = Story(FORWARD).triggered(0, 1).barrier(("in", "slow"), 1, 1, 20, ahead=7)
     story.barrier(("slow", "out"), 1, 20, 25, ahead=1).part("in", 1, 1, 2, 3).part("slow", 1, 20, 20, 21)
@@ -177,7 +221,7 @@ def test_rows_stored_and_rows_overtaken_differ_by_those_that_came_after_the_snap
     story = overtaking(677, "unaligned-persisted", 600, 0, 6, 10)
     assert texts(story, "overtaken") + texts(story, "stored") == [
         "Barriers overtook 616 rows, 600 of them in payments[0] -> check[0].",
-        "It stored 677 rows in flight (5.4 kB): those, and 61 that came between the snapshot of a task and its last "
+        "It stored 677 rows in flight (5.4 kB): these, and 61 that came between the snapshot of a task and its last "
         "barrier. A restore puts them back, each once.",
     ]
 
@@ -185,7 +229,7 @@ def test_rows_stored_and_rows_overtaken_differ_by_those_that_came_after_the_snap
 def test_one_row_is_no_rows() -> None:
     story = overtaking(1, "unaligned-persisted", 1, 0, 0, 0)
     assert texts(story, "overtaken") == ["Barriers overtook 1 row in payments[0] -> check[0]."]
-    assert texts(story, "stored")[0].startswith("It stored 1 row in flight (8 bytes): those that barriers overtook.")
+    assert texts(story, "stored")[0].startswith("It stored 1 row in flight (8 bytes): the ones that barriers overtook.")
 
 
 def test_rows_that_came_twice_are_counted_at_each_operator_and_never_added_up() -> None:
@@ -214,8 +258,8 @@ def timed_out() -> Story:
 
 def test_an_input_unblocked_by_the_timeout_blames_no_barrier_that_came_later() -> None:
     assert texts(timed_out(), "blocked") == [
-        "orders[0] -> join[0] was blocked for 49.0 ms, until the timeout: join[0] had barrier 1 and waited for that of "
-        "check[0] -> join[0]; then barriers were allowed to overtake rows."
+        "orders[0] -> join[0] was blocked for 49.0 ms, until the timeout: join[0] had barrier 1 and waited for the one "
+        "of check[0] -> join[0]; then barriers were allowed to overtake rows."
     ]
     assert not texts(timed_out(), "prediction")
     (cause,) = texts(timed_out(), "cause")
@@ -232,8 +276,8 @@ def test_a_checkpoint_that_started_at_a_gate_has_no_sender_to_blame() -> None:
     story.barrier(("fast", "slow"), 1, 31, 32).barrier(("slow", "out"), 1, 32, 33)
     story.part("fast", 1, 31, 31, 32).part("slow", 1, 32, 32, 33).part("out", 1, 33, 33, 34)
     assert texts(story.durable(35, 1), "cause") == [
-        "out[0] was complete last, 23.0 ms after the trigger, because no task sent its barrier: all that write to "
-        "fast[0] had ended, so the checkpoint started there, 21.0 ms after the trigger."
+        "out[0] was complete last, 23.0 ms after the trigger, because no task sent its barrier: all tasks that write "
+        "to fast[0] had ended, so the checkpoint started there, 21.0 ms after the trigger."
     ]
 
 
@@ -249,11 +293,11 @@ def test_a_failed_checkpoint_shows_where_it_stopped_and_why() -> None:
         "after 1.00 s.",
         "join[0] declined it: cancel.",
         "Not complete: check[0], join[0] and sums[0]; barriers or snapshots were missing there.",
-        "orders[0] -> join[0] was blocked for 999.0 ms: join[0] had barrier 3 and waited for that of check[0] -> "
+        "orders[0] -> join[0] was blocked for 999.0 ms: join[0] had barrier 3 and waited for the one of check[0] -> "
         "join[0], until the checkpoint was aborted.",
-        "The barrier of payments[0] -> check[0] had not arrived: it spent 998.0 ms in payments[0] -> check[0], behind "
-        "678 rows; check[0] was busy 100% of that time.",
-        "unaligned-persisted (exactly once) would not have waited for the 678 rows ahead of these barriers.",
+        "Where it stopped: the barrier was still in payments[0] -> check[0], 998.0 ms after it was sent, behind 678 "
+        "rows; check[0] was busy 100% of that time.",
+        "unaligned-persisted (exactly once) would not have waited for the 678 rows queued ahead of barriers.",
     ]
 
 
@@ -274,7 +318,7 @@ def test_a_checkpoint_under_way_has_no_outcome_yet() -> None:
         "Checkpoint 1, in mode aligned (exactly once), was still under way at the last event, 20.0 ms after its "
         "trigger.",
         "Not complete: payments[0], check[0], orders[0] and 2 more tasks; barriers or snapshots were missing there.",
-        "orders[0] -> join[0] was blocked for 18.0 ms and still was: join[0] had barrier 1 and waited for that of "
+        "orders[0] -> join[0] was blocked for 18.0 ms and still was: join[0] had barrier 1 and waited for the one of "
         "check[0] -> join[0].",
     ]
 
