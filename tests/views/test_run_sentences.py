@@ -20,9 +20,10 @@ def test_a_run_has_its_checkpoints_its_slowest_one_and_the_channel_blocked_longe
     story.blocked(("orders", "join"), 3, 91, 95, "aborted").failed(95, 3, "expired")
     story.attempt = 2
     assert texts(story.add("started", "job", 0)) == [
-        "2 checkpoints were durable, in mode aligned (exactly once); 1 failed; the slowest, checkpoint 2, took 50.0 ms.",
-        "orders[0] -> join[0] was blocked longest: for 22.0 ms in all, 18.0 ms of it in checkpoint 2, where it waited for "
-        "the barrier of check[0] -> join[0].",
+        "2 checkpoints were durable, in mode aligned (exactly once); 1 failed; the slowest, checkpoint 2, took 50.0 "
+        "ms.",
+        "orders[0] -> join[0] was blocked longest: for 22.0 ms in all, 18.0 ms of it in checkpoint 2, where it waited "
+        "for the barrier of check[0] -> join[0].",
         "The job was started 2 times.",
         "1,203 events of the run are missing.",
     ]
