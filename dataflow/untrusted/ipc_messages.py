@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-__all__ = ["MALFORMED", "body_length", "check_message"]
+__all__ = ["MALFORMED", "body_length", "check_message", "is_dictionary"]
 
 MALFORMED: Final = (struct.error, IndexError, ValueError, OverflowError)
 """The exceptions that the functions of this module raise if metadata is malformed."""
@@ -33,6 +33,11 @@ def body_length(metadata: memoryview) -> int:
     if length < 0:
         raise ValueError("the length of a message body is negative")
     return length
+
+
+def is_dictionary(metadata: memoryview) -> bool:
+    """Return whether the message holds a dictionary. Raises: one of ``MALFORMED``."""
+    return _Table.root(metadata).byte(_HEADER_TYPE) == _DICTIONARY
 
 
 def check_message(metadata: memoryview, size: int) -> int:
