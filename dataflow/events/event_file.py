@@ -21,7 +21,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -61,10 +61,9 @@ class EventFile:
 
     Attributes:
         attempt: the number of this start of the job in the recording.
-        failure: why the recording ended before ``close``; None: it did not.
     """
 
-    def __init__(self, record: Record, recorded: Recorded) -> None:
+    def __init__(self, record: Record, recorded: Recorded, ended: Callable[[str], None]) -> None:
         self._path = os.path.abspath(record.path)
         self._half = record.limit // 2
         self._schema = schema().with_metadata(recorded.metadata())
@@ -72,14 +71,18 @@ class EventFile:
         self._descriptor = -1
         self._size = 0  # a write that fails is taken back to here
         self._has_events = False
+        self._ended = ended
         self.attempt = 1
-        self.failure: str | None = None
 
     @classmethod
-    def open(cls, record: Record, recorded: Recorded) -> EventFile:
+    def open(cls, record: Record, recorded: Recorded, ended: Callable[[str], None]) -> EventFile:
         """Open the file of ``record`` for a job, and lock it until ``close``.
 
-        A disk without room only sets ``failure``.
+        Args:
+            record: where, and how much.
+            recorded: what the events are of.
+            ended: called once, with the reason, if the recording ends before ``close``: because the disk is full, now
+                or later, or a later write fails.
 
         Raises: EventsError if the file cannot be written, is written by another job, is no recording, or is one of
             another pipeline; EventsDamaged if it is damaged.
@@ -88,12 +91,12 @@ class EventFile:
         >>> from dataflow.events.plan_shape import PlanShape
         >>> recorded = Recorded("bids", "0" * 32, "aligned", "exactly once", PlanShape("local"))
         >>> with tempfile.TemporaryDirectory() as directory:
-        ...     file = EventFile.open(Record(f"{directory}/events.arrow"), recorded)
+        ...     file = EventFile.open(Record(f"{directory}/events.arrow"), recorded, ended=print)
         ...     file.close()
         ...     file.attempt, os.listdir(directory)
         (1, ['events.arrow'])
         """
-        file = cls(record, recorded)
+        file = cls(record, recorded, ended)
         try:
             file._take()
             file._begin(recorded)
@@ -113,7 +116,7 @@ class EventFile:
         return file
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append events. If that fails, the recording ends with the batches before, and ``failure`` says why."""
+        """Append events. If that fails, the recording ends with the batches before."""
         for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
             if self._descriptor >= 0:
                 try:
@@ -192,7 +195,7 @@ class EventFile:
         with suppress(OSError):
             os.ftruncate(self._descriptor, self._size)
         self.close()
-        self.failure = f"the recording {self._path} ended, and the run continued: {_reason(error)}"
+        self._ended(f"the recording {self._path} ended, and the run continued: {_reason(error)}")
 
 
 class _Stream:
@@ -257,16 +260,21 @@ def _locked(path: str) -> int:
                     f"record={path!r}: expected a file with one name, found other hard links or no regular file; "
                     "record to another path"
                 )
-            if not _lock(descriptor, fcntl.LOCK_EX) or _is_locked(path + OLDER):
-                raise EventsError(
-                    f"record={path!r}: another job writes this recording; wait for it, or record to another file"
-                )
-            if _is_entry(descriptor, path):
-                return descriptor
+            if not _lock(descriptor, fcntl.LOCK_EX):
+                raise _in_use(path)
+            if _is_entry(descriptor, path):  # and not the older file, which we would find locked by ourselves
+                if _is_locked(path + OLDER):
+                    raise _in_use(path)
+                if _is_entry(descriptor, path):
+                    return descriptor
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)  # it was replaced before we locked it
+
+
+def _in_use(path: str) -> EventsError:
+    return EventsError(f"record={path!r}: another job writes this recording; wait for it, or record to another file")
 
 
 def _lock(descriptor: int, operation: int) -> bool:

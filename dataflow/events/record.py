@@ -18,6 +18,8 @@ OLDER: Final = ".1"
 """The suffix of the older half of a recording."""
 
 _LEAST_EVERY: Final = 1_000
+_MOST_EVERY: Final = 1_000_000
+"""Microseconds between two samples without a recording, too."""
 _LEAST_LIMIT: Final = 1_000_000
 _SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)\s*")
 _UNITS: Final = {
@@ -39,7 +41,7 @@ class Record:
 
     Args:
         path: the file, in an existing local directory that is neither that of the checkpoints nor that of a sink.
-        every: time between two samples of what a task did, at least 1 ms. The attribute has microseconds.
+        every: time between two samples of what a task did, from 1 ms to 1 s. The attribute has microseconds.
         limit: bytes that both files take at most, such as ``"256MB"``, or a number; at least 1 MB. If the names of
             tasks and channels take more than a quarter of it, four times these. The attribute has bytes.
 
@@ -60,8 +62,8 @@ got '256'
 
     def __init__(self, path: str | os.PathLike[str], every: Duration = "10ms", limit: str | int = "256MB") -> None:
         step = microseconds(every, "Record(every=)")
-        if step < _LEAST_EVERY:
-            raise ConfigurationError(f"Record(every=) must be at least 1ms, got {exact_duration_text(step)}")
+        if not _LEAST_EVERY <= step <= _MOST_EVERY:
+            raise ConfigurationError(f"Record(every=) must be from 1ms to 1s, got {exact_duration_text(step)}")
         size = _bytes(limit)
         if size < _LEAST_LIMIT:
             raise ConfigurationError(f"Record(limit=) must be at least 1MB, got {limit!r}")
@@ -70,7 +72,7 @@ got '256'
         object.__setattr__(self, "limit", size)
 
     @staticmethod
-    def of(record: str | os.PathLike[str] | Record | None) -> Record | None:
+    def of(record: object) -> Record | None:
         """Return the settings for an argument ``record=``, which may be only the path.
 
         Raises: ConfigurationError if it is something else.
@@ -78,7 +80,7 @@ got '256'
         >>> Record.of("events.arrow").path
         'events.arrow'
         """
-        return record if record is None or isinstance(record, Record) else Record(record)
+        return record if record is None or isinstance(record, Record) else Record(_path(record))
 
 
 def _path(path: object) -> str:
@@ -106,7 +108,7 @@ def _bytes(limit: object) -> int:
 
 
 def refuse_place(record: Record, checkpoints: str | None, outputs: Iterable[str]) -> None:
-    """Refuse a recording whose file lies in a directory that the job owns.
+    """Refuse a recording whose file cannot be made, or lies in a directory that the job owns.
 
     Args:
         record: the recording.
@@ -115,6 +117,10 @@ def refuse_place(record: Record, checkpoints: str | None, outputs: Iterable[str]
 
     Raises: ConfigurationError.
 
+    >>> refuse_place(Record("missing/events.arrow"), None, [])
+    Traceback (most recent call last):
+    dataflow.errors.ConfigurationError: record='missing/events.arrow': there is no such directory; create it, or \
+record to another one
     >>> refuse_place(Record("out/events.arrow"), None, ["out"])
     Traceback (most recent call last):
     dataflow.errors.ConfigurationError: record='out/events.arrow': expected a file outside of the output directory of \
@@ -128,3 +134,13 @@ a sink, 'out'; record to another directory
             raise ConfigurationError(
                 f"record={record.path!r}: expected a file outside of {what}, {place!r}; record to another directory"
             )
+    if os.path.isdir(path):
+        raise ConfigurationError(f"record={record.path!r}: it is a directory; name a file in it")
+    if not os.path.isdir(os.path.dirname(path)):
+        raise ConfigurationError(
+            f"record={record.path!r}: there is no such directory; create it, or record to another one"
+        )
+    if not os.access(os.path.dirname(path), os.W_OK | os.X_OK):
+        raise ConfigurationError(
+            f"record={record.path!r}: the directory cannot be written; check who owns it, or record to another one"
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from dataflow.events.plan_shape import LinkShape, PlanShape, VertexShape
 from dataflow.events.record import Record
 from dataflow.events.recorded import Recorded
 
-__all__ = ["CHANNEL", "PLAN", "RECORDED", "batch", "checkpoint", "names_of", "of_job", "written"]
+__all__ = ["CHANNEL", "PLAN", "RECORDED", "batch", "checkpoint", "names_of", "of_job", "opened", "written"]
 
 PLAN = PlanShape(
     engine="local",
@@ -87,11 +87,22 @@ def checkpoint(attempt: int = 1) -> pa.RecordBatch:
     )
 
 
+def fail(reason: str) -> None:
+    """Fail, because a recording ended."""
+    raise AssertionError(reason)
+
+
+def opened(
+    path: Path, recorded: Recorded = RECORDED, limit: str | int = "256MB", ended: Callable[[str], None] = fail
+) -> EventFile:
+    """Open a recording."""
+    return EventFile.open(Record(path, limit=limit), recorded, ended)
+
+
 def written(path: Path, *batches: pa.RecordBatch, recorded: Recorded = RECORDED, limit: str | int = "256MB") -> int:
     """Record ``batches`` of one attempt; return its number."""
-    file = EventFile.open(Record(path, limit=limit), recorded)
+    file = opened(path, recorded, limit)
     for each in batches:
         file.write(each)
     file.close()
-    assert file.failure is None
     return file.attempt

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.errors import EventsDamaged
+from dataflow.events import recording_reader
 from dataflow.events.kinds import JOB, Kind
 from dataflow.events.plan_shape import LinkShape, PlanShape, VertexShape
 from dataflow.views.read_events import read_events
@@ -177,6 +178,20 @@ def test_names_that_the_plan_does_not_have_are_damage(
 ) -> None:
     path.write_bytes(_stream(batch([ENDED], names={**names_of(PLAN), column: _text(*names)})))
     with pytest.raises(EventsDamaged, match=message):
+        read_events(path)
+
+
+def test_names_that_change_between_batches_are_checked_again(path: Path) -> None:
+    other = {**names_of(PLAN), "task": _text("in[0]", "sum[0]", "sum[1]", "away")}
+    path.write_bytes(_stream(checkpoint(), checkpoint(), batch([ENDED], names=other)))
+    with pytest.raises(EventsDamaged, match="the names of 'task' are not those of the plan"):
+        read_events(path)
+
+
+def test_a_message_that_no_run_would_write_at_once_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_bytes(_stream(checkpoint()))
+    monkeypatch.setattr(recording_reader, "_MAX_BODY", 100)
+    with pytest.raises(EventsDamaged, match=r"a message has .* bytes, at most 100 are possible"):
         read_events(path)
 
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from dataflow.errors import ConfigurationError, EventsDamaged, EventsError
-from dataflow.events.event_file import EventFile
+from dataflow.events import event_file
 from dataflow.events.record import Record, refuse_place
 from dataflow.views.read_events import read_events
-from tests.events.recordings import PLAN, RECORDED, batch, checkpoint, of_job, written
+from tests.events.recordings import PLAN, RECORDED, batch, checkpoint, of_job, opened, written
 
 SMALL = 1_000_000
 
@@ -43,7 +43,7 @@ def test_what_is_recorded_is_read_again(path: Path) -> None:
 
 
 def test_events_are_read_while_they_are_written(path: Path) -> None:
-    file = EventFile.open(Record(path), RECORDED)
+    file = opened(path)
     assert len(read_events(path)) == 0
     file.write(checkpoint())
     assert len(read_events(path)) == checkpoint().num_rows
@@ -88,6 +88,8 @@ def test_a_run_cuts_what_a_killed_one_had_not_finished(path: Path) -> None:
     whole = path.read_bytes()
     for rest in (b"\xff", whole[:40], b"\xff\xff\xff\xff\0\0\0\0"):  # the last one ends a stream
         path.write_bytes(whole + rest)
+        assert written(path) == 2
+        assert path.read_bytes() == whole
         assert written(path, checkpoint(2)) == 2
         assert _attempts(path) == [1, 2]
         path.write_bytes(whole)
@@ -127,30 +129,57 @@ def test_a_crash_between_two_files_leaves_the_older_one_to_read(path: Path) -> N
     written(path, checkpoint())
     path.rename(f"{path}.1")
     assert _attempts(path) == [1]
+    path.touch()
+    assert _attempts(path) == [1]
     assert written(path, checkpoint(2)) == 2
     assert _attempts(path) == [1, 2]
+
+
+def test_a_file_that_becomes_the_older_one_while_it_is_opened_is_read_once(path: Path) -> None:
+    written(path, checkpoint())
+    path.with_suffix(".arrow.1").hardlink_to(path)
+    assert len(read_events(path)) == checkpoint().num_rows
+
+
+@pytest.mark.parametrize("moment", ["_lock", "_is_locked"])
+def test_a_file_that_is_replaced_while_it_is_locked_is_opened_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    written(path, checkpoint())
+    original = getattr(event_file, moment)
+
+    def replace_first(*arguments: object) -> bool:
+        monkeypatch.setattr(event_file, moment, original)
+        path.rename(f"{path}.1")  # the job that wrote it began another file, and ended
+        path.write_bytes(path.with_suffix(".arrow.1").read_bytes())
+        return bool(original(*arguments)) and moment == "_lock"
+
+    monkeypatch.setattr(event_file, moment, replace_first)
+    written(path, checkpoint(2))
+    with path.open("rb") as file, pa.ipc.open_stream(file) as stream:
+        assert len(stream.read_all()) == 2 * checkpoint().num_rows
 
 
 # --- what is refused
 
 
 def test_two_jobs_on_one_file_are_refused(path: Path) -> None:
-    first = EventFile.open(Record(path), RECORDED)
+    first = opened(path)
     with pytest.raises(EventsError, match="another job writes this recording; wait for it"):
-        EventFile.open(Record(path), RECORDED)
+        opened(path)
     first.write(_work(3_000))
     first._half = 0
     first.write(_work(1))  # the file is another one now
     with pytest.raises(EventsError, match="another job writes"):
-        EventFile.open(Record(path), RECORDED)
+        opened(path)
     path.unlink()  # as for a moment while a new file begins; then the older one is still locked
     older = os.open(f"{path}.1", os.O_RDONLY)
     fcntl.flock(older, fcntl.LOCK_EX)
     with pytest.raises(EventsError, match="another job writes"):
-        EventFile.open(Record(path), RECORDED)
+        opened(path)
     os.close(older)
     first.close()
-    EventFile.open(Record(path), RECORDED).close()
+    opened(path).close()
 
 
 @pytest.mark.parametrize("suffix", ["", ".1"])
@@ -206,9 +235,9 @@ def test_places_where_no_file_can_be_are_refused(path: Path) -> None:
         "events.arrow/x": "a part of the path is a file",
     }.items():
         with pytest.raises(EventsError, match=message):
-            EventFile.open(Record(path.parent / name), RECORDED)
+            opened(path.parent / name)
     with pytest.raises(EventsError, match=r"cannot write it: (Read-only|Permission|No such)"):
-        EventFile.open(Record("/proc/events.arrow"), RECORDED)  # also root cannot make files there
+        opened(Path("/proc/events.arrow"))  # also root cannot make files there
 
 
 def test_directories_of_checkpoints_and_sinks_are_refused(tmp_path: Path) -> None:
@@ -225,7 +254,8 @@ def test_directories_of_checkpoints_and_sinks_are_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"every": "0.5ms"}, r"every=\) must be at least 1ms, got 500us"),
+        ({"every": "0.5ms"}, r"every=\) must be from 1ms to 1s, got 500us"),
+        ({"every": "2s"}, r"must be from 1ms to 1s, got 2s"),
         ({"every": 10}, "must be a timedelta or text"),
         ({"limit": "1MiB "}, None),
         ({"limit": "999kB"}, "must be at least 1MB, got '999kB'"),
@@ -251,7 +281,7 @@ def test_settings_are_checked(settings: dict[str, object], message: str | None) 
 
 
 @contextmanager
-def _files_of_at_most(size: int) -> Iterator[None]:
+def files_of_at_most(size: int) -> Iterator[None]:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -261,14 +291,15 @@ def _files_of_at_most(size: int) -> Iterator[None]:
 
 
 def test_a_full_disk_ends_the_recording_with_its_last_whole_batch(path: Path) -> None:
-    file = EventFile.open(Record(path), RECORDED)
+    ended: list[str] = []
+    file = opened(path, ended=ended.append)
     file.write(checkpoint())
     size = path.stat().st_size
-    with _files_of_at_most(size + 100):
+    with files_of_at_most(size + 100):
         file.write(checkpoint())
         file.write(checkpoint())
-    assert file.failure is not None
-    assert "ended, and the run continued: File too large; raise the limit of file sizes" in file.failure
+    (reason,) = ended
+    assert "ended, and the run continued: File too large; raise the limit of file sizes" in reason
     assert path.stat().st_size == size
     assert len(read_events(path)) == checkpoint().num_rows
     assert written(path) == 2
@@ -276,11 +307,12 @@ def test_a_full_disk_ends_the_recording_with_its_last_whole_batch(path: Path) ->
 
 def test_a_disk_that_is_full_at_the_start_loses_nothing(path: Path) -> None:
     for size in (0, 9_136):
-        with _files_of_at_most(100):
-            file = EventFile.open(Record(path), RECORDED)
+        ended: list[str] = []
+        with files_of_at_most(100):
+            file = opened(path, ended=ended.append)
             file.write(checkpoint())
             file.close()
-        assert file.failure is not None
+        assert len(ended) == 1
         assert os.listdir(path.parent) == ["events.arrow"]
         assert (path.stat().st_size > 1_000) == (size > 0)
         written(path, checkpoint(), recorded=of_job(1))
