@@ -43,7 +43,7 @@ def read_events(path: str | os.PathLike[str]) -> Events:
     Traceback (most recent call last):
     dataflow.errors.EventsError: there is no recording missing.arrow: check the path; record= of run() makes one
     """
-    name = os.fspath(path)
+    name = os.fsdecode(path)
     with ExitStack() as files:
         # The newest file is opened first: if a job begins another one now, the older one is this file.
         newest, older = _open(files, name), _open(files, name + OLDER)

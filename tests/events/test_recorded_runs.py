@@ -18,6 +18,7 @@ from dataflow.events.record import Record
 from dataflow.runners.faults import Faults
 from dataflow.runners.recordings import make_recorder
 from tests.events.test_recordings import files_of_at_most
+from tests.seeds import in_extended
 
 ROWS = pa.table({"k": ["a", "b", "c"] * 100, "x": range(300)})
 
@@ -29,7 +30,7 @@ def totals(sink: flow.Sink | None = None, name: str = "totals") -> flow.Pipeline
     return p
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [2, *in_extended(*range(20, 30))])
 def test_a_recording_of_a_run_that_crashes_has_the_events_of_the_result(tmp_path: Path, seed: int) -> None:
     settings = flow.Checkpointing(flow.MemoryStore(), every="1ms", mode="unaligned-persisted")
     runner = flow.SimulatedRunner(seed, Faults(crashes=2, stall=0.01))
