@@ -55,6 +55,7 @@ if _TYPE_CHECKING:
     from dataflow.store.directory import DirectoryStore
     from dataflow.store.memory import MemoryStore
     from dataflow.store.status import CheckpointStatus, ObjectStatus, StoredObject
+    from dataflow.views.picture import Picture
 
 __all__ = [
     "Pipeline",
@@ -90,6 +91,7 @@ __all__ = [
     "CheckpointState",
     "RestoreReport",
     "Precision",
+    "Picture",
     "LocalRunner",
     "LocalJob",
     "SimulatedRunner",
@@ -156,6 +158,7 @@ _LAZY = {
     "CheckpointState": "dataflow.runtime.job.checkpoint_state",
     "RestoreReport": "dataflow.runtime.restore.find_checkpoint",
     "Precision": "dataflow.runtime.restore.duplicate_precision",
+    "Picture": "dataflow.views.picture",
     "SparkRunner": "dataflow.runners.spark.runner",
     "SparkSource": "dataflow.runners.spark.spark_source",
     "SparkJob": "dataflow.runners.spark.job",
