@@ -12,9 +12,10 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import pairwise
+from math import ceil
 from typing import TypeVar
 
-__all__ = ["back_edges", "components", "longest_path_layers", "ordered_layers"]
+__all__ = ["back_edges", "components", "longest_path_layers", "narrow_layers", "ordered_layers"]
 
 _N = TypeVar("_N", bound=Hashable)
 
@@ -110,6 +111,32 @@ def longest_path_layers(nodes: Sequence[_N], edges: Sequence[tuple[_N, _N]]) -> 
     return layer
 
 
+def narrow_layers(
+    layer: Mapping[_N, int], edges: Sequence[tuple[_N, _N]], width: Mapping[_N, float], most: float
+) -> dict[_N, int]:
+    """Return layers of which none is wider than ``most``, if nodes at the ends of the graph made it so.
+
+    Nodes without inputs are dealt out to new layers above, nodes without outputs to new ones below: neighbours to
+    different layers, so that there is room for their edges beside them.
+
+    >>> edges = [(source, "union") for source in "abc"]
+    >>> narrow_layers({"a": 0, "b": 0, "c": 0, "union": 1}, edges, dict.fromkeys(["a", "b", "c", "union"], 40), 100)
+    {'a': 1, 'b': 0, 'c': 1, 'union': 2}
+    """
+    has_inputs, has_outputs = {target for _, target in edges}, {source for source, _ in edges}
+    place = {node: (of, 0) for node, of in layer.items()}
+    for step, others in ((-1, has_inputs), (1, has_outputs)):
+        movable: dict[int, list[_N]] = {}
+        for node, of in layer.items():
+            if node not in others:
+                movable.setdefault(of, []).append(node)
+        for of, nodes in movable.items():
+            rows = ceil(sum([width[node] for node in nodes]) / most)
+            place |= {node: (of, step * (i % rows)) for i, node in enumerate(nodes)}
+    number = {at: i for i, at in enumerate(sorted(set(place.values())))}
+    return {node: number[at] for node, at in place.items()}
+
+
 def ordered_layers(layers: Sequence[Sequence[int]], down: Mapping[int, Sequence[int]]) -> list[list[int]]:
     """Return the layers, each in an order with few crossings of edges.
 
@@ -141,7 +168,7 @@ def _by_depth_first_search(layers: Sequence[Sequence[int]], down: Mapping[int, S
     number = {node: i for i, layer in enumerate(layers) for node in layer}
     ordered: list[list[int]] = [[] for _ in layers]
     visited: set[int] = set()
-    for root in [node for layer in layers for node in layer]:
+    for root in sorted(number):
         pending = [root]
         while pending:
             node = pending.pop()

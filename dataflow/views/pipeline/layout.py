@@ -18,7 +18,13 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from dataflow.drawing import Box
-from dataflow.views.pipeline.layers import back_edges, components, longest_path_layers, ordered_layers
+from dataflow.views.pipeline.layers import (
+    back_edges,
+    components,
+    longest_path_layers,
+    narrow_layers,
+    ordered_layers,
+)
 
 __all__ = ["Layout", "LayoutEdge", "Route", "lay_out"]
 
@@ -37,7 +43,7 @@ _PORT: Final = 22
 _LOOP: Final = 16
 """Pixels beside a box for the arrow from the box to itself."""
 _SHELF: Final = 1100
-"""The width that unconnected parts share before the next one begins below them."""
+"""The width of a row if boxes can go to others, and of unconnected parts beside each other."""
 _ROUNDS: Final = 10
 
 
@@ -161,7 +167,9 @@ class _Part:
     def _with_slots(self, pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
         """Return the items of each arrow from top to bottom, none for a loop; fill the rows."""
         downward = [(t, s) if i in self._turned else (s, t) for i, (s, t) in enumerate(pairs)]
-        layer = longest_path_layers(range(len(self._names)), [(s, t) for s, t in downward if s != t])
+        between = [(s, t) for s, t in downward if s != t]
+        width = {item: room + _BESIDE for item, room in enumerate(self._room)}
+        layer = narrow_layers(longest_path_layers(range(len(width)), between), between, width, _SHELF)
         labelled = [2 * layer[t] - 1 for (s, t), edge in zip(downward, self._edges, strict=True)
                     if edge.label[0] and s != t]  # fmt: skip
         ranks = {rank: i for i, rank in enumerate(sorted({*labelled, *[2 * of for of in layer.values()]}))}

@@ -7,6 +7,7 @@ tasks.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from math import ceil
 from typing import Final
@@ -28,6 +29,8 @@ _PAD: Final = {BoxShape.SOURCE: 22, BoxShape.STATEFUL: 18}
 """Pixels between the side of an operator and its words; 14 for the others."""
 _LEAST, _MOST = 92, 260
 """Pixels: the least width of an operator, and the most of its words; longer ones are cut."""
+_APART: Final = 12
+"""Pixels between two arrows at a box, at least."""
 _DRUM: Final = 5
 """Pixels: half the height of a drum's ellipses."""
 _END: Final = 6
@@ -48,7 +51,9 @@ def as_svg(sketch: Sketch) -> str:
 def draw(sketch: Sketch) -> Canvas:
     """Return the canvas with the picture of a sketch."""
     canvas = Canvas("pipeline", f"Pipeline {sketch.title}: {sketch.summary}")
-    panels = {box.name: _Panel(box) for box in sketch.boxes}
+    inputs = Counter([arrow.target for arrow in sketch.arrows])
+    outputs = Counter([arrow.source for arrow in sketch.arrows])
+    panels = {box.name: _Panel(box, max(inputs[box.name], outputs[box.name])) for box in sketch.boxes}
     layout = lay_out({name: panel.size for name, panel in panels.items()}, [_edge(arrow) for arrow in sketch.arrows])
     canvas.text(0, _TITLE, sketch.title, "strong", size=_TITLE, width=max(layout.width, 480))
     canvas.text(0, _TITLE + 20, sketch.summary, "soft", size=12)
@@ -111,11 +116,11 @@ def _around(points: list[Point]) -> Box:
 class _Panel:
     """A box of a sketch and its size. The operators of a vertex are below each other, a branch further to the right."""
 
-    def __init__(self, box: SketchBox) -> None:
+    def __init__(self, box: SketchBox, arrows: int) -> None:
         self._box = box
         self._indents = _indents(box)
         widths = [_words_width(operator) + indent for operator, indent in self._placed()]
-        self._width = _even(max(widths, default=_LEAST))
+        self._width = _even(max([*widths, _LEAST, _APART * (arrows + 1)]))
         if not box.tasks:
             self.size: tuple[float, float] = (self._width, _height(box))
             return

@@ -114,3 +114,17 @@ def test_many_unconnected_parts_share_some_rows() -> None:
 
 def test_no_boxes_have_a_layout() -> None:
     assert lay_out({}, []) == Layout({}, (), 0, 0)
+
+
+def test_many_sources_of_one_union_are_in_some_rows() -> None:
+    sizes = {str(i): (150.0, 40.0) for i in range(20)}
+    layout = lay_out({**sizes, "union": (300, 40)}, [LayoutEdge(name, "union") for name in sizes])
+    assert layout.width < 20 * 100
+    assert len({layout.boxes[name].top for name in sizes}) == 4
+
+
+def test_many_sinks_of_one_stream_are_in_some_rows() -> None:
+    sizes = {str(i): (150.0, 40.0) for i in range(20)}
+    layout = lay_out({"rows": (300, 40), **sizes}, [LayoutEdge("rows", name) for name in sizes])
+    assert layout.width < 20 * 100
+    assert len({layout.boxes[name].top for name in sizes}) == 4

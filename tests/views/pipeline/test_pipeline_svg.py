@@ -121,3 +121,13 @@ def test_a_hundred_operators_make_a_small_file() -> None:
     operators = [OperatorShape("n0", "read", "source")]
     operators += [OperatorShape(f"n{i}", "map", inputs=(InputShape(f"n{i // 2}"),)) for i in range(1, 100)]
     assert len(as_svg(logical_sketch("many", PlanShape("", tuple(operators))))) < 100_000
+
+
+def test_the_arrows_into_an_operator_end_apart() -> None:
+    sources = tuple(OperatorShape(f"s{i}", "read", "source") for i in range(30))
+    union = OperatorShape("union", "union", inputs=tuple(InputShape(source.name) for source in sources))
+    root = ElementTree.fromstring(as_svg(logical_sketch("star", PlanShape("", (*sources, union)))))
+    heads = [line.attrib["points"].split() for line in root.iter(f"{SVG}polyline")]
+    places = sorted(float(points[1].split(",")[0]) for points in heads)
+    assert len(places) == 30
+    assert min(right - left for left, right in pairwise(places)) >= 12
