@@ -20,8 +20,9 @@ kind                      writer      fields besides time, seq, attempt, task an
 ``repeats``               task        checkpoint, operator; rows that a restore delivers twice there
 ``declined``              task        checkpoint; detail: the reason
 ``part``                  writer      checkpoint; duration of the write, bytes
-``watermark``             task        value: merged event time (microseconds since 1970); channel that holds it back,
-                                      or detail: the split that does, and operator: what makes the time
+``watermark``             task        value: merged event time (microseconds since 1970; 2**63-1: the end of all input);
+                                      channel that holds it back, or detail: the split that does, and operator: what
+                                      makes the time
 ``work``                  task        totals: see ``TOTALS``; rows queued in each input follow
 ``ended``                 task
 ``error``                 task        operator where it was raised; detail: the class of the error
@@ -38,10 +39,14 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Arrival", "Kind", "SAMPLES", "TOTALS", "Unblocked", "VERSION", "schema"]
+__all__ = ["JOB", "Arrival", "Kind", "SAMPLES", "TOTALS", "Unblocked", "VERSION", "schema"]
 
 VERSION: Final = 1
 """The version of the table's columns and of the plan beside them."""
+
+
+JOB: Final = "job"
+"""The name of the job among the tasks, whose names end in a bracket."""
 
 
 class Kind(IntEnum):

@@ -12,8 +12,8 @@ from itertools import pairwise
 from math import ceil
 from typing import Final
 
-from dataflow.drawing import Box, Canvas, Word
-from dataflow.drawing.svg import number, words_width
+from dataflow.drawing import Box, Canvas, Word, words_width
+from dataflow.drawing.svg import number
 from dataflow.views.pipeline.layout import LayoutEdge, Point, Route, lay_out
 from dataflow.views.pipeline.sketch import BoxShape, Sketch, SketchArrow, SketchBox, SketchOperator
 
