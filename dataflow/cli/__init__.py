@@ -1,7 +1,7 @@
 """The command line. Only click is imported to parse it; a command imports its own modules when it runs.
 
 Exit codes: 0: success; 1: a mode did not keep its guarantee or could not be tested, or a verified checkpoint is not
-whole; 2: an error that the user can fix; 130: interrupted.
+whole; 2: an error that the user can fix; 130: interrupted, by Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import click
 
 from dataflow import __version__
 from dataflow.cli.checkpoints import checkpoints
+from dataflow.cli.parameters import duration, target
+from dataflow.cli.run import run as run_command
 from dataflow.cli.terminal import CommandGroup, fits, make_console, print_error, print_table, with_traceback, wrapped
 from dataflow.clock import SystemClock, duration_text, microseconds
 from dataflow.compare.options import KillPoint, Options, RunnerName
@@ -34,13 +36,6 @@ __all__ = ["main"]
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _duration(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Check the duration of an option, and name the option as it was typed in errors."""
-    if value is not None and microseconds(value, option.opts[0]) == 0 and option.name == "every":
-        raise ConfigurationError(f"--every must be above zero, such as 100ms, got {value!r}")
-    return value
-
-
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="barrierflow")
 @with_traceback
@@ -49,6 +44,7 @@ def main() -> None:
 
 
 main.add_command(checkpoints)
+main.add_command(run_command)
 
 
 def _with_run_options(keep_by_default: bool) -> Callable[[_F], _F]:  # noqa: FBT001 - the only argument
@@ -136,14 +132,14 @@ def demo(
 
 
 @main.command()
-@click.argument("target", metavar="MODULE:PIPELINE")
+@target
 @_with_run_options(keep_by_default=False)
 @click.option(
     "--every",
     default="100ms",
     show_default=True,
     metavar="DURATION",
-    callback=_duration,
+    callback=duration,
     help="Time between two checkpoints, above zero, with a unit: us, ms, s, min or h.",
 )
 @click.option(
@@ -177,7 +173,7 @@ def demo(
 @click.option(
     "--alignment-timeout",
     metavar="DURATION",
-    callback=_duration,
+    callback=duration,
     help="Time after which barriers overtake rows in mode aligned-timeout, with a unit: us, ms, s, min or h.  "
     "[default: 100ms]",
 )

@@ -93,6 +93,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a user's module."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "mine.py").write_text(MODULE, encoding="utf-8")
+    (folder / "exits.py").write_text("raise SystemExit(3)", encoding="utf-8")
     return folder
 
 

@@ -1,0 +1,20 @@
+"""Options and arguments that several commands have."""
+
+from __future__ import annotations
+
+import click
+
+from dataflow.clock import microseconds
+from dataflow.errors import ConfigurationError
+
+__all__ = ["duration", "target"]
+
+target = click.argument("target", metavar="MODULE:PIPELINE")
+"""The name of a pipeline; see `dataflow.compare.subject.Subject`."""
+
+
+def duration(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Check the duration of an option, and name the option as it was typed in errors."""
+    if value is not None and microseconds(value, option.opts[0]) == 0 and option.name == "every":
+        raise ConfigurationError(f"--every must be above zero, such as 100ms, got {value!r}")
+    return value
