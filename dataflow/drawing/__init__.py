@@ -1,0 +1,13 @@
+"""Draws pictures as SVG: widths of texts, elements, and one colour per cause. All pictures of the project use it.
+
+A picture is drawn in a process that knows neither the reader's fonts nor the reader's screen. So a text gets room for
+the widest usual font, everything that is drawn enlarges the picture, and both colour schemes are in the style sheet.
+
+Files: ``text_width`` (how wide a text can be), ``svg`` (the canvas), ``palette`` (colours and patterns of causes).
+"""
+
+from dataflow.drawing.palette import CAUSES, Cause
+from dataflow.drawing.svg import Box, Canvas, Word
+from dataflow.drawing.text_width import fitted, printable, text_width
+
+__all__ = ["CAUSES", "Box", "Canvas", "Cause", "Word", "fitted", "printable", "text_width"]
