@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-__all__ = ["LiveSplits", "Silence", "TimesSplits"]
+__all__ = ["HeldBySplit", "LiveSplits", "Silence", "TimesSplits"]
 
 
 class LiveSplits(Protocol):
@@ -74,4 +74,14 @@ class TimesSplits(Protocol):
 
     def split_times(self) -> Mapping[str, int]:
         """Return the watermark of each split that had rows, in microseconds."""
+        ...
+
+
+@runtime_checkable
+class HeldBySplit(Protocol):
+    """An operator that makes watermarks and knows which split holds them back."""
+
+    @property
+    def held_by(self) -> str | None:
+        """The first split that holds the watermark back; None: there is none."""
         ...

@@ -38,10 +38,14 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Arrival", "Kind", "SAMPLES", "TOTALS", "Unblocked", "VERSION", "schema"]
+__all__ = ["JOB", "Arrival", "Kind", "SAMPLES", "TOTALS", "Unblocked", "VERSION", "schema"]
 
 VERSION: Final = 1
 """The version of the table's columns and of the plan beside them."""
+
+
+JOB: Final = "job"
+"""The name of the job among the tasks, whose names end in a bracket."""
 
 
 class Kind(IntEnum):

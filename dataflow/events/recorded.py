@@ -57,8 +57,10 @@ def recorded_from(metadata: Mapping[bytes, bytes] | None) -> Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A position in the events of one job: how many facts and samples were recorded before it."""
+    """A position in the events of one log: how many of each sort were recorded before it, and how many were lost."""
 
-    job: str
-    facts: int
-    samples: int
+    log: str
+    facts: int = 0
+    samples: int = 0
+    kept: int = 0
+    lost: int = 0

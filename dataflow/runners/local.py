@@ -232,6 +232,7 @@ class LocalRunner:
             load=partial(load_kernels, line=line),
             library=LIBRARY,
             spill=self._spill,
+            engine="local",
         )
         try:
             job = build(plan, settings)

@@ -23,6 +23,7 @@ from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.restore.find_checkpoint import RestoreReport
 from dataflow.runtime.task.progress import JobState
+from dataflow.views.events import Events, events_since
 
 __all__ = ["LocalJob"]
 
@@ -92,6 +93,26 @@ class LocalJob(WatchedJob):
         (2, 1.0, 0)
         """
         return self._meter.read()
+
+    def events(self, since: Events | None = None) -> Events:
+        """Return what barriers, tasks and the job did so far.
+
+        Args:
+            since: return only what was recorded after these events, which this method returned earlier; None: all.
+
+        Raises: ConfigurationError if ``since`` are events of another job.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("copy") as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> with p.start() as job:
+        ...     result = job.wait()
+        >>> events = job.events()
+        >>> len(events) > 0, len(job.events(since=events))
+        (True, 0)
+        """
+        self._job.recorder.drain()
+        return events_since(self._job.recorder.log, since)
 
     def checkpoint(self, *, timeout: Duration | None = None) -> int:
         """Take a checkpoint now, and return its id once it is durable and its output is committed.

@@ -30,11 +30,13 @@ from dataflow.runtime.task.progress import JobState, TaskTimes
 from dataflow.runtime.task.task import Task
 from dataflow.runtime.task.task_input import ChannelMetrics
 from dataflow.store.memory import MemoryStore
+from dataflow.views.events import Events, events_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Group
 
+    from dataflow.views.timeline import Timeline
 
 __all__ = [
     "ChannelMetrics",
@@ -90,6 +92,7 @@ class RunResult:
         restarts: how often the run began again by itself: on Spark after transient failures, such as a lost executor;
             on the simulated runner after injected faults.
         notes: what to know when reading the counts, such as what was not counted, or is still to come.
+        events: what barriers, tasks and the job did, and when; see `timeline`.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> with flow.Pipeline() as p:
@@ -120,6 +123,7 @@ class RunResult:
     earlier: CheckpointTotals = field(default_factory=CheckpointTotals)
     restarts: int = 0
     notes: Sequence[str] = ()
+    events: Events = field(kw_only=True)
 
     def table(self, name: str | None = None) -> pa.Table:
         """Return the rows that ``op.collect()`` or ``op.head()`` gathered.
@@ -220,6 +224,15 @@ class RunResult:
     def totals(self) -> CheckpointTotals:
         """Counts, sums and worst values of all checkpoints of this run, listed or not."""
         return self.earlier.with_checkpoints(self.checkpoints).with_failures(len(self.failures))
+
+    def timeline(self, checkpoint: int | str | None = None) -> Timeline:
+        """Return a picture of what barriers did, with sentences that explain it; ``Events.timeline`` has the details.
+
+        Args:
+            checkpoint: its id; None: the slowest one in which every input still had a barrier; ``"all"``: the whole
+                run.
+        """
+        return self.events.timeline(checkpoint)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as JSON values: counts, checkpoints, times in microseconds. Tables are omitted.
@@ -352,6 +365,7 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
         outputs=outputs_of(graph),
         changes=changes_of(graph),
         tuning=tuning_of(job),
+        events=events_of(job.recorder.log),
     )
 
 

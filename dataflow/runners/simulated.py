@@ -37,6 +37,8 @@ from dataflow.errors import (
     RowsTakenBackWarning,
     StoreError,
 )
+from dataflow.events.event_log import EventLog
+from dataflow.events.recorder import Recorder
 from dataflow.planning.batch_graph import refuse_in_batch
 from dataflow.planning.graph import NamedGraph
 from dataflow.planning.physical_plan import Plan, make_plan
@@ -44,6 +46,7 @@ from dataflow.planning.specs import Write
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.drawn_policies import DrawnPolicies
 from dataflow.runners.endless_input import warn_of_endless_input
+from dataflow.runners.event_laws import check_events
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
 from dataflow.runners.job_handle import JobHandle
 from dataflow.runners.liveness_check import ClockCheck, Stillness, check_age, check_finished
@@ -104,6 +107,10 @@ _INJECTED = (
     RowsTakenBackWarning,
 )
 """Warnings that injected faults cause. They are not given, only listed in ``RunResult.warnings``."""
+
+
+_KEPT_EVENTS = 1 << 30
+"""Events of all attempts together that are kept as recorded: no limit, because the number of turns has one."""
 
 
 class _Crash(BaseException):
@@ -258,6 +265,7 @@ class SimulatedJob(JobHandle):
         self._can_align = any(len(plan.channels(link)) > plan.vertices[link.target].parallelism for link in plan.links)
         self._can_align |= any(len(plan.inputs(vertex)) > 1 for vertex in plan.vertices)
         self._committing = sum(isinstance(n.spec, Write) and isinstance(n.spec.sink, TwoPhaseSink) for n in plan.graph)
+        self._log = EventLog(converted_at=_KEPT_EVENTS)
         self._store = None
         if checkpoint is not None:
             self._store = FaultyStore(store_of(checkpoint), self._maybe_fail, self._count_durable)
@@ -354,6 +362,8 @@ class SimulatedJob(JobHandle):
             library=LIBRARY,
             spill=self._drawn.spill(),
             emitted=watches,
+            engine="simulated",
+            recorder=Recorder(self._log),
         )
         job = build(self._plan_for(checkpointing), settings)
         job.loading.run()  # takes no simulated time, so a run does not depend on the kernels loaded before
@@ -377,6 +387,7 @@ class SimulatedJob(JobHandle):
                     waiting = who_waits_for_whom(job, self._clock.now())
                     raise JobTimeout(f"seed {self._seed}: not done after {self._turn - first} turns:\n{waiting}")
         except BaseException:
+            job.recorder.close()
             job.release()
             raise
         finally:
@@ -392,6 +403,7 @@ class SimulatedJob(JobHandle):
         if job.state is JobState.FINISHED:
             check_finished(job, self._clock.now())
         job.close()
+        check_events(job)
         if job.state is JobState.FINISHED:
             watches.check()
         if job.error is not None:

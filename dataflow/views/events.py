@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dataflow.events.kinds import schema
+from dataflow.errors import ConfigurationError
+from dataflow.events.event_log import EventLog
 from dataflow.events.plan_shape import PlanShape
 from dataflow.events.recorded import Cursor, Recorded, recorded_from
 
@@ -15,23 +16,51 @@ if TYPE_CHECKING:
 
     from dataflow.views.timeline import Timeline
 
-__all__ = ["Events"]
+__all__ = ["Events", "events_of", "events_since"]
+
+_Contents = tuple["pa.Table", int, Cursor | None]
 
 
-@dataclass(frozen=True)
 class Events:
     """The events of a run. ``result.events``, ``job.events()`` and ``flow.read_events(path)`` return them.
 
-    Attributes:
-        table: an event per row, by attempt and time; the columns are those of ``dataflow.events.kinds``. Times are
-            microseconds since the start of the attempt. Its metadata has all else.
-        missed: how many events were recorded and are not here, because buffers are bounded: samples go first, then
-            those of the oldest checkpoints.
+    Args:
+        table: an event per row; the columns are those of ``dataflow.events.kinds``, and the metadata has all else.
+        missed: see the property.
+        cursor: the position after the events, for ``job.events(since=)``.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> with flow.Pipeline("copy") as p:
+    ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+    >>> events = p.run(checkpoint=flow.Checkpointing(flow.MemoryStore())).events
+    >>> [kind for kind in events.table["kind"].to_pylist() if kind in ("triggered", "snapshot", "durable", "committed")]
+    ['triggered', 'snapshot', 'durable', 'committed']
     """
 
-    table: pa.Table
-    missed: int = 0
-    cursor: Cursor | None = field(default=None, repr=False)
+    def __init__(self, table: pa.Table, missed: int = 0, cursor: Cursor | None = None) -> None:
+        self._read: Callable[[], _Contents] = lambda: (table, missed, cursor)
+
+    @cached_property
+    def _contents(self) -> _Contents:
+        return self._read()
+
+    @property
+    def table(self) -> pa.Table:
+        """An event per row, by attempt and time. Times are microseconds since the start of the attempt."""
+        return self._contents[0]
+
+    @property
+    def missed(self) -> int:
+        """How many events were recorded and are not here.
+
+        Buffers are bounded: samples are dropped first, then the events of the oldest checkpoints.
+        """
+        return self._contents[1]
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """The position after these events, for ``job.events(since=)``; None: they come from a file."""
+        return self._contents[2]
 
     @cached_property
     def recorded(self) -> Recorded:
@@ -57,7 +86,38 @@ class Events:
     def __len__(self) -> int:
         return self.table.num_rows
 
-    @staticmethod
-    def none(recorded: Recorded) -> Events:
-        """Return no events of a job."""
-        return Events(schema().with_metadata(recorded.metadata()).empty_table())
+    def __repr__(self) -> str:
+        missed = f", {self.missed:,} missed" if self.missed else ""
+        return f"Events({self.recorded.pipeline!r}, {len(self):,} events{missed})"
+
+
+class _EventsOfLog(Events):
+    """The events of a job that is over, read when they are asked for first."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._read = log.read
+
+
+def events_of(log: EventLog) -> Events:
+    """Return the events of a job that is over."""
+    return _EventsOfLog(log)
+
+
+def events_since(log: EventLog, since: Events | None) -> Events:
+    """Return the events in ``log`` that are not in ``since``, which was read from it earlier; None: all.
+
+    Raises: ConfigurationError if ``since`` are events of another job, or of a file.
+    """
+    if since is None:
+        return Events(*log.read())
+    if not isinstance(since, Events):
+        raise ConfigurationError(
+            f"events(since=): expected events that job.events() returned earlier, or None; got {type(since).__name__}"
+        )
+    cursor = since.cursor
+    if cursor is None or not log.has(cursor):
+        raise ConfigurationError(
+            f"events(since=): expected events that this job's events() returned earlier, got {since!r}, which are of "
+            "another job, or of a file; leave since= out to get all events"
+        )
+    return Events(*log.read(cursor))

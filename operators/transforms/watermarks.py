@@ -144,6 +144,15 @@ class WatermarkOperator(Stateful):
         self._tell()
         self._look_again()
 
+    @property
+    def held_by(self) -> str | None:
+        """The first split that holds the watermark back: idle and ended ones do not. None: there is none."""
+        merged = self._merger.merged
+        for (split, number), time in zip(self._numbers.items(), self._merger.snapshot(), strict=False):
+            if time == merged and time != MAX_WATERMARK and not self._merger.is_idle(number):
+                return split
+        return None
+
     def state(self) -> Mapping[str, Piece]:
         kept = {*self._had_rows, *self._splits.ended_splits()[self._ended :]}
         each = zip(self._numbers, self._merger.snapshot(), strict=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dataflow.events.kinds import Arrival, Unblocked
 from dataflow.protocol.actions import Action, Complete, PassOver, TakeSnapshot
 from dataflow.protocol.coordinator_actions import Inject
 from dataflow.protocol.events import Barrier
@@ -45,7 +46,7 @@ def start_ahead_of_barriers(monkeypatch: pytest.MonkeyPatch) -> None:
         return [
             action
             for index in gate._open_channels
-            for action in gate._barrier(index, barrier, now, gate._channels[index].queued)
+            for action in gate._barrier(index, barrier, now, Arrival.STARTED_HERE, gate._channels[index].queued)
         ]
 
     monkeypatch.setattr(InputGate, "start", start)
@@ -55,10 +56,10 @@ def align_for_withdrawn_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let gates wait for the barriers of a checkpoint that was given up before its first barrier came."""
     meter = InputGate._meter
 
-    def forget_what_was_taken(gate: InputGate, actions: list[Action], now: int) -> list[Action]:
+    def forget_what_was_taken(gate: InputGate, actions: list[Action], now: int, cause: Unblocked) -> list[Action]:
         before = dict(gate._first_barrier)
         taken = max((action.barrier.checkpoint for action in actions if isinstance(action, TakeSnapshot)), default=0)
-        meter(gate, actions, now)
+        meter(gate, actions, now, cause)
         gate._first_barrier = {n: since for n, since in before.items() if n > taken}
         return actions
 

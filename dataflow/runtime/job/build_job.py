@@ -35,8 +35,11 @@ from dataflow.errors import (
     did_you_mean,
 )
 from dataflow.events.plan_shape import task_id
+from dataflow.events.recorded import Recorded
+from dataflow.events.recorder import EventWriter, Recorder, Weight
 from dataflow.planning.graph import Partitioning, has_dictionaries, schema_json
 from dataflow.planning.physical_plan import Link, Plan, Vertex
+from dataflow.planning.plan_shape import shape_of
 from dataflow.planning.specs import Read, Write
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.checkpoint_policy import CheckpointPolicy
@@ -103,7 +106,8 @@ class Settings:
     over; ``polls`` makes the rule by which a source task is polled; ``keep`` makes the rule by which an operator keeps
     rows back, and ``folding`` the rule by which it folds them. ``task_bytes`` are the bytes that may wait in all
     channels into a task. ``spill`` says where rows of a batch are sorted; None: as by default. ``emitted`` makes what
-    takes note of the rows that a user's operators and sources emit. ``make_id`` makes the id of a new job.
+    takes note of the rows that a user's operators and sources emit. ``make_id`` makes the id of a new job. ``recorder``
+    records what the job does; ``engine`` is the name of the runner.
     """
 
     pipeline: str
@@ -126,6 +130,8 @@ class Settings:
     load: Callable[[KernelLoader], None] = KernelLoader.run
     spill: Spill | None = None
     emitted: Callable[[str], Unwatched] = unwatched
+    engine: str = "local"
+    recorder: Recorder = field(default_factory=Recorder)
     make_id: MakeJobId = field(kw_only=True)
     library: Library = field(kw_only=True)
 
@@ -142,7 +148,9 @@ def build(plan: Plan, settings: Settings) -> Job:
     store = settings.store or store_of(checkpointing)
     notices = Notices()
     clock = JobClock(settings.clock, notices.add)
-    services = Services(store, settings.submit, clock, Mailbox(), settings.library, settings.probe, notices)
+    services = Services(
+        store, settings.submit, clock, Mailbox(), settings.library, settings.probe, notices, settings.recorder
+    )
     with services.notices.as_notes():
         plan = plan.loaded(services.notices.add)
     store.open(settings.run_id)
@@ -218,6 +226,7 @@ class _Builder:
         self.notices = self.services.notices
         self.channels: dict[tuple[int, int, int], Channel] = {}
         self.chains: dict[str, Sequence[ChainNode]] = {}  # by task, of those that are built
+        self.writers: dict[str, EventWriter] = {}  # by task
         self.verification = Verification(
             plan,
             self._setup,
@@ -246,6 +255,8 @@ class _Builder:
         self._connect()
         if restored:  # refuses a channel that changed, before anything is deleted or committed
             put_back(restored, plan, self.channels, settings.library)
+        identity = self._identity(restored)
+        self._open_recording(identity)  # refuses a file of another pipeline, or of a job that runs
         sinks = two_phase_sinks(plan)
         # Also above a checkpoint from another directory, because sinks order their output by these ids.
         next_id = max(store.highest_id(), restored.manifest.checkpoint if restored else 0) + 1
@@ -280,7 +291,7 @@ class _Builder:
             coordinator,
             committer,
             self.services,
-            self._identity(restored),
+            identity,
             loading=KernelLoader(kernels_of(plan, [node.operator for t in tasks.values() for node in t.chain.nodes])),
             restore_report=replace(restored.report, duration=settings.clock.now() - started) if restored else None,
         )
@@ -300,6 +311,18 @@ class _Builder:
             execution,
             self.verification.repeated,
         )
+
+    def _open_recording(self, identity: Identity) -> None:
+        recorder = self.services.recorder
+        mode = identity.mode.value if identity.checkpointed else ""
+        shape = shape_of(self.plan, self.settings.engine)
+        recorder.open(Recorded(identity.pipeline, identity.job, mode, identity.guarantee.value, shape))
+        self.held.callback(recorder.close)
+        into = Counter(channel.target for channel in shape.channels)
+        out_of = Counter(channel.source for channel in shape.channels)
+        for task in shape.tasks:
+            inputs, outputs = into[task], out_of[task]
+            self.writers[task] = recorder.writer(task, Weight(3 * inputs + outputs + 4, inputs + 2))
 
     def _completed(self) -> list[int]:
         """Return the checkpoints that count for ``keep``: not savepoints, nor checkpoints that cannot be read."""
@@ -376,20 +399,21 @@ class _Builder:
             self.settings.library.fuse(self.plan.graph, chained, self.settings.submit)
         return Task(
             name,
-            self._channel_input(vertex, subtask, state) if splits is None else splits,
+            self._channel_input(name, vertex, subtask, state) if splits is None else splits,
             Chain(nodes),
             self.services,
             keep_duplicates=self.checkpointing.duplicates,
             pace=self.settings.pace(),
             ended=state is not None and state.ended,
             logs=LogChain.restored(name, state.operators, checkpoint.manifest) if checkpoint and state else None,
+            events=self.writers[name],
         )
 
     def _output(self, number: int, link: Link, subtask: int) -> Output:
         channels = [self.channels[number, s, t] for s, t in self.plan.channels(link) if s == subtask]
         return output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
 
-    def _channel_input(self, vertex: Vertex, subtask: int, state: TaskState | None) -> ChannelInput:
+    def _channel_input(self, name: str, vertex: Vertex, subtask: int, state: TaskState | None) -> ChannelInput:
         channels: list[Channel] = []
         ports: list[int] = []
         empty: list[int] = []
@@ -402,7 +426,7 @@ class _Builder:
                         channels.append(self.channels[i, s, t])
                         ports.append(link.port)
         untimed = self.plan.untimed_ports(vertex.name)
-        gate = InputGate(channels, self._handler(channels), self.settings.choose(), ports, untimed)
+        gate = InputGate(channels, self._handler(channels), self.settings.choose(), ports, untimed, self.writers[name])
         if state is not None:
             gate.restore(state.inlet)
         else:  # without this, rows that are read before such a task is first stepped would never be late

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from dataflow.clock import Clock
 from dataflow.errors import CheckpointError
@@ -19,6 +20,14 @@ log = logging.getLogger("dataflow.job")
 
 KEPT = 1_000
 """Records of checkpoints and of failures that are kept; totals cover all."""
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedCheckpoint:
+    """A checkpoint that was aborted: why, and how long (microseconds) after its trigger."""
+
+    why: str
+    duration: int
 
 
 class CheckpointHistory:
@@ -93,29 +102,32 @@ class CheckpointHistory:
         if attempt is not None and not attempt.failure:
             attempt.failure = failure
 
-    def mark_durable(self, checkpoint: int) -> None:
-        """Record a checkpoint whose manifest is durable."""
+    def mark_durable(self, checkpoint: int) -> CheckpointRecord:
+        """Record a checkpoint whose manifest is durable, and return the record."""
         record = self._attempts[checkpoint].record(self._clock.now())
         self.checkpoints.append(record)
         if len(self.checkpoints) > KEPT:
             self.earlier = self.earlier.with_checkpoints([self.checkpoints.pop(0)])
         log.info("checkpoint %d is durable: %d bytes, %d us", checkpoint, record.size, record.duration)
+        return record
 
     def forget(self, checkpoint: int) -> None:
         """Drop the bookkeeping of a durable checkpoint."""
         del self._attempts[checkpoint]
 
-    def drop(self, checkpoint: int, reason: FailureReason) -> None:
+    def drop(self, checkpoint: int, reason: FailureReason) -> DroppedCheckpoint:
         """Drop a checkpoint that the coordinator aborted, and record why if it failed."""
         attempt = self._attempts.pop(checkpoint)
         self._last_dropped = attempt.kind
+        now = self._clock.now()
+        failure = attempt.why_failed(reason, self._tasks, now)
         if reason.is_failure:
-            failure = attempt.why_failed(reason, self._tasks, self._clock.now())
             self.failures.append(failure)
             if len(self.failures) > KEPT:
                 del self.failures[0]
                 self.earlier = self.earlier.with_failures(1)
             log.warning("failed: %s", failure)
+        return DroppedCheckpoint(failure, now - attempt.triggered_at)
 
     def too_many_failures(self, reason: FailureReason) -> CheckpointError:
         """Return the error of a job that fails because of its checkpoints, with advice."""

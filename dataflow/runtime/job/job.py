@@ -18,6 +18,7 @@ from dataflow.contracts.checkpointing import Mode
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.tuning import Choice
 from dataflow.errors import CheckpointError, CommitsDelayedWarning, JobCancelled
+from dataflow.events.kinds import Kind
 from dataflow.protocol.coordination import Coordinator
 from dataflow.protocol.coordinator_actions import (
     AbortTasks,
@@ -33,7 +34,8 @@ from dataflow.protocol.coordinator_actions import (
     Retire,
 )
 from dataflow.protocol.events import Barrier, BarrierKind
-from dataflow.runtime.job.checkpoint_history import CheckpointHistory
+from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
+from dataflow.runtime.job.checkpoint_history import CheckpointHistory, DroppedCheckpoint
 from dataflow.runtime.job.checkpoint_requests import CheckpointRequest, CheckpointRequests
 from dataflow.runtime.job.checkpoint_state import state_at
 from dataflow.runtime.job.committer import LAST_ATTEMPTS, Committer, SinkCommitted, SinkFailed
@@ -123,6 +125,10 @@ class Job:
         self.ended_at: int | None = None
         #: Never changes: the notices of the services.
         self.notices = services.notices
+        self._record = services.recorder.job.record
+        #: Began its attempt when this job started.
+        self.recorder = services.recorder
+        self._begin_recording()
         #: Gets a manifest only if all parts that it names are durable.
         self._manifests = ManifestWriter(services)
         channels = [channel.name for task in tasks.values() for channel in task.channels]
@@ -153,6 +159,14 @@ class Job:
         self._released = False
         #: Never unset. Set before the last look at ``mailbox``, so that no request is left without an answer.
         self._closed = False
+
+    def _begin_recording(self) -> None:
+        self.recorder.begin(self.started_at)
+        report, wall = self.restore_report, round(self.clock.wall() * 1e6)
+        restored = None if report is None else report.checkpoint
+        self._record(Kind.STARTED, self.started_at, restored, value=wall)
+        if report is not None:
+            self._record(Kind.RESTORED, self.started_at, restored, rows=report.in_flight_rows)
 
     # --- called from other threads
 
@@ -201,6 +215,7 @@ class Job:
         if self.over:
             return False
         now = self.clock.now()
+        self.recorder.tick(now)
         self.clock.time()  # while no operator reads it, too, so that a step of the wall clock is noticed in time
         if not self.begun and not self._begin(now):
             return False
@@ -268,6 +283,7 @@ class Job:
         self.loading.run()  # unless the runner loads them on a thread
         if self.loading.done:
             self.begun = True
+            self._record(Kind.STATE, now, detail=self.state.value)
             if self._early is not None:
                 self.began_at = now
                 self.coordinator.begin(now)
@@ -302,7 +318,7 @@ class Job:
             case Ended(task):
                 self._act(coordinator.finish(task, now), now)
             case Persisted(checkpoint):
-                self.history.mark_durable(checkpoint)
+                self._record_durable(self.history.mark_durable(checkpoint))
                 self.predicates.completed(checkpoint)
                 self._act(coordinator.persisted(checkpoint, now), now)
                 self.history.forget(checkpoint)
@@ -340,7 +356,7 @@ class Job:
                 case Inject():
                     self._inject(action)
                 case AbortTasks(checkpoint, reason):
-                    self.history.drop(checkpoint, reason)
+                    self._record_failed(checkpoint, self.history.drop(checkpoint, reason))
                     self._tell(AbortCheckpoint(checkpoint, reason.at_tasks))
                 case Persist():
                     attempt = self.history.attempt(action.checkpoint)
@@ -377,6 +393,8 @@ class Job:
 
     def _inject(self, action: Inject) -> None:
         self.history.start(action)
+        self._record(Kind.TRIGGERED, action.triggered_at, action.checkpoint, detail=action.kind.value)
+        self.recorder.triggers += 1
         unaligned = self.identity.mode is Mode.UNALIGNED_PERSISTED and action.kind is not BarrierKind.SAVEPOINT
         barrier = Barrier(action.checkpoint, action.kind, action.triggered_at, unaligned, action.since)
         for task in action.running:
@@ -396,11 +414,14 @@ class Job:
     def _committed(self, horizon: int, now: int) -> None:
         if horizon > self._horizon:
             self._horizon = horizon
+            self._record(Kind.COMMITTED, self.clock.now(), horizon)
             self._tell(Committed(horizon))
             self._requests.complete(horizon)
             self._act(self.coordinator.committed(horizon, now), now)
 
     def _commit_failed(self, failure: SinkFailed, now: int) -> None:
+        why = type(failure.error).__name__  # its text may have values of rows
+        self._record(Kind.COMMIT_FAILED, self.clock.now(), failure.checkpoint, operator=failure.sink, detail=why)
         attempts = self.committer.failed(failure, now)
         if failure.checkpoint == self._last and attempts >= LAST_ATTEMPTS:
             self.fail(failure.of_last_checkpoint(attempts))
@@ -456,6 +477,7 @@ class Job:
     def _over(self, state: JobState) -> None:
         self.state = state
         self.ended_at = self.clock.now()
+        self._record(Kind.STATE, self.ended_at, detail=state.value)
         self._requests.refuse_all(self._ended_first())
 
     def _ended_first(self) -> BaseException:
@@ -484,11 +506,25 @@ class Job:
             self.notices.cleanup([(name, error) for name, task in self.tasks.items() for error in task.close()])
             self._sweep()
         finally:
+            self.recorder.close()
             self.release()
 
     def _sweep(self) -> None:
         if self.state in (JobState.STOPPED, JobState.FINISHED) and self.begun:
             self._manifests.sweep()
+
+    def _record_durable(self, record: CheckpointRecord) -> None:
+        self._record(
+            Kind.DURABLE,
+            self.clock.now(),
+            record.checkpoint,
+            duration=record.duration,
+            bytes=record.size,
+            rows=record.in_flight_rows,
+        )
+
+    def _record_failed(self, checkpoint: int, dropped: DroppedCheckpoint) -> None:
+        self._record(Kind.FAILED, self.clock.now(), checkpoint, duration=dropped.duration, detail=dropped.why)
 
     def release(self) -> None:
         """Release the locks and nothing else, as the kernel does for a dead process."""

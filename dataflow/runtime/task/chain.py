@@ -80,6 +80,7 @@ class ChainNode:
         self.forward: Flow | None = None
         self.reached: int | None = None  # the last watermark that the operator was given
         self.passed: int | None = None  # the last one that was passed on instead; part of the snapshot
+        self.made: int | None = None  # the last one that the operator made, for metrics
         self._restored: int | None = None  # ``passed`` of the snapshot that it starts from
         self._idle = False  # idleness was passed on after the last watermark
         self.timed = False  # an operator that makes time has had a row or made some; part of the snapshot
@@ -186,9 +187,9 @@ class ChainNode:
     def watermark(self, time: int) -> None:
         """Send a watermark after the rows emitted so far. Called by an operator that makes time."""
         self._check_time("watermark", time)
-        self.timed = True
+        self.timed, self.made = True, int(time)  # also integers of numpy
         if not self.in_batch:
-            self._send(Watermark(int(time)))  # also integers of numpy
+            self._send(Watermark(self.made))
 
     def idle(self) -> None:
         """Send idleness downstream. Called by an operator that makes time."""
@@ -515,10 +516,13 @@ class Chain:
         """The operators that make time and have had a row or made some."""
         return [node.name for node in self.nodes if node.timed]
 
-    def send(self, control: Barrier | Cancel) -> None:
-        """Send a barrier or cancel on every output of every operator."""
+    def send(self, control: Barrier | Cancel, before: Callable[[Channel], None] | None = None) -> None:
+        """Send a barrier or cancel on every output of every operator; ``before`` is called right before each put."""
         for output in self.outputs:
-            output.send(control)
+            for channel in output.channels:
+                if before is not None:
+                    before(channel)
+                channel.put(control)
 
     def snapshot(self, checkpoint: int, probe: Probe = no_probe) -> Mapping[str, Snapshot]:
         """Return every operator's state, by name."""

@@ -106,6 +106,10 @@ class ChannelInput(TaskInput):
     def watermark(self) -> int | None:
         return self.gate.watermark
 
+    @property
+    def held_by(self) -> str | None:
+        return self.gate.held_by
+
     def causes(self, state: Progress, now: int) -> list[str]:
         gate, times = self.gate, self.gate.blocked_time(now)
         causes = [

@@ -73,6 +73,15 @@ class GateTime:
         """The merged watermark; None: none yet."""
         return self._merger.merged
 
+    @property
+    def held_by(self) -> int | None:
+        """The first channel that holds the merged watermark back: idle and ended ones do not. None: there is none."""
+        merged = self._merger.merged
+        for number, time in enumerate(self._merger.snapshot()):
+            if time == merged and time != MAX_WATERMARK and not self._merger.is_idle(number):
+                return self._numbers.index(number)
+        return None
+
     def advance(self, channel: int, time: int) -> TimeChange:
         """Set a channel's watermark."""
         number = self._numbers[channel]

@@ -2,9 +2,9 @@
 
 Urgent elements come first (a queued barrier becomes urgent when the handler decides so), then a fair choice among the
 channels that have elements and are not blocked. Barriers, cancels and ends go to the barrier handler, watermarks,
-idleness and ends to ``GateTime``; rows pass through.
+idleness and ends to ``GateTime``; rows pass through. What barriers do is recorded as events.
 
-Invariant: only the handler decides which channels are blocked; the gate keeps only since when.
+Invariant: only the handler decides which channels are blocked; the gate keeps only since when, and by which barrier.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from dataflow.contracts.source import Json
-from dataflow.protocol.actions import Abort, AbortReason, Action, Ignore, TakeSnapshot
+from dataflow.events.kinds import Arrival, Kind, Unblocked
+from dataflow.events.recorder import UNRECORDED, EventWriter
+from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, TakeSnapshot
 from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, PortEnded, Watermark
 from dataflow.protocol.handler import BarrierHandler
 from dataflow.runtime.task.channel import Channel
@@ -61,11 +63,14 @@ class Taken(NamedTuple):
 
 
 NO_ACTIONS: tuple[Action, ...] = ()
+_NEVER = 2**62
+"""A checkpoint id that no job reaches."""
 
 
 class InputGate:
     """Polls ``channels`` as ``handler`` allows. One thread calls it. ``ports[i]`` is the input port of channel i, and
-    ``untimed`` are the ports that do not count for time, at most all but one.
+    ``untimed`` are the ports that do not count for time, at most all but one. ``events`` records when
+    barriers arrive, and channels are blocked.
 
     An end of input is returned in up to three polls: first ``PortEnded``, if it is the last one of its port; then, if
     it moves the merged watermark, or leaves only idle channels, that ``Watermark`` or ``Idle``; then ``EndOfInput``.
@@ -87,6 +92,7 @@ class InputGate:
         choose: Choose,
         ports: Sequence[int] | None = None,
         untimed: Collection[int] = (),
+        events: EventWriter = UNRECORDED,
     ) -> None:
         assert channels, "a gate has at least one channel"
         #: Never empty, never changes. The place of a channel is its number here, in the handler and in ``_time``.
@@ -102,6 +108,10 @@ class InputGate:
         self._ended = [False] * len(self._channels)
         #: By channel. A time if and only if the handler blocks the channel.
         self._blocked_since: list[int | None] = [None] * len(self._channels)
+        #: By channel: the checkpoint of the barrier taken last; 0: none. A blocked channel is blocked by it.
+        self._barriers = [0] * len(self._channels)
+        #: By channel: the value of ``_barriers`` when it was blocked.
+        self._blocked_by = [0] * len(self._channels)
         #: By channel, without the time since ``_blocked_since``. Never negative, never reduced.
         self._blocked_time = [0] * len(self._channels)
         #: By checkpoint, each at or above the handler's floor and at most ``_newest``: its snapshot may still be taken.
@@ -112,6 +122,10 @@ class InputGate:
         self._alignment = 0
         #: Never changes: the overtakable ones of ``_channels``. Only in these are barriers promoted.
         self._overtakable = tuple(channel for channel in self._channels if channel.overtakable)
+        #: Never changes. One thread records: the one that polls.
+        self._events = events
+        #: Never changes: whether a checkpoint that aligns for too long is converted.
+        self._may_time_out = handler.overtakes_from(Barrier(_NEVER)) is not None
 
     def leave_out(self, channels: Collection[int]) -> None:
         """Do not wait for the time of channels that will have no rows. Call this before any poll, and not restored."""
@@ -153,6 +167,12 @@ class InputGate:
     def watermark(self) -> int | None:
         """The merged watermark; None: none yet."""
         return self._time.merged
+
+    @property
+    def held_by(self) -> str | None:
+        """The channel that holds the merged watermark back; None: there is none."""
+        channel = self._time.held_by
+        return None if channel is None else self._channels[channel].name
 
     @property
     def watermarks(self) -> tuple[int | None, ...]:
@@ -261,11 +281,11 @@ class InputGate:
 
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> list[Action]:
         """Return the actions for ``checkpoint``, which the coordinator aborted."""
-        return self._meter(self._handler.abort(checkpoint, reason, now), now)
+        return self._meter(self._handler.abort(checkpoint, reason, now), now, Unblocked.ABORTED)
 
     def tick(self, now: int) -> list[Action]:
         """Return the actions that time alone makes necessary."""
-        return self._meter(self._handler.tick(now), now)
+        return self._meter(self._handler.tick(now), now, Unblocked.TIMEOUT)
 
     def start(self, barrier: Barrier, now: int) -> list[Action] | None:
         """Start the checkpoint of ``barrier`` if no barrier can come in, because the channels have no writers any more.
@@ -281,7 +301,7 @@ class InputGate:
             return None
         actions: list[Action] = []
         for index in self._open_channels:
-            actions += self._barrier(index, barrier, now, self._channels[index].queued)
+            actions += self._barrier(index, barrier, now, Arrival.STARTED_HERE, self._channels[index].queued)
         return actions
 
     def starts_at(self, barrier: Barrier) -> int | None:
@@ -324,9 +344,9 @@ class InputGate:
                 return Taken(index, self._time.idle(index), NO_ACTIONS)
             case EndOfInput():
                 self._ended[index] = True
-                return Taken(index, element, self._meter(self._handler.end(index, now), now))
+                return Taken(index, element, self._meter(self._handler.end(index, now), now, Unblocked.ENDED))
             case Barrier():
-                return Taken(index, element, self._barrier(index, element, now))
+                return Taken(index, element, self._barrier(index, element, now, Arrival.IN_ORDER))
             case Cancel(checkpoint=checkpoint):
                 raise AssertionError(f"{channel.name}: the cancel of {checkpoint} was not urgent")
 
@@ -334,26 +354,52 @@ class InputGate:
         element, overtaken = self._channels[index].take_urgent()
         match element:
             case Cancel(checkpoint=checkpoint):
-                actions = self._meter(self._handler.cancel(index, checkpoint, now, overtaken), now)
+                cancelled = self._handler.cancel(index, checkpoint, now, overtaken)
+                actions = self._meter(cancelled, now, Unblocked.ABORTED)
             case Barrier():
-                actions = self._barrier(index, element, now, overtaken)
+                how = Arrival.OVERTAKING if overtaken else Arrival.IN_ORDER
+                actions = self._barrier(index, element, now, how, overtaken)
             case _:
                 raise AssertionError(f"{self._channels[index].name}: {element} cannot be urgent")
         return Taken(index, element, actions)
 
-    def _barrier(self, index: int, barrier: Barrier, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
+    def _barrier(
+        self, index: int, barrier: Barrier, now: int, how: Arrival, overtaken: Sequence[Element] = ()
+    ) -> list[Action]:
+        self._arrived(index, barrier.checkpoint, now, how, overtaken)
         actions = self._handler.barrier(index, barrier, now, overtaken)
         if barrier.checkpoint > self._newest and not (actions and isinstance(actions[-1], Ignore)):
             self._newest = barrier.checkpoint
             self._first_barrier[barrier.checkpoint] = now
-        return self._meter(actions, now)
+        return self._meter(actions, now, Unblocked.COMPLETE)
 
-    def _meter(self, actions: list[Action], now: int) -> list[Action]:
-        """Update the clocks of blocking and alignment after the handler's actions; return these."""
+    def _arrived(self, index: int, checkpoint: int, now: int, how: Arrival, overtaken: Sequence[Element]) -> None:
+        self._barriers[index] = checkpoint
+        rows: list[Any] = [element.rows for element in overtaken if isinstance(element, Data)]
+        self._events.record(
+            Kind.ARRIVED,
+            now,
+            checkpoint,
+            channel=self._channels[index].name,
+            rows=sum(map(len, rows)),
+            bytes=sum([batch.nbytes for batch in rows if hasattr(batch, "nbytes")]),
+            detail=how.value,
+        )
+
+    def _meter(self, actions: list[Action], now: int, cause: Unblocked) -> list[Action]:
+        """Update the clocks of blocking and alignment after the handler's actions, which have a cause; return these.
+
+        A barrier that ends the wait because it is late, while other barriers are still to come, counts as the timeout.
+        """
+        snapshot: int | None = None
+        is_unaligned = is_complete = False
         for action in actions:
             match action:
-                case TakeSnapshot(barrier=Barrier(checkpoint=taken)):
+                case TakeSnapshot(barrier=Barrier(checkpoint=taken, unaligned=unaligned)):
                     self._alignment = now - self._first_barrier.pop(taken, now)
+                    snapshot, is_unaligned = taken, unaligned
+                case Complete():
+                    is_complete = True
                 case Abort(checkpoint=checkpoint):
                     self._first_barrier.pop(checkpoint, None)
                     self._newest = max(self._newest, checkpoint)
@@ -362,12 +408,35 @@ class InputGate:
         if self._first_barrier:  # entries may be of a checkpoint that was aborted before its barrier came
             floor = self._handler.floor
             self._first_barrier = {n: since for n, since in self._first_barrier.items() if n >= floor}
+        if cause is Unblocked.COMPLETE and is_unaligned and not is_complete and self._may_time_out:
+            cause = Unblocked.TIMEOUT
+        self._meter_blocked(now, snapshot, cause)
+        return actions
+
+    def _meter_blocked(self, now: int, snapshot: int | None, cause: Unblocked) -> None:
+        """Start and stop the clocks of blocked channels; ``snapshot`` was taken now because of ``cause``."""
         blocked = self._handler.blocked
+        started = []
         for channel, since in enumerate(self._blocked_since):
+            by = self._barriers[channel]
             if since is None:
                 if channel in blocked:
-                    self._blocked_since[channel] = now
-            elif channel not in blocked:
+                    started.append(channel)
+            elif channel not in blocked or self._blocked_by[channel] != by:
+                # an urgent barrier of a higher checkpoint may come on a channel that an older one blocks
+                why = cause if snapshot == self._blocked_by[channel] else Unblocked.ABORTED
                 self._blocked_since[channel] = None
                 self._blocked_time[channel] += now - since
-        return actions
+                self._events.record(
+                    Kind.UNBLOCKED,
+                    now,
+                    self._blocked_by[channel],
+                    channel=self._channels[channel].name,
+                    duration=now - since,
+                    detail=why.value,
+                )
+                if channel in blocked:
+                    started.append(channel)
+        for channel in started:
+            self._blocked_since[channel], self._blocked_by[channel] = now, self._barriers[channel]
+            self._events.record(Kind.BLOCKED, now, self._barriers[channel], channel=self._channels[channel].name)

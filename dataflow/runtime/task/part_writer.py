@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Literal
 
 from dataflow.errors import StoreError
+from dataflow.events.kinds import Kind
+from dataflow.events.recorder import Weight
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.runtime.task.crash_points import Point
 from dataflow.runtime.task.log_chain import LogChain
@@ -39,6 +41,8 @@ class PartWriter:
         self._services = services
         self._logs = logs
         self._keep_duplicates = keep_duplicates
+        # Never changes. One thread at a time records: the parts of a task are written one after the other.
+        self._events = services.recorder.writer(task, Weight(facts=1, samples=0))
         # The parts that wait to be written, by checkpoint. Single operations on it are atomic: the task adds and drops
         # parts, and the writer takes a part out when it begins to write it.
         self._waiting: dict[int, tuple[TaskState, TaskStats, int]] = {}
@@ -80,7 +84,9 @@ class PartWriter:
             self._services.mailbox.put(Crashed(self._task, error))
         else:
             size = sum(part.size for part in parts if not part.checkpoint)
-            write, write_cpu = clock.now() - started, clock.cpu() - cpu
+            now = clock.now()
+            write, write_cpu = now - started, clock.cpu() - cpu
+            self._events.record(Kind.PART, now, checkpoint, duration=write, bytes=size)
             stats = replace(stats, queued=started - submitted, write=write, write_cpu=write_cpu, size=size)
             self._services.mailbox.put(Acknowledged(self._task, checkpoint, parts, state.transactions, stats))
 

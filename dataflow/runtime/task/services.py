@@ -10,6 +10,7 @@ from dataflow.clock import OperatorClock
 from dataflow.contracts.checkpointing import Mode
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.sink import Guarantee
+from dataflow.events.recorder import Recorder
 from dataflow.runtime.task.crash_points import Probe, no_probe
 from dataflow.runtime.task.library import Library
 from dataflow.runtime.task.messages import Mailbox
@@ -33,7 +34,8 @@ class Services:
         mailbox: receives messages to the job, from any thread.
         library: the functions of the package of operators.
         probe: called at the points where tests crash a process.
-        notices: collects the events that the user is warned of.
+        notices: collects what the user is warned of.
+        recorder: records what barriers, tasks and the job do.
     """
 
     store: CheckpointStore
@@ -43,6 +45,7 @@ class Services:
     library: Library
     probe: Probe = no_probe
     notices: Notices = field(default_factory=Notices)
+    recorder: Recorder = field(default_factory=Recorder)
 
 
 @dataclass(frozen=True, slots=True)

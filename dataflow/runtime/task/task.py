@@ -8,25 +8,34 @@ At barrier n, with nothing in between: rows that operators keep back leave, then
 every operator's state is copied, or kept for copying on write. It is written in the background once the checkpoint is
 complete here, with the channel state recorded since; the acknowledgement follows when it is durable.
 
+What barriers and the task do is recorded as events (``dataflow.events``). Each poll reads the clock: with the time of
+the step's start, a barrier would arrive before it is sent.
+
 Guarantees: ``step`` never blocks on another task. This code assumes that one thread at a time calls it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Literal, assert_never
 
 from dataflow.contracts.execution import ORDER
+from dataflow.contracts.live_splits import HeldBySplit
 from dataflow.contracts.render_rows import render_rows
 from dataflow.contracts.sink import Collector
 from dataflow.errors import StoreError
+from dataflow.events.kinds import Kind
+from dataflow.events.recorder import EventWriter
 from dataflow.protocol.actions import Abort, Action, Complete, Ignore, PassOver, TakeSnapshot
 from dataflow.protocol.barrier_ledger import BarrierLedger
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.protocol.events import Barrier, Cancel, Data, EndOfInput, LastWatermark
-from dataflow.runtime.task.chain import Chain
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.runtime.task.chain import Chain, ChainNode
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.crash_points import Point
 from dataflow.runtime.task.log_chain import LogChain
@@ -86,6 +95,7 @@ class Task:
         pace: Pace | None = None,
         ended: bool = False,
         logs: LogChain | None = None,
+        events: EventWriter | None = None,
     ) -> None:
         #: Never changes; the key of this task in the job, the plan and the ledger.
         self.name = name
@@ -134,16 +144,30 @@ class Task:
         self._collectors = [n.operator for n in chain.nodes if isinstance(n.operator, Collector)]
         #: Never reduced, never above the clock: the end of the last step.
         self._since = services.clock.now()
+        #: Never reduced, never above the clock: the start of the last step.
+        self._began = self._since
+        #: Never changes. The input gate has the same writer, on the same thread.
+        self._events = events or services.recorder.writer(name)
+        #: Never changes.
+        self._recorder = services.recorder
+        #: The triggers of checkpoints that were known, and when the next sample is due, since the last one.
+        self._triggers, self._sample_at = 0, self._since + services.recorder.sampled_each
+        #: The last watermark recorded, of the input (None) and of each operator that makes time.
+        self._times: dict[str | None, int] = {}
+        #: Never changes.
+        self._time_makers = [node for node in chain.nodes if node.operator.makes_time]
 
     # --- stepping
 
     def step(self) -> Progress:
         """Do one step. An operator's error is reported to the job, with the operator and the batch as notes."""
-        before = self._clock.now()
+        before = self._began = self._clock.now()
         self.meter.add(self.state, before - self._since)
         for channel in self._full:
             channel.back_pressured += before - self._since
         self._full = ()
+        if before >= self._sample_at or self._recorder.triggers != self._triggers:
+            self._sample(before, 0)
         try:
             self.state = self._step(before)
         except Exception as error:
@@ -181,10 +205,52 @@ class Task:
     def crash(self, error: BaseException) -> None:
         """End this task and report ``error`` to the job, with its location. On the thread that steps the task."""
         self.state = Progress.DONE
+        working = self.chain.working
+        self._events.record(
+            Kind.ERROR,
+            self._clock.now(),
+            operator=None if working is None else working.name,
+            detail=type(error).__name__,
+        )
         try:
             _annotate(error, self)
         finally:
             self._services.mailbox.put(Crashed(self.name, error))  # otherwise the job would wait for ever
+
+    def _sample(self, now: int, in_step: int) -> None:
+        """Record what the task has done so far; ``in_step`` is the time since the step began."""
+        self._triggers, self._sample_at = self._recorder.triggers, now + self._recorder.sampled_each
+        meter, chain, channels = self.meter, self.chain, self.channels
+        totals = (
+            chain.head.tally.rows_in,
+            sum([output.rows for output in chain.outputs]),
+            meter.busy + in_step,
+            meter.waiting,
+            meter.blocked,
+            meter.back_pressured,
+            *[channel.queued_rows for channel in channels],
+        )
+        self._events.sample(Kind.WORK, now, totals=totals)
+        self._sample_time(now, None, self.task_input.watermark)
+        for node in self._time_makers:
+            self._sample_time(now, node, node.made)
+
+    def _sample_time(self, now: int, node: ChainNode | None, time: int | None) -> None:
+        """Record the watermark of the input, or of an operator that makes time, if it moved."""
+        name = None if node is None else node.name
+        if time is None or time == MAX_WATERMARK or self._times.get(name) == time:
+            return
+        self._times[name] = time
+        if node is None:
+            self._events.sample(Kind.WATERMARK, now, value=time, channel=self.task_input.held_by)
+        else:
+            split = node.operator.held_by if isinstance(node.operator, HeldBySplit) else None
+            self._events.sample(Kind.WATERMARK, now, value=time, operator=name, detail=split)
+
+    def _sample_here(self) -> None:
+        """Record a sample within a step."""
+        now = self._clock.now()
+        self._sample(now, now - self._began)
 
     def _step(self, now: int) -> Progress:
         if self.state is Progress.DONE:
@@ -192,6 +258,7 @@ class Task:
         if not self._opened:
             self._open()
         worked = self._receive(now)
+        now = self._clock.now() if worked else now
         if self._released:
             return Progress.DONE
         if self.chain.busy:
@@ -201,7 +268,7 @@ class Task:
             return Progress.WORKED
         while actions := self.task_input.triggered(now):
             self._act(actions, now)  # all of them, because none may come after the end of input
-            worked = True
+            worked, now = True, self._clock.now()
         if actions := self.task_input.tick(now):
             self._act(actions, now)
             worked = True
@@ -217,6 +284,7 @@ class Task:
         chain, worked = self.chain, False
         after_timer, self._rang = self._rang, False  # otherwise timers that are always due would keep all else waiting
         while True:
+            now = self._clock.now()
             if not self._has_room():
                 taken = self.task_input.poll_control(now)
             elif not after_timer and chain.due(now):
@@ -259,6 +327,8 @@ class Task:
     def _ended(self) -> None:
         self._phase = _Phase.ENDED
         self.task_input.finished = True
+        self._sample_here()
+        self._events.record(Kind.ENDED, self._clock.now())
         self._services.mailbox.put(Ended(self.name))
 
     def _take(self, taken: PollResult, now: int) -> None:
@@ -268,6 +338,8 @@ class Task:
             self.chain.push(taken.port, taken.flow)
             self._rows, self._spent = (len(taken.flow.rows) if isinstance(taken.flow, Data) else 0), 0
             self._carry()
+        elif not any([isinstance(action, TakeSnapshot) for action in taken.actions]):
+            self._sample_here()  # a barrier or a cancel; a snapshot has a sample of its own
         if taken.actions:
             assert not self.chain.busy, f"{self.name}: a barrier was taken while the chain is busy"
             self._act(taken.actions, now)
@@ -370,8 +442,9 @@ class Task:
         if self._phase is not _Phase.ENDED:
             self.chain.emit_kept()
         cpu = self._clock.cpu()
+        self._sample_here()
         if self._phase is not _Phase.ENDED:
-            self.chain.send(barrier)
+            self.chain.send(barrier, partial(self._record_sent, barrier.checkpoint))
         self._services.probe(Point.COPY)
         try:
             states = self.chain.snapshot(barrier.checkpoint, self._services.probe)
@@ -391,10 +464,16 @@ class Task:
             log_before=before,
             transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
         )
-        copy, copy_cpu = self._clock.now() - now, self._clock.cpu() - cpu
+        copied = self._clock.now()
+        copy, copy_cpu = copied - now, self._clock.cpu() - cpu
+        self._events.record(Kind.SNAPSHOT, copied, barrier.checkpoint, duration=copy)
         staged = {node.name: node.tally.rows_in for node in self.chain.nodes if node.is_two_phase}
         stats = TaskStats(alignment=self.task_input.alignment, copy=copy, copy_cpu=copy_cpu, staged=staged)
         self._snapshots[barrier.checkpoint] = (state, stats)
+
+    def _record_sent(self, checkpoint: int, channel: Channel) -> None:
+        rows, size = channel.queued_rows, channel.queued_bytes
+        self._events.record(Kind.SENT, self._clock.now(), checkpoint, channel=channel.name, rows=rows, bytes=size)
 
     def _persist(self, complete: Complete, now: int) -> None:
         n = complete.checkpoint
@@ -402,8 +481,18 @@ class Task:
             return  # the snapshot failed and was declined
         state, stats = self._snapshots.pop(n)
         state = replace(state, duplicates=self._duplicates(complete), in_flight=self._in_flight(complete))
+        self._record_complete(n, state)
         blocked = {channel.name: channel.blocked for channel in self.task_input.channels(now)}
         self._writer.write(n, state, replace(stats, blocked=blocked))
+
+    def _record_complete(self, checkpoint: int, state: TaskState) -> None:
+        now, repeated = self._clock.now(), Counter[str]()
+        for duplicates in state.duplicates:
+            repeated[duplicates.operator] += duplicates.rows
+        for operator, rows in repeated.items():
+            self._events.record(Kind.REPEATS, now, checkpoint, operator=operator, rows=rows)
+        rows, size = sum([each.rows for each in state.in_flight]), sum([each.bytes for each in state.in_flight])
+        self._events.record(Kind.COMPLETE, now, checkpoint, rows=rows, bytes=size)
 
     @property
     def channels(self) -> Sequence[Channel]:
@@ -430,6 +519,7 @@ class Task:
             self.chain.send(Cancel(checkpoint))
 
     def _decline(self, checkpoint: int, reason: FailureReason, detail: str) -> None:
+        self._events.record(Kind.DECLINED, self._clock.now(), checkpoint, detail=reason.value)
         self._services.mailbox.put(Declined(self.name, checkpoint, reason, detail))
 
     # --- the end
@@ -481,7 +571,8 @@ class Task:
         assert taken[0] in unsettled, f"{name}: {taken[0]} is recorded, but only {unsettled} are unsettled"
 
     def close(self) -> list[BaseException]:
-        """Close readers and operators; return their errors. Not while another thread is in ``step``."""
+        """Record a last sample; close readers and operators; return their errors. No thread is in ``step`` any more."""
+        self._sample(max(self._since, self._began), 0)
         errors = self.chain.close() if self._opened else []
         return [*errors, *self.task_input.close()]
 

@@ -146,6 +146,11 @@ class TaskInput(ABC):
         """The merged watermark of all input channels; None: there is none yet, or no channel."""
         return None
 
+    @property
+    def held_by(self) -> str | None:
+        """The channel that holds the merged watermark back; None: there is none."""
+        return None
+
     def channels(self, now: int) -> Sequence[ChannelMetrics]:
         """Return the metrics of each input channel so far."""
         return ()
