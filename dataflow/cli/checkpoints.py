@@ -91,10 +91,11 @@ def ls(ctx: click.Context, directory: Path, restore: int | None, *, as_json: boo
 def show(directory: Path, checkpoint: int, *, as_json: bool) -> None:
     """Show what checkpoint ID holds, and what a restore of it would report.
 
-    The facts of its manifest, its objects, the operators with their rows of state and rows in flight, the pieces of
-    state with their rules, and the rows that a restore reads and delivers again. Every object is read.
+    The facts of its manifest, the channels that its barriers blocked, its objects, the operators with their rows of
+    state and rows in flight, the pieces of state with their rules, and the rows that a restore reads and delivers
+    again. Every object is read.
     """
-    from dataflow.observe.contents import facts_table, operators_table, pieces_table, read_sheet
+    from dataflow.observe.contents import blocked_table, facts_table, operators_table, pieces_table, read_sheet
     from dataflow.observe.restores import headline, table
     from dataflow.observe.verification import objects_table
 
@@ -103,6 +104,8 @@ def show(directory: Path, checkpoint: int, *, as_json: bool) -> None:
         click.echo(json.dumps(sheet.to_json(), indent=1))
         return
     _print_section(f"checkpoint {checkpoint} in {directory}", facts_table(sheet))
+    if sheet.blocked:
+        _print_section("\nchannels that its barriers blocked", blocked_table(sheet))
     if sheet.found.objects:
         _print_section("\nobjects", objects_table(sheet.found))
     if sheet.operators:
