@@ -55,7 +55,7 @@ class _Row:
             if events:
                 batch = origin.batch(events)
                 self.batches.append(batch)
-                self.size += batch.nbytes
+                self.size += _bytes(batch)
         self.raw, self.raw_events = [], 0
 
     @property
@@ -64,7 +64,7 @@ class _Row:
 
     def drop_first(self) -> None:
         batch = self.batches.popleft()
-        self.size -= batch.nbytes
+        self.size -= _bytes(batch)
         self.dropped += batch.num_rows
 
     def after(self, number: int) -> list[pa.RecordBatch]:
@@ -76,6 +76,11 @@ class _Row:
                 batches.append(batch.slice(skipped))
             skipped = max(0, skipped - batch.num_rows)
         return batches
+
+
+def _bytes(batch: pa.RecordBatch) -> int:
+    """Return the memory of a batch without its dictionaries, which all batches of an attempt share."""
+    return sum([getattr(column, "indices", column).nbytes for column in batch.columns])
 
 
 class EventLog:

@@ -20,8 +20,9 @@ kind                      writer      fields besides time, seq, attempt, task an
 ``repeats``               task        checkpoint, operator; rows that a restore delivers twice there
 ``declined``              task        checkpoint; detail: the reason
 ``part``                  writer      checkpoint; duration of the write, bytes
-``watermark``             task        value: merged event time (microseconds since 1970); channel that holds it back,
-                                      or detail: the split that does, and operator: what makes the time
+``watermark``             task        value: merged event time (microseconds since 1970; 2**63-1: the end of all input);
+                                      channel that holds it back, or detail: the split that does, and operator: what
+                                      makes the time
 ``work``                  task        totals: see ``TOTALS``; rows queued in each input follow
 ``ended``                 task
 ``error``                 task        operator where it was raised; detail: the class of the error

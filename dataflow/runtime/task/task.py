@@ -34,7 +34,6 @@ from dataflow.protocol.actions import Abort, Action, Complete, Ignore, PassOver,
 from dataflow.protocol.barrier_ledger import BarrierLedger
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.protocol.events import Barrier, Cancel, Data, EndOfInput, LastWatermark
-from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.task.chain import Chain, ChainNode
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.crash_points import Point
@@ -238,7 +237,7 @@ class Task:
     def _sample_time(self, now: int, node: ChainNode | None, time: int | None) -> None:
         """Record the watermark of the input, or of an operator that makes time, if it moved."""
         name = None if node is None else node.name
-        if time is None or time == MAX_WATERMARK or self._times.get(name) == time:
+        if time is None or self._times.get(name) == time:
             return
         self._times[name] = time
         if node is None:

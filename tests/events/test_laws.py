@@ -1,0 +1,127 @@
+"""The simulator asserts the laws of events: with a fault in what is recorded, one of them fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow.events.kinds import Kind
+from dataflow.events.recorder import EventWriter
+from dataflow.runners.faults import Faults
+from dataflow.runtime.task.input_gate import InputGate
+from dataflow.views.events import Events
+
+MODES = ("aligned", "unaligned", "unaligned-persisted", "aligned-timeout")
+
+
+def run(seed: int, mode: str = "aligned", **faults: Any) -> flow.RunResult:
+    """Join two streams under a seed, with a checkpoint each few simulated milliseconds."""
+    with flow.Pipeline("joined") as p:
+        left = p.source(op.from_arrow(pa.table({"k": range(60)}), splits=2, batch_rows=3), name="left")
+        right = p.source(op.from_arrow(pa.table({"k": range(60)}), splits=2, batch_rows=3), name="right")
+        left.join(right, on="k", name="join").sink(op.collect(), name="out")
+    settings = flow.Checkpointing(flow.MemoryStore(), every="5ms", mode=mode)
+    return p.run(flow.SimulatedRunner(seed, Faults(skew=0.5, **faults)), parallelism=2, checkpoint=settings)
+
+
+def with_kind(events: Events, kind: str) -> pa.Table:
+    return events.table.filter(pc.equal(events.table["kind"].cast("string"), kind))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_equal_seeds_give_equal_events(mode: str) -> None:
+    first, second = run(3, mode, crashes=1).events, run(3, mode, crashes=1).events
+    assert first.table.equals(second.table, check_metadata=True)
+    assert len(set(first.table["attempt"].to_pylist())) == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_events_add_up_to_what_the_result_says(mode: str) -> None:
+    result = run(5, mode)
+    blocked = with_kind(result.events, "unblocked").group_by("channel").aggregate([("duration", "sum")]).to_pylist()
+    assert {row["channel"]: row["duration_sum"] for row in blocked if row["duration_sum"]} == dict(result.blocked)
+    for record in result.checkpoints:
+        complete = with_kind(result.events, "complete")
+        rows = pc.sum(complete.filter(pc.equal(complete["checkpoint"], record.checkpoint))["rows"]).as_py()
+        assert rows == record.in_flight_rows
+        durable = [
+            row for row in with_kind(result.events, "durable").to_pylist() if row["checkpoint"] == record.checkpoint
+        ]
+        assert [(row["duration"], row["bytes"], row["rows"]) for row in durable] == [
+            (record.duration, record.size, record.in_flight_rows)
+        ]
+
+
+def test_rows_that_a_restore_repeats_are_recorded_by_operator() -> None:
+    results = [run(seed, "unaligned") for seed in range(4)]
+    stored = [record for result in results for record in result.checkpoints if record.duplicated]
+    assert stored
+    for result in results:
+        repeats = with_kind(result.events, "repeats").group_by(["checkpoint", "operator"]).aggregate([("rows", "sum")])
+        most: dict[int, int] = {}
+        for row in repeats.to_pylist():
+            most[row["checkpoint"]] = max(row["rows_sum"], most.get(row["checkpoint"], 0))
+        assert most == {record.checkpoint: record.duplicated for record in result.checkpoints if record.duplicated}
+
+
+def without(kind: Kind) -> Callable[[pytest.MonkeyPatch], None]:
+    """Record no event of a kind."""
+
+    def put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+        record = EventWriter.record
+
+        def skip(writer: EventWriter, which: Kind, *args: Any, **fields: Any) -> None:
+            if which is not kind:
+                record(writer, which, *args, **fields)
+
+        monkeypatch.setattr(EventWriter, "record", skip)
+
+    return put_back
+
+
+def arrive_at_the_start_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrived = InputGate._arrived
+
+    def earlier(gate: InputGate, index: int, checkpoint: int, now: int, *rest: Any) -> None:
+        arrived(gate, index, checkpoint, now - 1_000, *rest)
+
+    monkeypatch.setattr(InputGate, "_arrived", earlier)
+
+
+def meter_a_little_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = EventWriter.record
+
+    def less(writer: EventWriter, which: Kind, time: int, *args: Any, **fields: Any) -> None:
+        if which is Kind.UNBLOCKED:
+            fields["duration"] -= 1
+        record(writer, which, time, *args, **fields)
+
+    monkeypatch.setattr(EventWriter, "record", less)
+
+
+FAULTS = [
+    (without(Kind.ARRIVED), "never arrived"),
+    (without(Kind.SENT), "nobody sent it"),
+    (without(Kind.UNBLOCKED), "was blocked"),
+    (without(Kind.SNAPSHOT), "snapshot differ|have no part|KeyError"),
+    (without(Kind.COMPLETE), "differ"),
+    (without(Kind.PART), "differ"),
+    (without(Kind.DURABLE), "have no outcome"),
+    (arrive_at_the_start_of_the_step, "has a later time|sent later"),
+    (meter_a_little_less, "it was blocked at"),
+]
+
+
+@pytest.mark.parametrize(("put_back", "why"), FAULTS)
+def test_a_fault_in_what_is_recorded_breaks_a_law(
+    put_back: Callable[[pytest.MonkeyPatch], None], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_back(monkeypatch)
+    with pytest.raises(AssertionError, match=why):
+        run(5)
