@@ -10,7 +10,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Final
@@ -129,6 +129,11 @@ class PlanShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     vertices: tuple[VertexShape, ...] = ()
     links: tuple[LinkShape, ...] = ()
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether gates and tasks record events: on Spark, only the driver does."""
+        return self.engine != "spark"
+
     @cached_property
     def tasks(self) -> tuple[str, ...]:
         """The names of all subtasks, in the order of the vertices."""
@@ -138,6 +143,11 @@ class PlanShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     def channels(self) -> tuple[ChannelShape, ...]:
         """All channels, by link, target and source."""
         return tuple(self._channels())
+
+    @cached_property
+    def channels_by_name(self) -> Mapping[str, ChannelShape]:
+        """The channels by name."""
+        return {channel.name: channel for channel in self.channels}
 
     def _channels(self) -> Iterator[ChannelShape]:
         width = {vertex.name: vertex.parallelism for vertex in self.vertices}

@@ -72,6 +72,26 @@ class Events:
         """The plan of the job: operators, vertices, links."""
         return self.recorded.plan
 
+    @cached_property
+    def unified(self) -> pa.Table:
+        """The table, its dictionaries the same in all chunks."""
+        return self.table.unify_dictionaries()
+
+    @cached_property
+    def attempts(self) -> tuple[int, ...]:
+        """The numbers of the attempts, ascending: one per start of the job in the recording."""
+        return tuple(sorted(self.table["attempt"].unique().to_pylist()))
+
+    @cached_property
+    def checkpoints(self) -> pa.Table:
+        """A row for each checkpoint: its duration and parts, its bytes and rows, the channel blocked longest.
+
+        The columns are described in ``dataflow.views.checkpoint_table``.
+        """
+        from dataflow.views.checkpoint_table import checkpoint_table
+
+        return checkpoint_table(self)
+
     def timeline(self, checkpoint: int | str | None = None) -> Timeline:
         """Return a picture of one checkpoint, or of the whole run, with sentences that explain it.
 
