@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["CAUSES", "DARK", "FONT", "LIGHT", "Cause", "Paint", "Scheme", "pattern", "style_sheet"]
+__all__ = ["CAUSES", "DARK", "FONT", "LIGHT", "Cause", "Paint", "Scheme", "pattern", "series", "style_sheet"]
 
 FONT: Final = (
     'font-family:"DejaVu Sans",ui-sans-serif,system-ui,sans-serif;font-kerning:none;'
@@ -66,7 +66,7 @@ class Cause:
         words: the entry of a legend.
         light: the colours on a light page.
         dark: the colours on a dark page.
-        pattern: the pattern of bars: "" (plain), "rising", "falling", "upright" or "dots".
+        pattern: the pattern of bars: "" (plain), "rising", "falling", "upright", "level" or "dots".
         dashes: the dashes of lines, as in ``stroke-dasharray``.
     """
 
@@ -100,9 +100,9 @@ _CAUSES = (
     ),
     Cause(
         "waiting", "waits for rows",
-        Paint("#e3e7ec", "#1b222c", "#4c5663"), Paint("#2f3742", "#f2f5f8", "#b3bcc7"), "dots",
+        Paint("#c9d0d8", "#1b222c", "#4c5663"), Paint("#2f3742", "#f2f5f8", "#b3bcc7"), "dots",
     ),
-    _strong("state", "state is written", "#0a6f4e", "#57d9a3"),
+    _strong("state", "state is written", "#0a6f4e", "#57d9a3", "level"),
     _strong("stored", "rows in flight are stored", "#0d6a78", "#62d5e3", "falling"),
     _strong("manifest", "manifest is written", "#6b5800", "#e3c04a", "upright"),
     _strong("snapshot", "the task copies its state", "#4b46c6", "#b0adff"),
@@ -115,31 +115,64 @@ _CAUSES = (
 CAUSES: Final[Mapping[str, Cause]] = {cause.name: cause for cause in _CAUSES}
 """All causes by name."""
 
+_SERIES: Final = (
+    ("#0b63b0", "#6cb6ff", ""),
+    ("#b3460a", "#ff9d5c", "9 4"),
+    ("#0a7a55", "#57d9a3", "2 3"),
+    ("#9b3a86", "#f08bd8", "12 3 2 3"),
+    ("#756000", "#e3c04a", "6 2"),
+    ("#4f4fd1", "#aaaaff", "1 4 7 4"),
+)
+"""Light and dark colours, and dashes."""
+
+
+def series(prefix: str) -> dict[str, Cause]:
+    """Return six colours, with dashes, for things that have only a number: ``prefix`` and 0 to 5.
+
+    >>> list(series("cut"))[:2]
+    ['cut0', 'cut1']
+    """
+    names = [f"{prefix}{i}" for i in range(len(_SERIES))]
+    return {name: _strong(name, "", light, dark, "", dashes)
+            for name, (light, dark, dashes) in zip(names, _SERIES, strict=True)}  # fmt: skip
+
+
 _STILL: Final = {
     "text": f"{FONT};font-size:12px;font-weight:400",
     ".strong": "font-weight:700",
     ".halo": "paint-order:stroke;stroke-width:4px;stroke-linejoin:round",
     "line,path,polyline": "fill:none;stroke-width:1.6",
     ".edged": "stroke-width:1.4",
+    ".outline": "stroke-width:2",
     ".heavy": "stroke-width:3",
+    ".thin": "stroke-width:1",
+    ".hit": "fill:transparent",
 }
 
 
-def style_sheet(picture: str, mark: str, causes: Collection[str], sizes: Collection[int]) -> str:
+_OWN_DASHES: Final = {
+    "solid": "stroke-dasharray:none",
+    "dotted": "stroke-dasharray:1.5 3.5;stroke-linecap:round",
+}
+"""Lines with other dashes than those of their cause."""
+
+
+def style_sheet(picture: str, mark: str, causes: Collection[Cause], sizes: Collection[int]) -> str:
     """Return the style sheet of one picture.
 
     Args:
         picture: the class of its ``svg`` element.
         mark: a class that no other picture has; the identifiers of patterns begin with it.
-        causes: the names of the causes in it.
+        causes: the causes in it.
         sizes: the sizes of its texts in pixels; class ``s14`` has 14.
     """
     still = _STILL | {f".s{size}": f"font-size:{size}px" for size in sorted(sizes)}
-    still |= {_shapes("line,path,polyline", name): f"stroke-dasharray:{cause.dashes}"
-              for name, cause in CAUSES.items() if name in causes and cause.dashes}  # fmt: skip
+    still |= {_shapes("line,path,polyline", cause.name): f"stroke-dasharray:{cause.dashes}"
+              for cause in causes if cause.dashes}  # fmt: skip
+    still |= {_shapes("line,path,polyline", kind): rule for kind, rule in _OWN_DASHES.items()}
     light, dark = (_bound(picture, _coloured(scheme, causes)) for scheme in (LIGHT, DARK))
-    tiles = {_shapes("rect,circle,polygon", name): f"fill:url(#{mark}-{name})"
-             for name, cause in CAUSES.items() if name in causes and cause.pattern}  # fmt: skip
+    tiles = {_shapes("rect,circle,polygon", cause.name): f"fill:url(#{mark}-{cause.name})"
+             for cause in causes if cause.pattern}  # fmt: skip
     night = f"@media (prefers-color-scheme:dark){{\n{dark}}}\n"
     return _bound(picture, still) + light + night + _bound(mark, tiles)
 
@@ -153,16 +186,20 @@ def pattern(kind: str) -> tuple[int, str]:
             return 7, "M-1 6L1 8M0 0L7 7M6-1L8 1"
         case "upright":
             return 5, "M2.5 0V5"
+        case "level":
+            return 5, "M0 2.5H5"
         case _:
             return 6, "M2 3H4"
 
 
-def _coloured(scheme: Scheme, causes: Collection[str]) -> dict[str, str]:
+def _coloured(scheme: Scheme, causes: Collection[Cause]) -> dict[str, str]:
     rules = {
+        "rect,circle,polygon": f"fill:{scheme.ink}",
         ".page": f"fill:{scheme.page}",
         ".panel": f"fill:{scheme.panel}",
         ".node": f"fill:{scheme.page};stroke:{scheme.edge}",
         ".edged": f"stroke:{scheme.edge}",
+        ".outline": f"fill:{scheme.page};stroke:{scheme.ink}",
         "line,path,polyline": f"stroke:{scheme.ink}",
         ".edge": f"stroke:{scheme.edge}",
         ".grid": f"stroke:{scheme.grid}",
@@ -170,22 +207,23 @@ def _coloured(scheme: Scheme, causes: Collection[str]) -> dict[str, str]:
         ".soft": f"fill:{scheme.soft}",
         ".halo": f"stroke:{scheme.page}",
     }
-    for name, cause in CAUSES.items():
-        if name in causes:
-            paint = cause.light if scheme is LIGHT else cause.dark
-            rules[_shapes("rect,circle,polygon", name)] = f"fill:{paint.fill}"
-            rules[_shapes("line,path,polyline", name)] = f"stroke:{paint.fill}"
-            rules[f".{name}.outline"] = f"fill:{scheme.page};stroke:{paint.fill};stroke-width:1.8"
-            rules[_shapes("text,tspan", name)] = f"fill:{paint.word}"
-            rules[f".on-{name}"] = f"fill:{paint.text}"
-            if cause.pattern:
-                rules[f".tile-{name} rect"] = f"fill:{paint.fill}"
-                rules[f".tile-{name} path"] = f"stroke:{paint.text};stroke-opacity:{TINT};stroke-width:1.6"
+    for cause in causes:
+        name, paint = cause.name, cause.light if scheme is LIGHT else cause.dark
+        rules[_shapes("rect,circle,polygon", name)] = f"fill:{paint.fill}"
+        rules[_shapes("line,path,polyline", name)] = f"stroke:{paint.fill}"
+        rules[f".{name}.outline"] = f"fill:{scheme.page};stroke:{paint.fill}"
+        rules[_shapes("text,tspan", name)] = f"fill:{paint.word}"
+        rules[f".on-{name}"] = f"fill:{paint.text}"
+        if cause.pattern:
+            rules[f".tile-{name} rect"] = f"fill:{paint.fill}"
+            line, opacity = hatching(paint.text)
+            rules[f".tile-{name} path"] = f"stroke:{line};stroke-opacity:{opacity}"
     return rules
 
 
-TINT: Final = 0.18
-"""The opacity of a pattern's lines on the fill of its cause, low enough for texts on it."""
+def hatching(text: str) -> tuple[str, float]:
+    """Return the colour and the opacity of a pattern's lines: away from the text, which stays legible."""
+    return ("#000000", 0.28) if text.startswith("#f") else ("#ffffff", 0.42)
 
 
 def _shapes(tags: str, name: str) -> str:

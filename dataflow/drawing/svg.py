@@ -9,17 +9,18 @@ Each element has a line of its own, so stored pictures can be compared by line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from math import ceil
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from dataflow.drawing.palette import CAUSES, pattern, style_sheet
-from dataflow.drawing.text_width import ASCENT, DESCENT, fitted, printable, text_width
+from dataflow.drawing.palette import CAUSES, Cause, pattern, style_sheet
+from dataflow.drawing.text_width import ASCENT, DESCENT, printable, text_width
+from dataflow.drawing.words import Word, Words, cut_words, parts_of, plain, words_width
 
-__all__ = ["Box", "Canvas", "Word", "Words", "plain", "words_width", "wrapped"]
+__all__ = ["Box", "Canvas", "number", "text_box"]
 
 PAD: Final = 6
 """Pixels between a text and the ends of its bar."""
@@ -50,27 +51,32 @@ class Box(NamedTuple):
         return not beside and other.top <= self.top and self.bottom <= other.bottom
 
 
-class Word(NamedTuple):
-    """A part of a text with classes of its own: "strong", "soft", or the name of a cause."""
+class _Place(NamedTuple):
+    """Where the label of a bar may be: its x, its anchor, its room in pixels, and the class of a text there."""
 
-    text: str
-    kind: str = ""
+    x: float
+    anchor: str
+    width: float
+    kind: str
 
-
-Words = str | Sequence[str | Word]
-"""One line: a text, or texts and styled words that follow each other; spaces between them are the caller's."""
+    def box(self, y: float, breadth: float, size: int) -> Box:
+        """Return the box of a text there, with its baseline at y."""
+        return _box(self.x, y, breadth, self.anchor, size)
 
 
 class Canvas:
     """A picture that is being drawn.
 
     Classes (``kind``) are names of causes, and the neutral ones of the style sheet: for shapes "panel", "node",
-    "edged", "edge", "grid", "outline" and "heavy", for texts "strong", "soft" and "halo".
+    "edged" and "outline", for lines "edge", "grid", "thin", "heavy", "solid" and "dotted", for texts "strong", "soft"
+    and "halo". Shapes, lines and texts without a class have the colour of ink.
 
     Args:
         name: the class of the picture; its style sheet speaks only of elements inside.
         title: what the picture shows, for readers who hear it.
+        description: more of it, in sentences.
         margin: pixels around what is drawn.
+        causes: the colours of the picture.
 
     >>> canvas = Canvas("chart", "A bar")
     >>> canvas.rect(0, 0, 120, 20, "blocked")
@@ -79,14 +85,23 @@ class Canvas:
     (True, [], True)
     """
 
-    def __init__(self, name: str, title: str, *, margin: float = 16) -> None:
-        self._name, self._title, self._margin = name, printable(title), margin
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        *,
+        description: str = "",
+        margin: float = 16,
+        causes: Mapping[str, Cause] = CAUSES,
+    ) -> None:
+        self._name, self._title, self._description = name, printable(title), printable(description)
+        self._margin, self._known = margin, causes
         self._body: list[Element] = []
         self._into: Element | None = None
-        self._causes: set[str] = set()
+        self._causes: dict[str, Cause] = {}
         self._sizes: set[int] = set()
         self._texts: list[tuple[Box, str]] = []
-        self._cells: dict[tuple[int, int], list[tuple[Box, str]]] = {}
+        self._cells: dict[tuple[int, int], list[tuple[Box, str | None]]] = {}
         self._overlaps: dict[tuple[str, str], None] = {}
         self._left = self._top = self._right = self._bottom = 0.0
 
@@ -104,8 +119,13 @@ class Canvas:
         """Return the pairs of texts whose boxes overlap."""
         return list(self._overlaps)
 
+    def reserve(self, box: Box) -> None:
+        """Keep a place for a text that is drawn later, so that ``is_free`` and ``label`` leave it out."""
+        for cell in _cells(box):
+            self._cells.setdefault(cell, []).append((box, None))
+
     def is_free(self, box: Box) -> bool:
-        """Return whether no text that was drawn overlaps the box."""
+        """Return whether the box overlaps no text and no reserved place."""
         return not any([other.overlaps(box) for cell in _cells(box) for other, _ in self._cells.get(cell, ())])
 
     def grow(self, box: Box) -> None:
@@ -114,10 +134,10 @@ class Canvas:
         self._right, self._bottom = max(self._right, box.right), max(self._bottom, box.bottom)
 
     @contextmanager
-    def group(self, kind: str = "", *, title: str = "") -> Iterator[None]:
-        """Draw into a ``g`` element until the end of the block."""
+    def group(self, kind: str = "", *, title: str = "", **data: str) -> Iterator[None]:
+        """Draw into a ``g`` element, with attributes ``data-...`` for scripts, until the end of the block."""
         outside = self._into
-        self._into = self._add("g", kind, {}, title)
+        self._into = self._add("g", kind, {f"data-{name}": printable(value) for name, value in data.items()}, title)
         self._into.text = "\n"
         try:
             yield
@@ -192,24 +212,22 @@ class Canvas:
         Returns:
             The box. It is empty, and nothing is drawn, if there is no room for a single character.
         """
-        parts = _parts(words)
+        parts = parts_of(words)
         whole = "".join([part.text for part in parts])
         if width is not None and text_width(whole, size) > width:
-            parts, title = _cut(parts, width, size), title or whole
+            parts, title = cut_words(parts, width, size), title or whole
         drawn = "".join([part.text for part in parts])
-        breadth = text_width(drawn, size)
-        left = x - {"start": 0.0, "middle": breadth / 2, "end": breadth}[anchor]
         if not drawn:
-            return Box(left, y, left, y)
+            return Box(x, y, x, y)
+        box = text_box(x, y, drawn, anchor=anchor, size=size)
         place = {"x": number(x), "y": number(y)} | ({} if anchor == "start" else {"text-anchor": anchor})
         element = self._add("text", f"{kind} s{size}" if size != 12 else kind, place, title)
         self._sizes.update([size] if size != 12 else [])
         self._fill(element, parts)
-        box = Box(left, y - ceil(ASCENT * size), left + breadth, y + ceil(DESCENT * size))
         self._texts.append((box, drawn))
         for cell in _cells(box):
             near = self._cells.setdefault(cell, [])
-            self._overlaps |= {(before, drawn): None for other, before in near if other.overlaps(box)}
+            self._overlaps |= {(before, drawn): None for other, before in near if before and other.overlaps(box)}
             near.append((box, drawn))
         self.grow(box)
         return box
@@ -219,8 +237,8 @@ class Canvas:
     ) -> Box:
         """Write inside a bar of a cause if there is room, else beside it: to the right, else to the left.
 
-        Beside the bar a text takes only places that no other text has. If it fits nowhere, it is cut where the room is
-        largest, and its whole is in a title.
+        It takes only a place that no other text has. If it fits into none, it is cut where the room is largest, and its
+        whole is in a title. If there is no room for a single character, the bar itself has the title.
 
         Args:
             bar: the bar.
@@ -234,57 +252,70 @@ class Canvas:
             The box of the text, as ``text`` does.
         """
         room = room or self.bounds
-        breadth = words_width(words, size)
         y = (bar.top + bar.bottom) / 2 + size * (ASCENT - DESCENT) / 2
-        middle = (bar.left + bar.right) / 2
-        top, bottom = y - ceil(ASCENT * size), y + ceil(DESCENT * size)
-        inside = bar.right - bar.left - 2 * PAD
-        right, left = room.right - bar.right - PAD, bar.left - room.left - PAD
-        places = {"inside": inside}
-        if self.is_free(Box(bar.right + PAD, top, bar.right + PAD + min(breadth, max(right, 0)), bottom)):
-            places["right"] = right
-        if self.is_free(Box(bar.left - PAD - min(breadth, max(left, 0)), top, bar.left - PAD, bottom)):
-            places["left"] = left
-        place = next((name for name, width in places.items() if width >= breadth), max(places, key=lambda p: places[p]))
-        ends = {"inside": (middle, "middle"), "right": (bar.right + PAD, "start"), "left": (bar.left - PAD, "end")}
-        x, anchor = ends[place]
-        classes = f"{kind} on-{cause}" if place == "inside" else f"{kind} {cause}"
-        return self.text(x, y, words, classes.strip(), anchor=anchor, size=size, width=max(places[place], 0))
+        breadth = words_width(words, size)
+        is_high = (ASCENT + DESCENT) * size <= bar.bottom - bar.top + 1
+        inside = bar.right - bar.left - 2 * PAD if is_high else 0
+        places = [
+            _Place((bar.left + bar.right) / 2, "middle", inside, f"on-{cause}"),
+            _Place(bar.right + PAD, "start", room.right - bar.right - PAD, cause),
+            _Place(bar.left - PAD, "end", bar.left - room.left - PAD, cause),
+        ]
+        free = [place for place in places if self.is_free(place.box(y, min(breadth, max(place.width, 0)), size))]
+        fitting = [place for place in free if place.width >= breadth]
+        place = fitting[0] if fitting else max(free or places[:1], key=lambda each: each.width)
+        width = max(place.width, 0) if free else 0
+        box = self.text(place.x, y, words, f"{kind} {place.kind}".strip(), anchor=place.anchor, size=size, width=width)
+        if box.left == box.right:
+            self.rect(bar.left, bar.top, bar.right - bar.left, bar.bottom - bar.top, "hit", title=plain(words))
+        return box
 
     def svg(self) -> str:
         """Return the picture as an ``svg`` element, valid as a file or inside a page."""
-        body = "".join([tostring(element, encoding="unicode") for element in self._body])
+        return self.with_others([])[0]
+
+    def with_others(self, others: Sequence[Canvas]) -> list[str]:
+        """Return several pictures of this name for one page, this one first.
+
+        Only this one has a style sheet and patterns, for all of them; so it must be visible if one of them is.
+        """
+        pictures = [self, *others]
+        causes = {name: cause for canvas in pictures for name, cause in canvas._causes.items()}
+        ordered = [cause for name, cause in self._known.items() if name in causes]
+        patterned = [cause for cause in ordered if cause.pattern]
+        body = self._markup()
         mark = f"{self._name}-{blake2b(body.encode(), digest_size=4).hexdigest()}"
+        style = Element("style")
+        style.text = "\n" + style_sheet(
+            self._name, mark, ordered, {size for canvas in pictures for size in canvas._sizes}
+        )
+        shared = [style, _patterns(mark, patterned)] if patterned else [style]
+        classes = f"{self._name} {mark}" if patterned else self._name
+        return [
+            self._written(body, classes, shared),
+            *[other._written(other._markup(), classes, []) for other in others],
+        ]
+
+    def _markup(self) -> str:
+        return "".join([tostring(element, encoding="unicode") for element in self._body])
+
+    def _written(self, body: str, classes: str, shared: Sequence[Element]) -> str:
         bounds, margin = self.bounds, self._margin
         left, top = number(bounds.left - margin), number(bounds.top - margin)
         width = number(ceil(bounds.right - bounds.left + 2 * margin))
         height = number(ceil(bounds.bottom - bounds.top + 2 * margin))
         size = {"viewBox": f"{left} {top} {width} {height}", "width": width, "height": height}
-        classes = f"{self._name} {mark}" if self._patterned() else self._name
         root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "class": classes, "role": "img", **size})
         root.text = "\n"
         SubElement(root, "title").text = self._title
-        SubElement(root, "style").text = "\n" + style_sheet(self._name, mark, self._causes, self._sizes)
-        if self._patterned():
-            root.append(self._patterns(mark))
+        if self._description:
+            SubElement(root, "desc").text = self._description
+        root.extend(shared)
         SubElement(root, "rect", {"class": "page", "x": left, "y": top, "width": width, "height": height, "rx": "10"})
         for child in root:
             child.tail = "\n"
         head, end = tostring(root, encoding="unicode"), "</svg>"
         return head.removesuffix(end) + body + end + "\n"
-
-    def _patterned(self) -> list[str]:
-        return sorted([name for name in self._causes if CAUSES[name].pattern])
-
-    def _patterns(self, mark: str) -> Element:
-        definitions = Element("defs")
-        for name in self._patterned():
-            side, d = pattern(CAUSES[name].pattern)
-            tile = {"id": f"{mark}-{name}", "class": f"tile-{name}", "width": str(side), "height": str(side)}
-            element = SubElement(definitions, "pattern", {**tile, "patternUnits": "userSpaceOnUse"})
-            SubElement(element, "rect", {"width": str(side), "height": str(side)})
-            SubElement(element, "path", {"d": d})
-        return definitions
 
     def _add(self, tag: str, kind: str, attributes: dict[str, str], title: str) -> Element:
         classes = {"class": kind} if kind else {}
@@ -301,8 +332,8 @@ class Canvas:
 
     def _note(self, kind: str) -> None:
         for name in kind.split():
-            if (cause := name.removeprefix("on-")) in CAUSES:
-                self._causes.add(cause)
+            if (cause := self._known.get(name.removeprefix("on-"))) is not None:
+                self._causes[cause.name] = cause
 
     def _fill(self, element: Element, parts: Sequence[Word]) -> None:
         last: Element | None = element[-1] if len(element) else None
@@ -322,6 +353,27 @@ class Canvas:
         return " ".join([f"{number(x)},{number(y)}" for x, y in points])
 
 
+def _patterns(mark: str, causes: Sequence[Cause]) -> Element:
+    definitions = Element("defs")
+    for cause in causes:
+        side, d = pattern(cause.pattern)
+        tile = {"id": f"{mark}-{cause.name}", "class": f"tile-{cause.name}", "width": str(side), "height": str(side)}
+        element = SubElement(definitions, "pattern", {**tile, "patternUnits": "userSpaceOnUse"})
+        SubElement(element, "rect", {"width": str(side), "height": str(side)})
+        SubElement(element, "path", {"d": d})
+    return definitions
+
+
+def text_box(x: float, y: float, words: Words, *, anchor: str = "start", size: int = 12) -> Box:
+    """Return the box that ``Canvas.text`` returns for a text that is not cut."""
+    return _box(x, y, words_width(words, size), anchor, size)
+
+
+def _box(x: float, y: float, breadth: float, anchor: str, size: int) -> Box:
+    left = x - {"start": 0.0, "middle": breadth / 2, "end": breadth}[anchor]
+    return Box(left, y - ceil(ASCENT * size), left + breadth, y + ceil(DESCENT * size))
+
+
 def number(value: float) -> str:
     """Return a coordinate with at most one decimal.
 
@@ -331,74 +383,6 @@ def number(value: float) -> str:
     text = f"{value:.1f}"
     text = text[:-2] if text.endswith(".0") else text
     return "0" if text == "-0" else text
-
-
-def plain(words: Words) -> str:
-    """Return the words without their styles, as they are drawn."""
-    return "".join([part.text for part in _parts(words)])
-
-
-def words_width(words: Words, size: float) -> float:
-    """Return an upper bound of the width of words that follow each other, in pixels."""
-    return text_width(plain(words), size)
-
-
-def wrapped(words: Words, width: float, size: float) -> list[list[Word]]:
-    """Return the words in lines of at most ``width`` pixels, broken at spaces. A longer word has a line of its own.
-
-    >>> [plain(line) for line in wrapped(["blocked for ", Word("342 ms", "strong"), ", waits"], 100, 12)]
-    ['blocked for', '342 ms, waits']
-    """
-    atoms: list[list[Word]] = [[]]  # words between spaces: each a list of styled pieces
-    for part in _parts(words):
-        for position, piece in enumerate(part.text.split(" ")):
-            if position:
-                atoms.append([])
-            if piece:
-                atoms[-1].append(Word(piece, part.kind))
-    lines: list[list[Word]] = []
-    used = 0.0
-    for atom in [atom for atom in atoms if atom]:
-        breadth = sum([text_width(piece.text, size) for piece in atom])
-        space = text_width(" ", size)
-        if lines and used + space + breadth <= width:
-            lines[-1] += [Word(" "), *atom]
-            used += space + breadth
-        else:
-            lines.append(list(atom))
-            used = breadth
-    return [_joined(line) for line in lines]
-
-
-def _joined(line: Sequence[Word]) -> list[Word]:
-    """Return the pieces with neighbours of one style, and the spaces between them, as one word."""
-    joined: list[Word] = []
-    for position, piece in enumerate(line):
-        follows = line[position + 1].kind if position + 1 < len(line) else ""
-        kind = joined[-1].kind if piece.text == " " and joined and joined[-1].kind == follows else piece.kind
-        if joined and joined[-1].kind == kind:
-            joined[-1] = Word(joined[-1].text + piece.text, kind)
-        else:
-            joined.append(Word(piece.text, kind))
-    return joined
-
-
-def _parts(words: Words) -> list[Word]:
-    several = [words] if isinstance(words, str) else words
-    parts = [Word(part) if isinstance(part, str) else part for part in several]
-    return [Word(printable(part.text), part.kind) for part in parts]
-
-
-def _cut(parts: Sequence[Word], width: float, size: float) -> list[Word]:
-    """Return the beginning of the words that fits, with an ellipsis."""
-    drawn = fitted("".join([part.text for part in parts]), width, size)
-    cut: list[Word] = []
-    for part in parts:
-        taken, drawn = drawn[: len(part.text)], drawn[len(part.text) :]
-        cut += [Word(taken, part.kind)] if taken else []
-    if drawn and cut:
-        cut[-1] = Word(cut[-1].text + drawn, cut[-1].kind)
-    return cut
 
 
 def _cells(box: Box) -> list[tuple[int, int]]:

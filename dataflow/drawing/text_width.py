@@ -34,6 +34,9 @@ DESCENT: Final = 0.24
 
 ELLIPSIS: Final = "…"
 
+ROUNDING: Final = 0.05
+"""Pixels by which browsers round up each run of a text."""
+
 # The first character of a range and the width of its characters, in thousandths of an em.
 _RANGES: Final = (
     (0x7F, 1100),  # Latin, Greek
@@ -58,8 +61,11 @@ _RANGES: Final = (
     (0xE0000, 2100),
 )
 _STARTS: Final = tuple([start for start, _ in _RANGES])
-_WIDER: Final = {"\u0152": 1200, "\u01f6": 1300, "\u02a3": 1200, "\u02a4": 1250, "\u02a5": 1200, "\u2031": 1900,
-                 "\u2e3a": 2200, "\u2e3b": 3300, "\ufdfd": 12000}  # fmt: skip
+_WIDER: Final = {
+    "\u0152": 1200, "\u01f6": 1300, "\u02a3": 1200, "\u02a4": 1250, "\u02a5": 1200, "\u2031": 1900, "\u20a7": 1600,
+    "\u2e3a": 2200, "\u2e3b": 3300, "\u302e": 1700, "\u302f": 1700, "\ufdfd": 12000,
+}  # fmt: skip
+"""Characters that are wider than others of their range."""
 
 
 def text_width(text: str, size: float) -> float:
@@ -72,11 +78,11 @@ def text_width(text: str, size: float) -> float:
         size: the size of the font in pixels.
 
     >>> text_width("blocked 337 ms", 10)
-    88.25
+    88.3
     >>> text_width("->", 100), text_width("→", 100)
-    (125.4, 110.0)
+    (125.45, 110.05)
     """
-    return round(sum([_advance(character) for character in text]) * size / 1000, 3)
+    return round(sum([_advance(character) for character in text]) * size / 1000 + ROUNDING, 3)
 
 
 def fitted(text: str, width: float, size: float) -> str:
@@ -85,7 +91,7 @@ def fitted(text: str, width: float, size: float) -> str:
     >>> fitted("payments[0]", 100, 12), fitted("payments[0]", 60, 12), fitted("payments[0]", 5, 12)
     ('payments[0]', 'payme…', '')
     """
-    room = width * 1000 / size + 1e-6
+    room = (width - ROUNDING) * 1000 / size + 1e-6
     advances = [_advance(character) for character in text]
     if sum(advances) <= room:
         return text
