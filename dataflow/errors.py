@@ -64,6 +64,7 @@ __all__ = [
     "PartitionKeyWarning",
     "PredicateSkippedWarning",
     "ProcessFailed",
+    "RecordingEndedWarning",
     "RowsTakenBackWarning",
     "SchemaMismatch",
     "SinkBroken",
@@ -362,6 +363,10 @@ class StreamRestartedWarning(BarrierflowWarning):
 
 class InputMissingWarning(BarrierflowWarning):
     """Input could not be read: splits not listed, a watched directory replaced, or a listed file gone."""
+
+
+class RecordingEndedWarning(BarrierflowWarning):
+    """The recording of events ended before the run, because its file could not be written; the run continued."""
 
 
 class PredicateSkippedWarning(BarrierflowWarning):
