@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final, assert_never
 
 from dataflow.clock import duration_text
+from dataflow.contracts.checkpointing import Mode
 from dataflow.views.causes import Causes, Delay, Place
+from dataflow.views.checkpoint_facts import BarrierTravel
 from dataflow.views.sentence import Sentence, Strong, Word, counted, percent
 from dataflow.views.work_spans import Activity
 
@@ -38,7 +41,10 @@ def cause_sentences(causes: Causes, delays: Sequence[Delay], begin: Sequence[Wor
     if main is None:
         return
     whole = sum([delay.duration for delay in delays])
-    yield _sentence(causes, main, begin, it)
+    is_spread = main.duration < _WORTH_SAYING * whole
+    if is_spread:
+        begin = (*begin, f"{it} passed {counted(len(delays), 'place')} that each took some time; the longest: ")
+    yield _sentence(causes, main, begin, "it" if is_spread else it)
     worth = [d for d in delays if d is not main and d.duration >= max(1, _WORTH_SAYING * whole)]
     others = sorted(worth, key=lambda delay: -delay.duration)[: _MOST_CAUSES - 1]
     for delay in sorted(others, key=lambda delay: delay.begin):
@@ -58,23 +64,23 @@ def _delay_words(causes: Causes, delay: Delay, figures: Figures, it: str) -> Seq
     match delay.place:
         case Place.QUEUE:
             assert delay.barrier is not None, f"{delay} has no barrier"
-            rows = figures["rows_ahead"] = delay.barrier.rows_ahead
-            behind: list[Word] = [", behind ", Strong(counted(rows, "row"))] if rows else [", with no row ahead of it"]
-            return [f"{it} spent ", time, " in ", Strong(delay.barrier.channel), *behind]
+            channel, ahead = Strong(delay.barrier.channel), _ahead(causes, delay.barrier, figures)
+            if delay.barrier.arrived is None:
+                return [f"{it} was still in ", channel, ", ", time, " after it was sent", *ahead]
+            return [f"{it} spent ", time, " in ", channel, *ahead]
         case Place.TASK:
             facts = causes.facts.tasks[delay.task]
             if facts.snapshot is not None and facts.copy and delay.begin <= facts.snapshot <= delay.end:
                 figures["copy"] = facts.copy
-                copied: list[Word] = [", ", Strong(duration_text(facts.copy)), " of it to copy its state"]
-                return [task, " took ", time, " to complete its snapshot then", *copied]
-            return [task, f" held {it} for ", time]
-        case Place.SOURCE if causes.has_inputs(delay.task):
-            return [task, " took part ", time, " after the trigger, as its inputs had ended"]
+                copied: list[Word] = [", of which the copy of its state took ", Strong(duration_text(facts.copy))]
+                return [task, " then took ", time, " to complete its snapshot", *copied]
+            until = [", until the timeout of the alignment"] if causes.times_out(delay) else []
+            return [task, f" held {it} for ", time, *until]
         case Place.SOURCE:
-            return ["the source ", task, " took its snapshot only ", time, " after the trigger"]
+            return [*_without_barrier(causes, delay.task, delay.end), " ", time, " after the trigger"]
         case Place.STARTED_HERE:
             started: list[Word] = [", so the checkpoint started there, ", time, " after the trigger"]
-            return [f"no task sent {it}: all that write to ", task, " had ended", *started]
+            return [f"no task sent {it}: all tasks that write to ", task, " had ended", *started]
         case Place.UNKNOWN:
             return [f"{it} reached ", task, " ", time, " after the trigger; the event of its sending is missing"]
         case Place.ROUND:
@@ -83,25 +89,55 @@ def _delay_words(causes: Causes, delay: Delay, figures: Figures, it: str) -> Seq
             assert_never(delay.place)
 
 
+def _without_barrier(causes: Causes, task: str, at: int) -> Sequence[Word]:
+    """Return the words on the snapshot of a task that got no barrier, up to how late it was."""
+    facts, name = causes.facts.tasks[task], Strong(task)
+    took = "took its snapshot only" if facts.snapshot is not None else "had not taken its snapshot"
+    if not causes.has_inputs(task):
+        return ["the source ", name, f" {took}"]
+    if facts.ended is not None and facts.ended <= causes.facts.triggered:
+        return [name, f", which had ended, {took}"]
+    if causes.has_ended_inputs(task, at):
+        return [name, f", whose inputs had ended but were not read to the end, {took}"]
+    return [name, f", which got no barrier, {took}"]
+
+
+def _ahead(causes: Causes, barrier: BarrierTravel, figures: Figures) -> Sequence[Word]:
+    """Return the words on the rows that a barrier waited behind, or overtook."""
+    rows = figures["rows_ahead"] = barrier.rows_ahead
+    if barrier.overtaken:
+        figures["overtaken"] = barrier.overtaken
+        words: list[Word] = [", where it overtook ", Strong(counted(barrier.overtaken, "row"))]
+        return words if causes.facts.mode == Mode.UNALIGNED_PERSISTED.value else [*words, " after the timeout"]
+    return [", behind ", Strong(counted(rows, "row"))] if rows else [", with no row ahead of it"]
+
+
 def _meanwhile(causes: Causes, delay: Delay, figures: Figures) -> Sequence[Word]:
-    is_told = delay.place in (Place.QUEUE, Place.TASK) or (
-        delay.place is Place.SOURCE and not causes.has_inputs(delay.task)
-    )
-    return ["; ", *_activity_words(causes, delay.task, delay.begin, delay.end, figures)] if is_told else ()
+    is_told = delay.place in (Place.QUEUE, Place.TASK, Place.SOURCE) and not causes.times_out(delay)
+    return ["; ", *_activity_words(causes, delay, figures)] if is_told else ()
 
 
-def _activity_words(causes: Causes, task: str, begin: int, end: int, figures: Figures) -> Sequence[Word]:
-    """Return the words on what ``task`` did, and, if it had no room downstream, on what took none of its rows."""
+def _activity_words(causes: Causes, delay: Delay, figures: Figures) -> Sequence[Word]:
+    """Return the words on what a task did meanwhile, and, if it had no room downstream, on what took none of its rows.
+
+    A task that a barrier or a trigger waits for does not lack input: it waits for a thread.
+    """
+    task, begin, end = delay.task, delay.begin, delay.end
     did = causes.activity(task, begin, end)
+    if did is not None and delay.place is not Place.TASK:
+        did = replace(did, waiting=0.0)
     if did is None:
-        return ["what ", Strong(task), " did in that time is unknown, because samples are missing"]
+        return ["what ", Strong(task), " did in that time is unknown: samples are missing, or too far apart"]
     shares = _shares(did)
+    has_no_room = shares[0][0] == "back_pressured"
+    if has_no_room:  # its cause follows
+        shares = [*shares[1:], shares[0]]
     words: list[Word] = [Strong(task)]
     for at, (name, share, verb, what) in enumerate(shares):
         figures[name] = percent(share)
         of_it = "" if at else " of that time"
         words += [", and" if at else "", verb, Strong(f"{what} {percent(share)}%"), of_it]
-    if shares[0][0] != "back_pressured":
+    if not has_no_room:
         return words
     path = causes.downstream(task, begin, end)
     if not path:
@@ -111,7 +147,7 @@ def _activity_words(causes: Causes, task: str, begin: int, end: int, figures: Fi
     if len(path) > 1:
         words.append(f" (through {', '.join([name for name, _ in path[:-1]])})")
     if its is None:
-        return [*words, ", of which samples are missing"]
+        return [*words, ", whose samples are missing, or too far apart"]
     name, share, verb, what = _shares(its)[0]
     figures[f"culprit_{name}"] = percent(share)
     return [*words, ", which", verb, Strong(f"{what} {percent(share)}%"), " of it"]

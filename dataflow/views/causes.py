@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from dataflow.events.kinds import Arrival
+from dataflow.events.kinds import Arrival, Unblocked
 from dataflow.events.plan_shape import ChannelShape
 from dataflow.views.checkpoint_facts import BarrierTravel, BlockedInput, CheckpointFacts
 from dataflow.views.work_spans import Activity, activity
@@ -93,6 +93,13 @@ class Causes:
             task, until = barrier.source, barrier.sent
         yield Delay(Place.ROUND, task, begin, until)
 
+    def times_out(self, delay: Delay) -> bool:
+        """Return whether a task held a barrier until the timeout of its alignment."""
+        if delay.place is not Place.TASK:
+            return False
+        ends = [b.end for b in self.facts.blocked if b.task == delay.task and b.why is Unblocked.TIMEOUT]
+        return any(end is not None and delay.begin < end <= delay.end for end in ends)
+
     def activity(self, task: str, begin: int, end: int) -> Activity | None:
         """Return what a task did in a time; None if samples are missing."""
         return activity(self.facts.work.get(task, ()), begin, end)
@@ -143,6 +150,10 @@ class Causes:
     def has_inputs(self, task: str) -> bool:
         """Return whether channels lead to ``task``."""
         return task in self._inputs
+
+    def has_ended_inputs(self, task: str, at: int) -> bool:
+        """Return whether all tasks that write to ``task`` had ended at a time."""
+        return not any(self._lives(channel.source, at) for channel in self._inputs.get(task, ()))
 
     @cached_property
     def longest_blocked(self) -> BlockedInput | None:

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.events.kinds import Arrival, Kind
-from dataflow.views.select_events import Event, events_of, numbers, select, texts
+from dataflow.views.select_events import EventRow, event_rows, numbers, select, texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +44,7 @@ __all__ = ["BlockedChannel", "SlowCheckpoint", "blocked_inputs", "checkpoint_tab
 _Key = tuple[int, int]
 """An attempt and a checkpoint."""
 
+_BLOCKED_COLUMNS: Final = ("attempt", "checkpoint", "channel", "duration")
 _TASK_KINDS: Final = (Kind.SNAPSHOT, Kind.COMPLETE, Kind.PART)
 
 
@@ -84,7 +85,7 @@ class _Row:
     longest_blocked_time: int | None = None
     barriers: int | None = None
     failure: str | None = None
-    tasks: dict[Kind, dict[str, Event]] = field(default_factory=dict)
+    tasks: dict[Kind, dict[str, EventRow]] = field(default_factory=dict)
 
     @staticmethod
     def columns() -> list[str]:
@@ -95,10 +96,10 @@ def _rows(events: Events) -> dict[_Key, _Row]:
     rows: dict[_Key, _Row] = {}
     for attempt in events.attempts:
         begun = _begun(events, attempt)
-        for event in events_of(events, _TASK_KINDS, attempt=attempt):
+        for event in event_rows(events, _TASK_KINDS, attempt=attempt):
             if (row := begun.get(event.checkpoint)) is not None:
                 row.tasks.setdefault(Kind[event.kind.upper()], {})[event.task] = event
-        ended = {event.task: event.time for event in events_of(events, [Kind.ENDED], attempt=attempt)}
+        ended = {event.task: event.time for event in event_rows(events, [Kind.ENDED], attempt=attempt)}
         for row in begun.values():
             _add_parts(row, events.plan.tasks, ended)
             rows[attempt, row.checkpoint] = row
@@ -108,8 +109,8 @@ def _rows(events: Events) -> dict[_Key, _Row]:
         return rows
     for row in rows.values():
         row.rows_overtaken = row.blocked = row.longest_blocked_time = row.barriers = 0
-    _add_blocked(rows, select(events, [Kind.UNBLOCKED]))
-    _add_arrivals(rows, select(events, [Kind.ARRIVED]))
+    _add_blocked(rows, select(events, [Kind.UNBLOCKED], _BLOCKED_COLUMNS))
+    _add_arrivals(rows, select(events, [Kind.ARRIVED], ("attempt", "checkpoint", "channel", "rows", "detail")))
     return rows
 
 
@@ -118,7 +119,7 @@ def _begun(events: Events, attempt: int) -> dict[int, _Row]:
     rows: dict[int, _Row] = {}
     kinds = (Kind.TRIGGERED, Kind.DURABLE, Kind.FAILED, Kind.COMMITTED, Kind.STATE)
     is_over = attempt != events.attempts[-1]
-    for event in events_of(events, kinds, attempt=attempt):
+    for event in event_rows(events, kinds, attempt=attempt):
         n = event.checkpoint
         match event.kind:
             case "triggered":
@@ -158,7 +159,7 @@ def _add_parts(row: _Row, tasks: Sequence[str], ended: Mapping[str, int]) -> Non
         row.manifest = row.triggered + row.duration - end
 
 
-def _last_of(tasks: Sequence[str], events: Mapping[str, Event]) -> int | None:
+def _last_of(tasks: Sequence[str], events: Mapping[str, EventRow]) -> int | None:
     """Return the time of the last event; None if a task has none."""
     times = [events[task].time for task in tasks if task in events]
     return max(times) if times and len(times) == len(tasks) else None
@@ -186,7 +187,7 @@ def _add_arrivals(rows: Mapping[_Key, _Row], arrived: pa.Table) -> None:
         return
     codes = arrived["channel"].combine_chunks().indices.fill_null(-1).to_numpy(zero_copy_only=False)
     started_here = np.array([detail == Arrival.STARTED_HERE.value for detail in texts(arrived, "detail")])
-    overtaken = np.where(started_here, 0, numbers(arrived, "rows"))
+    overtaken = numbers(arrived, "rows")
     order, keys, starts = _groups(arrived, codes)
     codes, counts = codes[order], ~started_here[order]
     counts[1:] &= (codes[1:] != codes[:-1]) | np.isin(np.arange(1, len(codes)), starts)
@@ -229,28 +230,28 @@ def blocked_inputs(events: Events, limit: int = 5) -> tuple[BlockedChannel, ...]
     """Return the channels that were blocked longest in the whole run, the longest first, at most ``limit``."""
     import numpy as np
 
-    from dataflow.views.find_facts import facts_of
+    from dataflow.views.find_facts import blocked_in
 
-    table = select(events, [Kind.UNBLOCKED])
+    table = select(events, [Kind.UNBLOCKED], _BLOCKED_COLUMNS)
     if table.num_rows == 0:
         return ()
-    codes = table["channel"].combine_chunks().indices.to_numpy(zero_copy_only=False)
+    codes = table["channel"].combine_chunks().indices.fill_null(-1).to_numpy(zero_copy_only=False)
     duration, channels = numbers(table, "duration"), texts(table, "channel")
     order = np.lexsort((duration, codes))
     starts = np.concatenate([[0], np.flatnonzero(np.diff(codes[order])) + 1])
     sums = np.add.reduceat(duration[order], starts)
     last = order[np.append(starts[1:], len(order)) - 1]
     attempts, checkpoints = numbers(table, "attempt"), numbers(table, "checkpoint")
-    facts: dict[_Key, Mapping[str, str | None]] = {}
+    awaited: dict[_Key, Mapping[str, str | None]] = {}
     blocked = []
     for at in np.argsort(-sums, kind="stable")[:limit].tolist():
         if sums[at] == 0:
             break
         event = last[at]
         key, channel = (int(attempts[event]), int(checkpoints[event])), channels[event]
-        if key not in facts:
-            facts[key] = {each.channel: each.awaited for each in facts_of(events, key[1], key[0]).blocked}
-        blocked.append(BlockedChannel(channel, int(sums[at]), int(duration[event]), *key, facts[key].get(channel)))
+        if key not in awaited:
+            awaited[key] = {each.channel: each.awaited for each in blocked_in(events, key[1], key[0])}
+        blocked.append(BlockedChannel(channel, int(sums[at]), int(duration[event]), *key, awaited[key].get(channel)))
     return tuple(blocked)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.errors import EventsError
 from dataflow.events.kinds import Kind
-from dataflow.views.select_events import events_of
+from dataflow.views.select_events import event_rows
 
 if TYPE_CHECKING:
     from dataflow.views.events import Events
@@ -57,14 +57,12 @@ def attempt_with(events: Events, checkpoint: int, attempt: int | None = None) ->
     where = "the events" if attempt is None else f"the events of attempt {attempt}"
     dropped = ""
     if events.missed:
-        dropped = (
-            f"; {events.missed:,} events were dropped, those of the oldest checkpoints: record= keeps all in a file"
-        )
+        dropped = f"; {events.missed:,} events were dropped, the oldest first: record= keeps all in a file"
     raise EventsError(f"checkpoint {checkpoint} is not in {where}, which have {ids}{dropped}")
 
 
 def _begun(events: Events, attempt: int) -> Iterable[Any]:
-    return events_of(events, _JOB_KINDS, attempt=attempt)
+    return event_rows(events, _JOB_KINDS, attempt=attempt)
 
 
 def _no_checkpoint(events: Events) -> EventsError:
@@ -77,16 +75,14 @@ def _no_checkpoint(events: Events) -> EventsError:
         return EventsError(
             f"no checkpoint of {name!r} is in the events: {events.missed:,} were dropped; record= keeps all in a file"
         )
-    return EventsError(
-        f"no checkpoint of {name!r} was triggered: let it run longer, or set Checkpointing(every=) shorter"
-    )
+    return EventsError(f"no checkpoint of {name!r} was triggered; let it run longer, or shorten Checkpointing(every=)")
 
 
 def _listing(ids: Iterable[int]) -> str:
     """Return ids as ranges.
 
-    >>> _listing([5, 1, 2, 3, 8]), _listing([])
-    ('1 to 3, 5, 8', 'none')
+    >>> _listing([5, 1, 2, 3, 6, 8]), _listing([])
+    ('1 to 3, 5, 6, 8', 'none')
     """
     ranges: list[list[int]] = []
     for n in sorted(ids):
@@ -94,7 +90,7 @@ def _listing(ids: Iterable[int]) -> str:
             ranges[-1][1] = n
         else:
             ranges.append([n, n])
-    shown = [f"{first}" if first == last else f"{first} to {last}" for first, last in ranges]
+    shown = [f"{a}" if a == b else f"{a}, {b}" if a + 1 == b else f"{a} to {b}" for a, b in ranges]
     if len(shown) > _LISTED:
         shown = [*shown[: _LISTED // 2], "...", *shown[-_LISTED // 2 :]]
     return ", ".join(shown) or "none"

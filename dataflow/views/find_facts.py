@@ -11,13 +11,13 @@ from dataflow.events.kinds import SAMPLES, Arrival, Kind, Unblocked
 from dataflow.events.plan_shape import ChannelShape, PlanShape
 from dataflow.views.checkpoint_facts import BarrierTravel, BlockedInput, CheckpointFacts, TaskFacts
 from dataflow.views.choose_checkpoint import attempt_with
-from dataflow.views.select_events import Event, events_of, numbers
+from dataflow.views.select_events import EventRow, event_rows, numbers
 from dataflow.views.work_spans import work_spans
 
 if TYPE_CHECKING:
     from dataflow.views.events import Events
 
-__all__ = ["facts_of"]
+__all__ = ["blocked_in", "facts_of"]
 
 _ARRIVALS: Final = {how.value: how for how in Arrival}
 _REASONS: Final = {why.value: why for why in Unblocked}
@@ -39,8 +39,8 @@ def facts_of(events: Events, checkpoint: int, attempt: int | None = None) -> Che
     """
     attempt = attempt_with(events, checkpoint, attempt)
     plan, recorded = events.plan, events.recorded
-    found = list(events_of(events, set(Kind) - SAMPLES, attempt=attempt, checkpoint=checkpoint))
-    by_kind: dict[str, list[Event]] = {kind.label: [] for kind in Kind}
+    found = list(event_rows(events, set(Kind) - SAMPLES, attempt=attempt, checkpoint=checkpoint))
+    by_kind: dict[str, list[EventRow]] = {kind.label: [] for kind in Kind}
     for event in found:
         by_kind[event.kind].append(event)
     durable, failed = by_kind["durable"][-1:], by_kind["failed"][-1:]
@@ -80,6 +80,16 @@ def facts_of(events: Events, checkpoint: int, attempt: int | None = None) -> Che
     )
 
 
+def blocked_in(events: Events, checkpoint: int, attempt: int) -> tuple[BlockedInput, ...]:
+    """Return the inputs that were blocked in one checkpoint, without its other facts."""
+    kinds = (Kind.SENT, Kind.ARRIVED, Kind.BLOCKED, Kind.UNBLOCKED)
+    by_kind: dict[str, list[EventRow]] = {kind.label: [] for kind in kinds}
+    for event in event_rows(events, kinds, attempt=attempt, checkpoint=checkpoint):
+        by_kind[event.kind].append(event)
+    barriers = _barriers(events.plan, by_kind["sent"], by_kind["arrived"])
+    return _blocked(events.plan, by_kind["blocked"], by_kind["unblocked"], barriers)
+
+
 def _has_ended(task: TaskFacts, triggered: int) -> bool:
     return task.ended is not None and task.ended <= triggered
 
@@ -90,18 +100,18 @@ def _last(times: Sequence[int | None]) -> int | None:
     return max(known) if known and len(known) == len(times) else None
 
 
-def _tasks(events: Events, attempt: int, by_kind: Mapping[str, Sequence[Event]]) -> dict[str, TaskFacts]:
+def _tasks(events: Events, attempt: int, by_kind: Mapping[str, Sequence[EventRow]]) -> dict[str, TaskFacts]:
     """Return the facts of each task of the plan."""
     plan = events.plan
     fields: dict[str, dict[str, Any]] = {task: {} for task in plan.tasks}
     repeats: dict[str, dict[str, int]] = {}
 
-    def put(event: Event, **values: object) -> None:
+    def put(event: EventRow, **values: object) -> None:
         if event.task not in fields:
             raise EventsDamaged(f"events name the task {event.task!r}, which the plan beside them does not have")
         fields[event.task].update(values)
 
-    for event in events_of(events, [Kind.ENDED], attempt=attempt):
+    for event in event_rows(events, [Kind.ENDED], attempt=attempt):
         put(event, ended=event.time)
     for event in by_kind["snapshot"]:
         put(event, snapshot=event.time, copy=event.duration)
@@ -118,7 +128,7 @@ def _tasks(events: Events, attempt: int, by_kind: Mapping[str, Sequence[Event]])
     return {task: TaskFacts(task, **values) for task, values in fields.items()}
 
 
-def _barriers(plan: PlanShape, sent: Iterable[Event], arrived: Iterable[Event]) -> tuple[BarrierTravel, ...]:
+def _barriers(plan: PlanShape, sent: Iterable[EventRow], arrived: Iterable[EventRow]) -> tuple[BarrierTravel, ...]:
     """Return the barriers in the order in which they arrived; those that have not arrived come last."""
     sending = {event.channel: event for event in sent}
     travels: dict[str, BarrierTravel] = {}
@@ -135,7 +145,7 @@ def _barriers(plan: PlanShape, sent: Iterable[Event], arrived: Iterable[Event]) 
     return (*travels.values(), *late)
 
 
-def _travel(plan: PlanShape, channel: str, sent: Event | None) -> BarrierTravel:
+def _travel(plan: PlanShape, channel: str, sent: EventRow | None) -> BarrierTravel:
     ends = _channel(plan, channel)
     if sent is None:
         return BarrierTravel(channel, ends.source, ends.target, None, None)
@@ -150,7 +160,7 @@ def _channel(plan: PlanShape, name: str) -> ChannelShape:
 
 
 def _blocked(
-    plan: PlanShape, blocked: Iterable[Event], unblocked: Iterable[Event], barriers: Sequence[BarrierTravel]
+    plan: PlanShape, blocked: Iterable[EventRow], unblocked: Iterable[EventRow], barriers: Sequence[BarrierTravel]
 ) -> tuple[BlockedInput, ...]:
     """Return the blocked inputs in the order in which they were unblocked; those that still are come last."""
     arrivals: dict[str, list[BarrierTravel]] = {}
@@ -171,12 +181,12 @@ def _blocked(
 
 
 def _committed(events: Events, attempt: int, checkpoint: int) -> int | None:
-    commits = events_of(events, [Kind.COMMITTED], attempt=attempt)
+    commits = event_rows(events, [Kind.COMMITTED], attempt=attempt)
     return next((event.time for event in commits if event.checkpoint >= checkpoint), None)
 
 
 def _last_time(events: Events, attempt: int) -> int:
     import pyarrow.compute as pc
 
-    table = events.unified
+    table = events.unified.select(["attempt", "time"])
     return int(numbers(table.filter(pc.equal(table["attempt"], attempt)), "time").max())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from dataflow.clock import duration_text
 from dataflow.contracts.checkpointing import Mode
@@ -12,7 +13,8 @@ from dataflow.views.sentence import Sentence, Strong, Word, counted, size_text
 
 __all__ = ["is_aligned", "prediction_sentences", "repeats_sentence", "stored_sentences"]
 
-_PERSISTED = str(Mode.UNALIGNED_PERSISTED)
+_PERSISTED: Final = str(Mode.UNALIGNED_PERSISTED)
+_LISTED: Final = 3
 
 
 def is_aligned(facts: CheckpointFacts) -> bool:
@@ -35,27 +37,41 @@ def prediction_sentences(facts: CheckpointFacts) -> Iterator[Sentence]:
     free = [barrier.rows_ahead for barrier in sent if links[barrier.channel].overtakable]
     ahead, fixed = sum(free), sum([barrier.rows_ahead for barrier in sent]) - sum(free)
     figures = {"rows_ahead": ahead, "fixed_rows": fixed}
-    if not free:
+    if not any(link.overtakable for link in facts.plan.links):
         text = f"{_PERSISTED} would change nothing: barriers cannot overtake rows on channels that keep their order."
         yield Sentence("prediction", (text,), figures)
         return
-    rows = Strong(f"about {counted(ahead, 'row')}" if ahead else "no rows")
     if not facts.is_durable:
-        words: tuple[Word, ...] = (
-            f"{_PERSISTED} would have stored ",
-            rows,
-            " that were ahead of the barriers sent so far",
-        )
-        yield Sentence("prediction", (*words, ", and not waited for them."), figures)
+        if ahead:
+            rows = Strong(counted(ahead, "row"))
+            words: tuple[Word, ...] = (
+                f"{_PERSISTED} would not have waited for the ",
+                rows,
+                " queued ahead of barriers.",
+            )
+            yield Sentence("prediction", words, figures)
         return
+    rows = Strong(f"about {counted(ahead, 'row')}" if ahead else "no rows")
     words = (f"{_PERSISTED} would have stored ", rows)
     if facts.travelled is not None:
         figures["sooner"] = facts.travelled - facts.triggered
         sooner = Strong(f"at most {duration_text(figures['sooner'])}")
         words += (" and been durable ", sooner, " sooner, the time that barriers travelled")
+    if _is_partial(facts):
+        words += ("; rows in channels whose writers had ended are not counted",)
     if fixed:
         words += (f"; it would still have waited for {counted(fixed, 'row')} in channels that keep their order",)
     yield Sentence("prediction", (*words, "."), figures)
+
+
+def _is_partial(facts: CheckpointFacts) -> bool:
+    """Return whether a channel with rows may have had no barrier: its writer had ended, and its reader had not."""
+    sent = {barrier.channel for barrier in facts.barriers if barrier.sent is not None}
+    for channel in facts.plan.channels:
+        ended = facts.tasks[channel.target].ended
+        if channel.name not in sent and channel.link.overtakable and (ended is None or ended > facts.triggered):
+            return True
+    return False
 
 
 def stored_sentences(facts: CheckpointFacts) -> Iterator[Sentence]:
@@ -82,11 +98,11 @@ def stored_sentences(facts: CheckpointFacts) -> Iterator[Sentence]:
     words = ("It stored ", Strong(counted(stored, "row")), f" in flight ({size_text(size)})")
     came = "came between the snapshot of a task and its last barrier"
     if stored == passed:
-        words += (": those that barriers overtook",)
+        words += (": the ones that barriers overtook",)
     elif not passed:
         words += (f", which {came}",)
     elif stored > passed:
-        words += (f": those, and {stored - passed:,} that {came}",)
+        words += (f": these, and {stored - passed:,} that {came}",)
     else:
         words += (f"; events that would explain the other {passed - stored:,} are missing",)
     yield Sentence("stored", (*words, ". A restore puts them back, each once."), figures)
@@ -94,33 +110,28 @@ def stored_sentences(facts: CheckpointFacts) -> Iterator[Sentence]:
 
 def repeats_sentence(facts: CheckpointFacts) -> Iterator[Sentence]:
     """Return how many rows a restore would deliver twice, at each operator. They are never added up."""
-    if facts.mode != Mode.UNALIGNED.value:
+    if facts.mode != Mode.UNALIGNED.value or not facts.is_durable:
         return
     repeats: dict[str, int] = {}
     for task in facts.tasks.values():
         for operator, rows in task.repeats.items():
             repeats[operator] = repeats.get(operator, 0) + rows
-    some = sorted([(rows, operator) for operator, rows in repeats.items() if rows], key=lambda pair: -pair[0])
-    figures = {f"repeats at {operator}": rows for rows, operator in some}
+    some = sorted([operator for operator, rows in repeats.items() if rows], key=lambda operator: -repeats[operator])
+    figures = {f"repeats at {operator}": repeats[operator] for operator in some}
     is_partial = facts.travelled is None
     if not some:
-        text = "how many rows a restore would deliver twice" if is_partial else ""
-        yield Sentence(
-            "repeats", (f"Unknown is {text}." if text else "A restore would deliver no row twice.",), figures
+        unknown, none = (
+            "How many rows a restore would deliver twice is unknown.",
+            "A restore would deliver no row twice.",
         )
+        yield Sentence("repeats", (unknown if is_partial else none,), figures)
         return
-    least = "at least " if is_partial else ""
-    rows, operator = some[0]
-    words: list[Word] = [
-        f"A restore would deliver {least}",
-        Strong(counted(rows, "row")),
-        " twice at ",
-        Strong(operator),
-    ]
-    for rows, operator in some[1:3]:
-        words += [", and ", Strong(f"{rows:,}"), " at ", Strong(operator)]
-    if len(some) > 3:
-        words.append(f", and others at {counted(len(some) - 3, 'more operator')}")
+    words: list[Word] = ["A restore would deliver ", "at least " if is_partial else ""]
+    words += [Strong(counted(repeats[some[0]], "row")), " twice at ", Strong(some[0])]
+    for at, operator in enumerate(some[1:_LISTED], start=2):
+        words += [" and " if at == len(some) else ", ", Strong(f"{repeats[operator]:,}"), " at ", Strong(operator)]
+    if len(some) > _LISTED:
+        words.append(f", and some at {counted(len(some) - _LISTED, 'other operator')}")
     if len(some) > 1:
-        words.append("; these are counted at each operator, so they do not add up")
+        words.append("; each operator counts for itself, so these do not add up")
     yield Sentence("repeats", (*words, "."), figures)

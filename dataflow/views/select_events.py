@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
     from dataflow.views.events import Events
 
-__all__ = ["Event", "events_of", "numbers", "select", "texts"]
+__all__ = ["EventRow", "event_rows", "numbers", "select", "texts", "where"]
 
 
-class Event(NamedTuple):
+class EventRow(NamedTuple):
     """An event that is no sample. Numbers and names that the event does not have are 0 and ""."""
 
     kind: str
@@ -31,9 +31,21 @@ class Event(NamedTuple):
 
 
 def select(
-    events: Events, kinds: Iterable[Kind], *, attempt: int | None = None, checkpoint: int | None = None
+    events: Events,
+    kinds: Iterable[Kind],
+    columns: Sequence[str],
+    *,
+    attempt: int | None = None,
+    checkpoint: int | None = None,
 ) -> pa.Table:
-    """Return the events of these ``kinds``, of one attempt and one checkpoint if they are given, in their order."""
+    """Return ``columns`` of the events of these ``kinds``, in their order; of one attempt or checkpoint, if given."""
+    return events.unified.select(list(columns)).filter(where(events, kinds, attempt=attempt, checkpoint=checkpoint))
+
+
+def where(
+    events: Events, kinds: Iterable[Kind], *, attempt: int | None = None, checkpoint: int | None = None
+) -> pa.ChunkedArray:
+    """Return for each event whether it is of these ``kinds``, and of the attempt and checkpoint if they are given."""
     import pyarrow.compute as pc
 
     table = events.unified
@@ -42,19 +54,19 @@ def select(
         kept = pc.and_(kept, pc.equal(table["attempt"], attempt))
     if checkpoint is not None:
         kept = pc.and_(kept, pc.equal(table["checkpoint"], checkpoint))
-    return table.filter(kept)
+    return kept
 
 
-def events_of(
+def event_rows(
     events: Events, kinds: Iterable[Kind], *, attempt: int | None = None, checkpoint: int | None = None
-) -> Iterator[Event]:
+) -> Iterator[EventRow]:
     """Return the selected events as tuples."""
-    table = select(events, kinds, attempt=attempt, checkpoint=checkpoint)
+    table = select(events, kinds, EventRow._fields, attempt=attempt, checkpoint=checkpoint)
     columns: list[Sequence[Any]] = []
-    for name in Event._fields:
+    for name in EventRow._fields:
         is_number = name in ("time", "checkpoint", "duration", "rows", "bytes")
         columns.append(numbers(table, name).tolist() if is_number else texts(table, name))
-    return map(Event._make, zip(*columns, strict=True))
+    return map(EventRow._make, zip(*columns, strict=True))
 
 
 def numbers(table: pa.Table, column: str) -> Any:

@@ -56,15 +56,15 @@ def percent(share: float) -> int:
 def size_text(size: int) -> str:
     """Return a number of bytes as rounded text for people.
 
-    >>> size_text(1), size_text(16_200), size_text(2_500_000)
-    ('1 byte', '16.2 kB', '2.5 MB')
+    >>> size_text(1), size_text(16_200), size_text(999_950), size_text(2_500_000), size_text(1_234_567_890_123)
+    ('1 byte', '16.2 kB', '1.0 MB', '2.5 MB', '1,234.6 GB')
     """
     if size < 1_000:
         return counted(size, "byte")
-    for unit, name in ((10**3, "kB"), (10**6, "MB"), (10**9, "GB")):
-        if size < 999_950 * unit // 10**3 * 10**3 or name == "GB":
-            return f"{size / unit:,.1f} {name}"
-    raise AssertionError(f"{size} bytes have no unit")
+    for limit, unit, name in ((999_950, 10**3, "kB"), (999_950_000, 10**6, "MB")):
+        if size < limit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size / 10**9:,.1f} GB"
 
 
 def joined(names: Sequence[str], limit: int = 3, what: str = "") -> tuple[Word, ...]:

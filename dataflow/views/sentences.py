@@ -48,7 +48,7 @@ def _sentences(facts: CheckpointFacts) -> Iterator[Sentence]:
 
 def _name(facts: CheckpointFacts) -> str:
     """Return the checkpoint and its mode, with the guarantee."""
-    what = {"savepoint": "savepoint", "final": "the last checkpoint,"}.get(facts.kind, "checkpoint")
+    what = {"savepoint": "savepoint", "final": "the final checkpoint"}.get(facts.kind, "checkpoint")
     return f"{what} {facts.checkpoint}"
 
 
@@ -126,18 +126,22 @@ def _unfinished(causes: Causes) -> Iterator[Sentence]:
     else:
         reason = facts.failure.removeprefix(f"checkpoint {facts.checkpoint}: ").rstrip(".")
         yield Sentence("failed", (f"{name} failed after ", time, *([f": {reason}"] if reason else []), "."), figures)
+    declined: dict[str, list[str]] = {}
     for task in facts.tasks.values():
         if task.declined is not None:
-            yield Sentence("declined", (Strong(task.task), f" declined it: {task.declined.rstrip('.')}."))
+            declined.setdefault(task.declined, []).append(task.task)
+    for reason, tasks in declined.items():
+        words = (*joined(tasks, what="task"), f" declined it: {reason.rstrip('.')}.")
+        yield Sentence("declined", words, {"tasks": len(tasks)})
     if causes.incomplete:
-        several = len(causes.incomplete) > 1
-        not_taken = " had not got all barriers, or not taken their snapshots." if several else None
-        one = causes.facts.tasks[causes.incomplete[0]]
-        alone = " had taken its snapshot, but barriers were missing." if one.snapshot is not None else None
-        words = (*joined(causes.incomplete, what="task"), not_taken or alone or " had not taken its snapshot.")
+        words = (
+            "Not complete: ",
+            *joined(causes.incomplete, what="task"),
+            "; barriers or snapshots were missing there.",
+        )
         yield Sentence("stopped", words, {"incomplete": len(causes.incomplete)})
     elif causes.unwritten:
-        words = ("All tasks were complete; not written ", "was the part of ", *joined(causes.unwritten), ".")
+        words = ("All tasks were complete. Not written: the part of ", *joined(causes.unwritten, what="task"), ".")
         yield Sentence("stopped", words, {"unwritten": len(causes.unwritten)})
     elif any(task.part_end is not None for task in facts.tasks.values()):
         yield Sentence("stopped", ("The parts of all tasks were written; the manifest was not.",))
@@ -159,9 +163,9 @@ def _reason(causes: Causes, blocked: BlockedInput) -> Sequence[Word]:
     facts, task = causes.facts, blocked.task
     had: list[Word] = [": ", Strong(task), f" had barrier {facts.checkpoint} and waited for "]
     if blocked.awaited is not None:
-        return [*had, "that of ", Strong(blocked.awaited), "."]
+        return [*had, "the one of ", Strong(blocked.awaited), "."]
     missing = causes.missing(task, facts.until if blocked.end is None else blocked.end)
-    channels: Sequence[Word] = ["that of ", *joined(missing, what="input")] if missing else ["others"]
+    channels: Sequence[Word] = ["the one of ", *joined(missing, what="input")] if missing else ["other barriers"]
     match blocked.why:
         case Unblocked.TIMEOUT:
             return [", until the timeout", *had, *channels, "; then barriers were allowed to overtake rows."]
@@ -189,16 +193,14 @@ def _why(causes: Causes) -> Iterator[Sentence]:
     if facts.travelled > facts.triggered and not (explains_blocked and main_delay(last) == main_delay(chain)):
         travel = Strong(duration_text(facts.travelled - facts.triggered))
         begin: Sequence[Word] = (Strong(task), " was complete last, ", travel, " after the trigger, because ")
+        if len(last) == 1:  # it had no barrier
+            begin = ("The last task to be complete: ",)
         yield from cause_sentences(causes, last, begin, "its barrier")
 
 
 def _stopped(causes: Causes) -> Iterator[Sentence]:
     """Return sentences on the barrier, or the task, that a checkpoint waited for when it failed."""
-    barrier = causes.stuck
-    begin: Sequence[Word] = ("It waited: ",)
-    if barrier is not None:
-        begin = ("The barrier of ", Strong(barrier.channel), " had not arrived: ")
-    yield from cause_sentences(causes, causes.chain, begin, "it" if barrier is not None else "the barrier")
+    yield from cause_sentences(causes, causes.chain, ("Where it stopped: ",), "the barrier")
 
 
 def _all_blocked(causes: Causes) -> Iterator[Sentence]:

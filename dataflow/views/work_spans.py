@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 from dataflow.errors import EventsDamaged
 from dataflow.events.kinds import TOTALS, Kind
 from dataflow.views.checkpoint_facts import WorkSpan
-from dataflow.views.select_events import numbers, select
+from dataflow.views.select_events import numbers, where
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dataflow.views.events import Events
 
 __all__ = ["Activity", "WorkSpans", "activity", "work_spans"]
@@ -60,44 +62,55 @@ def work_spans(events: Events, attempt: int, begin: int, end: int) -> WorkSpans:
     """
     import numpy as np
 
-    table = select(events, [Kind.WORK], attempt=attempt)
+    selected = where(events, [Kind.WORK], attempt=attempt)
+    table = events.unified.select(["time", "task"]).filter(selected)
     if table.num_rows == 0:
         return WorkSpans({})
-    totals = table["totals"].combine_chunks()
-    lengths, wide = totals.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), len(TOTALS)
-    if lengths.min() < wide:
-        raise EventsDamaged(
-            f"a sample of work has {lengths.min()} totals; expected {wide} or more: {', '.join(TOTALS)}"
-        )
-    values = totals.flatten().fill_null(0).to_numpy(zero_copy_only=False)
-    first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    samples = np.empty((len(first), 1 + wide), np.int64)
-    samples[:, 0] = numbers(table, "time")
-    samples[:, 1:] = values[first[:, None] + np.arange(wide)]
     names = table["task"].combine_chunks()
-    codes = names.indices.to_numpy(zero_copy_only=False)
-    order = np.argsort(codes, kind="stable")
-    samples, codes = samples[order], codes[order]
-    edges = np.flatnonzero(np.diff(codes, prepend=codes[0] - 1, append=codes[-1] + 1))
     known = names.dictionary.to_pylist()
-    by_task = {
-        known[codes[at]]: part for at, to in pairwise(edges) if len(part := _window(samples[at:to], begin, end)) > 1
-    }
-    return WorkSpans(by_task)
+    codes, times = names.indices.fill_null(len(known)).to_numpy(zero_copy_only=False), numbers(table, "time")
+    rows = _covering(codes, times, begin, end)
+    at = selected.combine_chunks().to_numpy(zero_copy_only=False).nonzero()[0]
+    codes, samples = codes[rows], _samples(events.unified.select(["time", "totals"]).take(at[rows]))
+    order = np.argsort(codes, kind="stable")
+    edges = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1))
+    by_code = {int(codes[order[at]]): _once(samples[order[at:to]], begin) for at, to in pairwise(edges)}
+    by_task = {[*known, ""][code]: some for code, some in by_code.items()}
+    return WorkSpans({task: some for task, some in by_task.items() if len(some) > 1})
 
 
-def _window(samples: Any, begin: int, end: int) -> Any:
-    """Return the samples of a task that cover an interval as far as there are any, each time once: its last sample."""
+def _covering(codes: Any, times: Any, begin: int, end: int) -> Any:
+    """Return the rows of an interval, and for each task the last row before it and the first one after it."""
     import numpy as np
 
-    start = np.zeros((1, samples.shape[1]), np.int64)
-    samples = np.concatenate([start, samples])
+    low, high = np.searchsorted(times, begin, "left"), np.searchsorted(times, end, "right")
+    before = low - 1 - np.unique(codes[:low][::-1], return_index=True)[1]
+    after = high + np.unique(codes[high:], return_index=True)[1]
+    return np.concatenate([np.sort(before), np.arange(low, high), np.sort(after)])
+
+
+def _samples(table: pa.Table) -> Any:
+    """Return the time and the totals of each sample. Raises: EventsDamaged if one has too few totals."""
+    import numpy as np
+
+    totals = table["totals"].combine_chunks()
+    lengths, wide = totals.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), len(TOTALS)
+    if len(lengths) and lengths.min() < wide:
+        raise EventsDamaged(f"a sample of work has {lengths.min()} totals; expected {', '.join(TOTALS)}, and queues")
+    values = totals.flatten().fill_null(0).to_numpy(zero_copy_only=False)
+    first = np.cumsum(lengths) - lengths
+    times = numbers(table, "time")
+    return np.concatenate([times[:, None], values[first[:, None] + np.arange(wide)]], axis=1).astype(np.int64)
+
+
+def _once(samples: Any, begin: int) -> Any:
+    """Return the samples of a task, the last one of each time; first the start of the attempt if none precedes."""
+    import numpy as np
+
+    if samples[0, 0] > begin:
+        samples = np.concatenate([np.zeros((1, samples.shape[1]), np.int64), samples])
     times = samples[:, 0]
-    samples = samples[np.append(times[1:] > times[:-1], True)]
-    times = samples[:, 0]
-    low = max(0, int(np.searchsorted(times, begin, "right")) - 1)
-    high = int(np.searchsorted(times, end, "left")) + 1
-    return samples[low:high]
+    return samples[np.append(times[1:] > times[:-1], True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ def plan(*links: tuple[str, str, str], parallelism: int = 1, engine: str = "loca
 
 
 JOIN = plan(
-    ("orders", "join", "hash"), ("payments", "check", "rebalance"), ("check", "join", "hash"), ("join", "sums", "hash")
+    ("payments", "check", "rebalance"), ("orders", "join", "hash"), ("check", "join", "hash"), ("join", "sums", "hash")
 )
 """Orders that are joined with payments, which pass a slow check."""
 
