@@ -67,13 +67,17 @@ class InputShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class OperatorShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A logical operator, as the user wrote it. ``role`` is "source", "sink" or "transform"."""
+    """A logical operator, as the user wrote it. ``role`` is "source", "sink" or "transform".
+
+    ``parallelism`` is the operator's own; None if it has the one of the job.
+    """
 
     name: str
     kind: str
     role: str = "transform"
     inputs: tuple[InputShape, ...] = ()
     stateful: bool = False
+    parallelism: _Parallelism | None = None
 
 
 class VertexShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
