@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+import dataflow as flow
 from dataflow.cli import main
 from dataflow.runners.interrupts import CtrlC, sigterm_as_ctrl_c
 from dataflow.store.directory import DirectoryStore
@@ -103,6 +104,21 @@ def test_a_run_with_checkpoints_resumes_and_prints_json() -> None:
     assert first.stderr == ""
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "already holds checkpoints" in refused.stderr
+
+
+def test_a_run_is_recorded_into_a_file_that_it_names_at_the_end() -> None:
+    done = _run("job:copy", "--checkpoint", "ckpt", "--record", "my events.arrow")
+    assert done.stderr.splitlines()[-1] == (
+        "events: my events.arrow; barrierflow timeline 'my events.arrow' explains them"
+    )
+    assert flow.read_events("my events.arrow").checkpoints["kind"].to_pylist() == ["final"]
+
+
+def test_a_recording_that_cannot_be_written_is_refused_before_the_run() -> None:
+    done = _run("job:copy", "--record", "nowhere/events.arrow")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "nowhere" in done.stderr
+    assert not list(Path("out").glob("*.parquet"))
 
 
 def test_a_batch_has_one_checkpoint_although_none_is_asked_for() -> None:

@@ -23,6 +23,7 @@ from dataflow.cli.parameters import duration, target
 from dataflow.cli.pictures import draw
 from dataflow.cli.run import run as run_command
 from dataflow.cli.terminal import CommandGroup, fits, make_console, print_error, print_table, with_traceback, wrapped
+from dataflow.cli.timeline import timeline
 from dataflow.clock import SystemClock, duration_text, microseconds
 from dataflow.compare.options import KillPoint, Options, RunnerName
 from dataflow.contracts.checkpointing import Mode
@@ -47,6 +48,7 @@ def main() -> None:
 main.add_command(checkpoints)
 main.add_command(run_command)
 main.add_command(draw)
+main.add_command(timeline)
 
 
 def _with_run_options(keep_by_default: bool) -> Callable[[_F], _F]:  # noqa: FBT001 - the only argument

@@ -7,7 +7,7 @@ import click
 from dataflow.clock import microseconds
 from dataflow.errors import ConfigurationError
 
-__all__ = ["duration", "target"]
+__all__ = ["checkpoint_or_all", "duration", "target"]
 
 target = click.argument("target", metavar="MODULE:PIPELINE")
 """The name of a pipeline; see `dataflow.compare.subject.Subject`."""
@@ -18,3 +18,12 @@ def duration(_: click.Context, option: click.Parameter, value: str | None) -> st
     if value is not None and microseconds(value, option.opts[0]) == 0 and option.name == "every":
         raise ConfigurationError(f"--every must be above zero, such as 100ms, got {value!r}")
     return value
+
+
+def checkpoint_or_all(_: click.Context, option: click.Parameter, value: str | None) -> int | str | None:
+    """Return the id of a checkpoint, or "all"; None if the option was not given."""
+    if value is None or value == "all":
+        return value
+    if not (value.isascii() and value.isdigit() and int(value) > 0):
+        raise ConfigurationError(f"{option.opts[0]} expects the id of a checkpoint, such as 7, or all; got {value!r}")
+    return int(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import traceback
 from typing import TYPE_CHECKING, Any, Final
@@ -128,6 +129,8 @@ def run(
     if record is not None:
         options["record"] = record
     result = _result(ctx, Subject(target).pipeline(), options)
+    if record is not None:
+        click.echo(f"events: {record}; barrierflow timeline {shlex.quote(record)} explains them", err=True)
     console = make_console()
     if as_json:
         click.echo(result.to_json())
