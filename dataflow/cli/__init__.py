@@ -19,7 +19,7 @@ import click
 
 from dataflow import __version__
 from dataflow.cli.checkpoints import checkpoints
-from dataflow.cli.parameters import duration, target
+from dataflow.cli.parameters import duration, html_file, target
 from dataflow.cli.pictures import draw
 from dataflow.cli.run import run as run_command
 from dataflow.cli.terminal import CommandGroup, fits, make_console, print_error, print_table, with_traceback, wrapped
@@ -181,6 +181,13 @@ def demo(
     help="Time after which barriers overtake rows in mode aligned-timeout, with a unit: us, ms, s, min or h.  "
     "[default: 100ms]",
 )
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    callback=html_file,
+    help="Also write the report as a page to this file, with charts and a timeline of each mode.  [default: none]",
+)
 @with_traceback
 def compare(
     target: str,
@@ -192,6 +199,7 @@ def compare(
     parallelism: int,
     credit: int,
     alignment_timeout: str | None,
+    html: Path | None,
     *,
     keep: bool | None,
     as_json: bool,
@@ -219,7 +227,13 @@ def compare(
     )
 
     def run(folder: Path, say: Callable[[str], None]) -> PrintableReport:
-        return compared(Subject(target), folder, options, say=say)
+        report = compared(Subject(target), folder, options, say=say)
+        if html is not None:
+            from dataflow.compare.page import save_page
+
+            save_page(html, f"Checkpoint modes of {report.pipeline!r}", report, report.modes)
+            say(f"The report with charts and timelines is in {html}.")
+        return report
 
     say = _progress(to_stderr=True, silent=as_json and not sys.stderr.isatty())
     _run_and_report(run, say, directory, keep=keep, keep_by_default=False, as_json=as_json)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from dataflow.clock import microseconds
 from dataflow.errors import ConfigurationError
 
-__all__ = ["checkpoint_or_all", "duration", "target"]
+__all__ = ["checkpoint_or_all", "duration", "html_file", "target"]
 
 target = click.argument("target", metavar="MODULE:PIPELINE")
 """The name of a pipeline; see `dataflow.compare.subject.Subject`."""
@@ -17,6 +19,16 @@ def duration(_: click.Context, option: click.Parameter, value: str | None) -> st
     """Check the duration of an option, and name the option as it was typed in errors."""
     if value is not None and microseconds(value, option.opts[0]) == 0 and option.name == "every":
         raise ConfigurationError(f"--every must be above zero, such as 100ms, got {value!r}")
+    return value
+
+
+def html_file(_: click.Context, option: click.Parameter, value: Path | None) -> Path | None:
+    """Check before a long run that a page can be written to the file."""
+    if value is not None and value.suffix.lower() != ".html":
+        raise ConfigurationError(f"{option.opts[0]} expects a file whose name ends in .html, got {str(value)!r}")
+    if value is not None and (value.is_dir() or not value.parent.is_dir()):
+        obstacle = "it is a directory" if value.is_dir() else f"there is no directory {value.parent}"
+        raise ConfigurationError(f"{option.opts[0]} cannot be written to {value}: {obstacle}")
     return value
 
 
