@@ -35,7 +35,7 @@ _DRUM: Final = 5
 """Pixels: half the height of a drum's ellipses."""
 _END: Final = 6
 """Pixels: the radius of the open end of a stream."""
-_PANEL, _HEADER, _STEP, _INDENT = 12, 24, 16, 26
+_PANEL, _HEADER, _STEP, _INDENT = 12, 28, 16, 26
 """Pixels in a vertex: around its operators, the height of its header, between operators, and before a branch."""
 _BEHIND: Final = 4
 """Pixels by which a panel behind another one is seen; there are two at most."""
@@ -145,7 +145,7 @@ class _Panel:
                 shift = _BEHIND * i
                 canvas.rect(left + behind + shift, top + shift, width, height, "panel edged", radius=8)
             inside = left + behind + _PANEL
-            canvas.text(inside, top + 16, self._header, size=_SMALL, width=width - 2 * _PANEL)
+            canvas.text(inside, top + 19, self._header, size=_SMALL, width=width - 2 * _PANEL)
             self._operators(canvas, inside, top + _HEADER)
 
     def _operators(self, canvas: Canvas, left: float, top: float) -> None:

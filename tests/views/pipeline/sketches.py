@@ -50,9 +50,9 @@ HOSTILE = (
 
 
 def random_edges(seed: int, *, circles: bool = False) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the names and the edges of a graph of up to 24 nodes, which may fall into parts."""
+    """Return the names and the edges of a graph of up to 18 nodes, which may fall into parts."""
     rng = random.Random(seed)
-    names = [f"n{i}" for i in range(rng.randint(1, 24))]
+    names = [f"n{i}" for i in range(rng.randint(1, 18))]
     edges = [
         (source, target)
         for i, target in enumerate(names)

@@ -34,7 +34,7 @@ def layouts() -> list[tuple[int, list[LayoutEdge], Layout]]:
 
 @cache
 def circular_layouts() -> list[tuple[int, list[LayoutEdge], Layout]]:
-    return [(seed, *random_layout(seed, circles=True)) for seed in range(50)]
+    return [(seed, *random_layout(seed, circles=True)) for seed in range(40)]
 
 
 def test_neither_boxes_nor_labels_overlap() -> None:
