@@ -61,7 +61,7 @@ def report_page(title: str, report: PageReport, modes: Sequence[ModeReport]) -> 
         report: its tables and conclusions are shown.
         modes: the results of the modes, in order.
     """
-    undisturbed = {str(mode.mode): _recording(mode.undisturbed) for mode in modes}
+    undisturbed = {str(mode.mode): _undisturbed(mode) for mode in modes}
     runs = {name: events for name, events in undisturbed.items() if isinstance(events, Events)}
     parts = [
         f"<h1>{_text(title)}</h1>",
@@ -75,10 +75,15 @@ def report_page(title: str, report: PageReport, modes: Sequence[ModeReport]) -> 
     return html_page(title, "\n".join(parts), style=_STYLE)
 
 
-def _recording(folder: Path | None) -> Events | str:
+def _undisturbed(mode: ModeReport) -> Events | str:
+    """Return the events of the run without a kill, or why there are none: those of a recording are finer."""
+    if mode.events is not None and not (mode.undisturbed / RECORDING).exists():
+        return mode.events
+    return _recording(mode.undisturbed)
+
+
+def _recording(folder: Path) -> Events | str:
     """Return the events of the run in ``folder``, or why there are none."""
-    if folder is None:
-        return "there was no such run"
     try:
         return read_events(folder / RECORDING)
     except EventsError as error:

@@ -95,7 +95,6 @@ class SparkTrial(Trial):
             parallelism=self.parallelism,
             checkpoint=flow.Checkpointing(self.checkpoints),
             restore=restore,
-            record=self.recording,
         )
 
 
