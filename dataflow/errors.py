@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Integral
-from types import TracebackType
 from typing import Any
 
 __all__ = [
@@ -478,12 +477,14 @@ def user_frame() -> int:
     return level
 
 
-def user_traceback(error: BaseException) -> TracebackType | None:
+def user_traceback(error: BaseException) -> str:
     """Return the traceback of ``error`` from the first frame outside this library on; all of it if there is none."""
+    import traceback
+
     step = error.__traceback__
     while step is not None and str(step.tb_frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
         step = step.tb_next
-    return step or error.__traceback__
+    return "".join(traceback.format_tb(step or error.__traceback__)).rstrip()
 
 
 def check_count(what: str, value: object, *, least: int = 1, advice: str = "") -> None:

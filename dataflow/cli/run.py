@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -159,6 +158,5 @@ def _result(ctx: click.Context, pipeline: Pipeline, options: dict[str, Any]) -> 
     except Exception as error:
         if ctx.meta.get("traceback"):
             raise
-        frames = "".join(traceback.format_tb(user_traceback(error))).rstrip()
-        print_error(f"error: the pipeline failed: {type(error).__name__}: {error}\n{frames}", error)
+        print_error(f"error: the pipeline failed: {type(error).__name__}: {error}\n{user_traceback(error)}", error)
         ctx.exit(2)
