@@ -14,14 +14,14 @@ from dataflow.runners.faults import Faults
 
 __all__ = ["MODES", "picture_of", "run"]
 
-SEED: Final = 25
+SEED: Final = 9
 """A seed by which the operator ``check`` is seldom stepped."""
 MODES: Final = tuple(mode.value for mode in flow.Mode)
 
 
 def run(mode: str) -> flow.RunResult:
     """Join orders with payments that pass a slow check, with a checkpoint every 8 simulated milliseconds."""
-    rows = [n % 40 for n in range(1_200)]
+    rows = [n % 40 for n in range(400)]
     with flow.Pipeline("orders-payments") as p:
         orders = p.source(op.from_arrow(pa.table({"id": rows}), batch_rows=10), name="orders")
         payments = p.source(op.from_arrow(pa.table({"id": rows, "paid": rows}), batch_rows=10), name="payments")
