@@ -69,9 +69,21 @@ def _draw_line(sheet: Sheet, words: str, rates: list[float], scale: Scale) -> No
     width = (scale.right - scale.left) / len(rates)
     points = [(scale.left + (i + 0.5) * width, floor - HEIGHT * rate / most) for i, rate in enumerate(rates)]
     sheet.canvas.polyline(_thinned(points))
-    sheet.share(top + 6, [Word(f"at most {round(most):,}", "soft")])
+    sheet.share(top + 6, [Word(f"at most {_short(most)}", "soft")], title=f"at most {round(most):,} rows per second")
     sheet.canvas.rect(-LABELS, floor + 2, LABELS + CHART + SHARES, 0.5, "panel")
     sheet.y = floor
+
+
+def _short(rate: float) -> str:
+    """Return a rate in few characters.
+
+    >>> _short(830.4), _short(12_345.0), _short(5_958_123.0)
+    ('830', '12.3 k', '5.96 M')
+    """
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if rate >= size:
+            return f"{rate / size:.3g} {unit}"
+    return f"{rate:.0f}"
 
 
 def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
