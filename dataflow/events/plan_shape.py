@@ -129,6 +129,11 @@ class PlanShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     vertices: tuple[VertexShape, ...] = ()
     links: tuple[LinkShape, ...] = ()
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether gates and tasks record events: on Spark, only the driver does."""
+        return self.engine != "spark"
+
     @cached_property
     def tasks(self) -> tuple[str, ...]:
         """The names of all subtasks, in the order of the vertices."""
@@ -136,8 +141,8 @@ class PlanShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     @cached_property
     def channels(self) -> tuple[ChannelShape, ...]:
-        """All channels, by link, target and source."""
-        return tuple(self._channels())
+        """All channels, by link, target and source. On Spark there are none."""
+        return tuple(self._channels()) if self.is_measured else ()
 
     def _channels(self) -> Iterator[ChannelShape]:
         width = {vertex.name: vertex.parallelism for vertex in self.vertices}
@@ -192,7 +197,7 @@ def plan_from_json(text: str | bytes) -> PlanShape:
         _require(link.source in width and link.target in width, f"a link joins {link.source!r} and {link.target!r}")
         wide = width[link.source], width[link.target]
         _require(link.partitioning != "forward" or wide[0] == wide[1], f"a forward link joins {wide} subtasks")
-        total += wide[0] * wide[1]
+        total += wide[0] * wide[1] if plan.is_measured else 0
     _require(total <= MAX_CHANNELS, f"it has more than {MAX_CHANNELS:,} channels")
     return plan
 

@@ -37,6 +37,7 @@ from dataflow.runners.spark.batch.dataframe import dataframe_of, part_of
 from dataflow.runners.spark.batch.explain import explain_batch
 from dataflow.runners.spark.batch.start import BatchStart, batch_plan
 from dataflow.runners.spark.driver import Driver
+from dataflow.runners.spark.driver_events import Recording
 from dataflow.runners.spark.envelopes import DDL
 from dataflow.runners.spark.even_slots import even_slots
 from dataflow.runners.spark.explain import explain_plan
@@ -331,8 +332,9 @@ class SparkRunner:
             if location is None:
                 resources.callback(directory.remove)
             resources.enter_context(directory.lock(assignment.run_id))
+            recording = Recording.of(pipeline.name, checkpoint, spark_plan)
             driver = start_or_restore(
-                assignment, pipeline.name, source_tasks, policy, self._readers.stored, resources, notices
+                assignment, recording, source_tasks, policy, self._readers.stored, resources, notices
             )
 
             def start_query() -> Any:

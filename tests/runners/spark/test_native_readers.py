@@ -17,6 +17,7 @@ from dataflow import col
 from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, SparkFailed, UnsupportedOnRunner
 from tests.needs import need_spark
 from tests.runners.spark import child_of_readers as child
+from tests.runners.spark.events_of_runs import check_events, outcomes
 from tests.runners.spark.test_kills import rows as rows_of
 from tests.runners.spark.test_kills import survive
 from tests.seeds import seeds
@@ -85,6 +86,10 @@ def test_the_rows_are_those_of_a_local_run_and_a_later_run_takes_what_is_new(spa
     assert [committed(there, name) for name in ("kept", "free")] == [committed(here, name) for name in ("kept", "free")]
     assert again.table("top").schema == local.table("top").schema
     assert rows(again.table("top")) == rows(local.table("top"))
+    for run in (first, again):
+        check_events(run)
+    assert again.events.recorded.job == first.events.recorded.job
+    assert outcomes(again.events)[:2] == [(1, "restored", 2), (1, "triggered", 3)]
 
 
 def on_reader(p: flow.Pipeline, spark: Any, **sources: Any) -> str:
