@@ -1,4 +1,4 @@
-"""Line charts with error bars as SVG, with the colours and dashes of the space-time diagrams.
+"""Line charts with error bars as SVG, with the colours and dashes of all pictures (``dataflow.drawing``).
 
 A chart is built as an element tree, so labels are always text. It has a background of its own and follows the reader's
 light or dark scheme. Series differ in colour and in the dashes of their lines.
@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from dataflow.snapshots.diagrams.svg import DARK, DASHES, LIGHT
+from dataflow.drawing import fitted
+from dataflow.drawing.palette import DARK, FONT, LIGHT, Scheme, series
 
 __all__ = ["Chart", "Mark", "as_svg"]
 
 WIDTH, HEIGHT = 640, 400
+SERIES = list(series("s").values())
 LEFT, RIGHT, TOP, BOTTOM = 76, 190, 44, 56
 """Pixels around the plot; the legend is at the right."""
 
@@ -125,8 +127,8 @@ def _axes(root: Element, chart: Chart, scale: _Scale) -> None:
 
 
 def _line(root: Element, number: int, name: str, marks: Sequence[Mark], scale: _Scale) -> None:
-    group = SubElement(root, "g", {"class": f"series s{number % len(LIGHT)}", "data-series": name})
-    dashes = DASHES[number % len(DASHES)]
+    group = SubElement(root, "g", {"class": f"series s{number % len(SERIES)}", "data-series": name})
+    dashes = SERIES[number % len(SERIES)].dashes
     points = " ".join([f"{scale.x(mark.x):.1f},{scale.y(mark.y):.1f}" for mark in marks])
     SubElement(group, "polyline", {"points": points, "stroke-dasharray": dashes})
     for mark in marks:
@@ -136,7 +138,10 @@ def _line(root: Element, number: int, name: str, marks: Sequence[Mark], scale: _
             _rule(group, "bar", x, scale.y(mark.y - mark.half_width), x, scale.y(mark.y + mark.half_width))
     y = TOP + 12 + 20 * number
     SubElement(group, "polyline", {"points": f"{WIDTH - 178},{y} {WIDTH - 148},{y}", "stroke-dasharray": dashes})
-    _text(group, "text", name, x=WIDTH - 140, y=y + 4)
+    shown = fitted(name, 136, 12)
+    label = _text(group, "text", shown, x=WIDTH - 140, y=y + 4)
+    if shown != name:
+        _text(label, "title", name)
 
 
 def _rule(parent: Element, kind: str, x1: float, y1: float, x2: float, y2: float) -> None:
@@ -154,22 +159,28 @@ def _text(parent: Element, tag: str, text: str, *, x: float = 0, y: float = 0, k
 def _style() -> str:
     """Return the style sheet, restricted to this chart."""
     still = {
-        "text": "font:12px ui-sans-serif,system-ui,Helvetica,Arial,sans-serif",
+        "text": f"{FONT};font-size:12px",
         ".head": "font-weight:650;font-size:14px",
         ".end": "text-anchor:end",
         ".middle": "text-anchor:middle",
         "polyline": "fill:none;stroke-width:2",
         ".bar": "stroke-width:1.4",
     }
-    light, dark = _coloured("#ffffff", "#1b222c", "#d5dae1", LIGHT), _coloured("#15191f", "#e6e9ee", "#39424d", DARK)
+    light, dark = (_coloured(scheme) for scheme in (LIGHT, DARK))
     return _bound(still) + _bound(light) + f"@media (prefers-color-scheme:dark){{{_bound(dark)}}}"
 
 
-def _coloured(ground: str, ink: str, soft: str, colours: Sequence[str]) -> dict[str, str]:
-    rules = {".page": f"fill:{ground}", "text": f"fill:{ink}", ".axis": f"stroke:{ink}", ".grid": f"stroke:{soft}"}
-    for number, colour in enumerate(colours):
-        rules[f".s{number} polyline"] = rules[f".s{number} .bar"] = f"stroke:{colour}"
-        rules[f".s{number} circle"] = f"fill:{colour}"
+def _coloured(scheme: Scheme) -> dict[str, str]:
+    rules = {
+        ".page": f"fill:{scheme.page}",
+        "text": f"fill:{scheme.ink}",
+        ".axis": f"stroke:{scheme.ink}",
+        ".grid": f"stroke:{scheme.grid}",
+    }
+    for cause in SERIES:
+        colour = (cause.light if scheme is LIGHT else cause.dark).fill
+        rules[f".{cause.name} polyline"] = rules[f".{cause.name} .bar"] = f"stroke:{colour}"
+        rules[f".{cause.name} circle"] = f"fill:{colour}"
     return rules
 
 

@@ -36,6 +36,7 @@ from dataflow.registry import offered as _offered
 from dataflow.registry import register as _register
 
 if _TYPE_CHECKING:
+    from dataflow.events.record import Record
     from dataflow.runners.job_progress import JobProgress
     from dataflow.runners.local import LocalRunner
     from dataflow.runners.local_job import LocalJob
@@ -55,6 +56,8 @@ if _TYPE_CHECKING:
     from dataflow.store.directory import DirectoryStore
     from dataflow.store.memory import MemoryStore
     from dataflow.store.status import CheckpointStatus, ObjectStatus, StoredObject
+    from dataflow.views.events import Events
+    from dataflow.views.read_events import read_events
 
 __all__ = [
     "Pipeline",
@@ -83,6 +86,9 @@ __all__ = [
     "Table",
     "Value",
     "RunResult",
+    "Events",
+    "Record",
+    "read_events",
     "Tuning",
     "Choice",
     "JobProgress",
@@ -145,6 +151,9 @@ _register("source", "from_arrow", "operators.sources.arrow:from_arrow")
 
 _LAZY = {
     "RunResult": "dataflow.runners.run_result",
+    "Events": "dataflow.views.events",
+    "Record": "dataflow.events.record",
+    "read_events": "dataflow.views.read_events",
     "Tuning": "dataflow.runners.tuning",
     "Choice": "dataflow.contracts.tuning",
     "JobProgress": "dataflow.runners.job_progress",

@@ -63,6 +63,7 @@ __all__ = [
     "PartitionKeyWarning",
     "PredicateSkippedWarning",
     "ProcessFailed",
+    "RecordingEndedWarning",
     "RowsTakenBackWarning",
     "SchemaMismatch",
     "SinkBroken",
@@ -360,6 +361,10 @@ class StreamRestartedWarning(BarrierflowWarning):
 
 class InputMissingWarning(BarrierflowWarning):
     """Input could not be read: splits not listed, a watched directory replaced, or a listed file gone."""
+
+
+class RecordingEndedWarning(BarrierflowWarning):
+    """The recording of events ended before the run, because its file could not be written; the run continued."""
 
 
 class PredicateSkippedWarning(BarrierflowWarning):

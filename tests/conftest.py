@@ -25,6 +25,7 @@ from dataflow.runners.drawn_policies import DrawnPolicies
 from dataflow.runners.local import LocalRunner
 from operators.aggregation.combine import CombineOperator
 from tests.costs import Counters
+from tests.drawing.browser import Browser
 from tests.forcing import Force, forced
 from tests.liveness import check_every_job
 from tests.needs import need_spark
@@ -70,6 +71,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     made = session(tmp_path_factory.mktemp("spark"))
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium, which measures pictures; it fails where Chromium or a font is not installed, with what to install."""
+    with Browser() as process:
+        yield process
 
 
 @pytest.fixture

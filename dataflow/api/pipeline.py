@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dataflow.contracts.checkpointing import Checkpointing
+    from dataflow.events.record import Record
     from dataflow.runners.explain_table import Explanation
     from dataflow.runners.local import LocalRunner
     from dataflow.runners.local_job import LocalJob
@@ -129,6 +130,7 @@ class Pipeline:
         max_key_groups: int | None = 128,
         progress: bool = False,
         execution: ExecutionName = "streaming",
+        record: str | PathLike[str] | Record | None = None,
     ) -> RunResult: ...
 
     @overload
@@ -143,6 +145,7 @@ class Pipeline:
         channel_credit: int = 2,
         max_key_groups: int | None = 128,
         execution: ExecutionName = "streaming",
+        record: str | PathLike[str] | Record | None = None,
     ) -> RunResult: ...
 
     @overload
@@ -182,6 +185,8 @@ class Pipeline:
             execution: ``"streaming"``: rows are processed as they come, and watermarks say when windows are complete.
                 ``"batch"``: the input, which must have an end, is read first; no row is late, and there is one
                 checkpoint, after the end: see ``docs/batches.md``.
+            record: a file that gets the events of the run while it runs: a path, or `Record` with its settings; not on
+                Spark. `read_events` reads it. Runs of the same job append.
 
         Returns: counts, tables, checkpoints and metrics of the run; ``print`` it for a summary.
 
@@ -267,6 +272,7 @@ class Pipeline:
         max_key_groups: int | None = 128,
         progress: bool = False,
         execution: ExecutionName = "streaming",
+        record: str | PathLike[str] | Record | None = None,
     ) -> LocalJob: ...
 
     @overload
@@ -280,6 +286,7 @@ class Pipeline:
         channel_credit: int = 2,
         max_key_groups: int | None = 128,
         execution: ExecutionName = "streaming",
+        record: str | PathLike[str] | Record | None = None,
     ) -> SimulatedJob: ...
 
     @overload

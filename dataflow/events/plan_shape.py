@@ -152,6 +152,25 @@ class PlanShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
                 name = channel_name(source, target, link.port if link.is_parallel else None)
                 yield ChannelShape(name, source, target, link)
 
+    @property
+    def task_count(self) -> int:
+        """The number of ``tasks``, without making them."""
+        return sum([vertex.parallelism for vertex in self.vertices])
+
+    @property
+    def channel_count(self) -> int:
+        """The number of ``channels``, without making them."""
+        if not self.is_measured:
+            return 0
+        width = {vertex.name: vertex.parallelism for vertex in self.vertices}
+        return sum([_pair_count(link, width[link.source], width[link.target]) for link in self.links])
+
+    @property
+    def operator_names(self) -> tuple[str, ...]:
+        """The names of the operators of all vertices, and then of logical operators that are in none."""
+        names = [name for vertex in self.vertices for name in vertex.operators]
+        return tuple(dict.fromkeys([*names, *[operator.name for operator in self.operators]]))
+
     def vertex(self, name: str) -> VertexShape:
         """Return the vertex of this name. Raises: KeyError."""
         for vertex in self.vertices:
@@ -175,6 +194,10 @@ def _pairs(link: LinkShape, sources: int, targets: int) -> Iterator[tuple[int, i
         yield from ((s, t) for t in range(targets) for s in range(sources))
 
 
+def _pair_count(link: LinkShape, sources: int, targets: int) -> int:
+    return targets if link.partitioning == "forward" else sources * targets
+
+
 def plan_from_json(text: str | bytes) -> PlanShape:
     """Return the plan that ``to_json`` wrote. The text is untrusted.
 
@@ -192,13 +215,11 @@ def plan_from_json(text: str | bytes) -> PlanShape:
     for operator in plan.operators:
         for source in operator.inputs:
             _require(source.operator in operators, f"{operator.name!r} reads {source.operator!r}, which is no operator")
-    total = 0
     for link in plan.links:
         _require(link.source in width and link.target in width, f"a link joins {link.source!r} and {link.target!r}")
         wide = width[link.source], width[link.target]
         _require(link.partitioning != "forward" or wide[0] == wide[1], f"a forward link joins {wide} subtasks")
-        total += wide[0] * wide[1] if plan.is_measured else 0
-    _require(total <= MAX_CHANNELS, f"it has more than {MAX_CHANNELS:,} channels")
+    _require(plan.channel_count <= MAX_CHANNELS, f"it has more than {MAX_CHANNELS:,} channels")
     return plan
 
 

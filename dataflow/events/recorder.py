@@ -52,6 +52,14 @@ class EventFile(Protocol):
         ...
 
 
+OpenFile = Callable[[Recorded, Callable[[str], None]], EventFile]
+"""Opens a recording of what is given, and calls the function with the reason if the recording ends early."""
+
+
+def _ignore(reason: str) -> None:
+    """Do nothing."""
+
+
 class Weight(NamedTuple):
     """How many events and samples a writer records in one checkpoint, for its share of the room."""
 
@@ -167,7 +175,8 @@ class Recorder:
     Args:
         log: keeps the events, of all attempts of the job in this process; None: a log of its own.
         sampled_each: microseconds between two samples of a task.
-        open_file: opens a recording of what is given; None: there is none.
+        open_file: opens a recording of what is given, and takes a function that it calls with the reason if the
+            recording ends early; None: there is none.
     """
 
     def __init__(
@@ -175,7 +184,7 @@ class Recorder:
         log: EventLog | None = None,
         *,
         sampled_each: int = SAMPLED_EACH,
-        open_file: Callable[[Recorded], EventFile] | None = None,
+        open_file: OpenFile | None = None,
     ) -> None:
         self.log = log or EventLog()
         #: Never changes. Tasks compare the time with it at each step.
@@ -201,11 +210,14 @@ class Recorder:
         self._weights[writer] = weight or Weight()
         return writer
 
-    def open(self, recorded: Recorded) -> None:
-        """Open the file, if there is to be one. Raises: EventsError if it cannot be written, or is of another job."""
+    def open(self, recorded: Recorded, ended: Callable[[str], None] = _ignore) -> None:
+        """Open the file, if there is to be one; ``ended`` is called with the reason if it ends early.
+
+        Raises: EventsError if it cannot be written, or is of another job.
+        """
         self._recorded = recorded
         if self._open_file is not None:
-            self._file = self._open_file(recorded)
+            self._file = self._open_file(recorded, ended)
 
     def begin(self, started_at: int) -> None:
         """Begin an attempt that started at ``started_at`` by the clock, after ``open``."""

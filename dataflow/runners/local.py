@@ -29,6 +29,7 @@ from dataflow.runners.explain_table import Explanation, explain_plan
 from dataflow.runners.job_progress import NoLine, ProgressLine, ProgressMeter
 from dataflow.runners.kernel_wait import load_kernels
 from dataflow.runners.local_job import LocalJob
+from dataflow.runners.recordings import RecordTo, checked_record, make_recorder
 from dataflow.runners.run_result import combines, warn_of_unnamed_state
 from dataflow.runners.worker_pool import WorkerPool
 from dataflow.runtime.job.build_job import Settings, build
@@ -171,6 +172,7 @@ class LocalRunner:
         max_key_groups: int = 128,
         progress: bool = False,
         execution: Execution | str = "streaming",
+        record: RecordTo = None,
     ) -> LocalJob:
         """Start ``pipeline``; the returned job is a context manager.
 
@@ -190,9 +192,11 @@ class LocalRunner:
             progress: while a thread waits for the job, show a progress line on standard error: rewritten in place on a
                 terminal, else a new line every 5 s. See `LocalJob.progress` for the numbers.
             execution: ``"streaming"``, or ``"batch"``: all input is read, then the results come; see `Pipeline.run`.
+            record: a file that gets the events of the run: a path, or `Record`; see `Pipeline.run`.
 
         Raises: ConfigurationError and GraphError for settings that cannot work; the errors of a restore, such as
-            CheckpointMismatch and NoCheckpoint; DirectoryInUse if another job holds the checkpoint directory.
+            CheckpointMismatch and NoCheckpoint; DirectoryInUse if another job holds the checkpoint directory;
+            EventsError if the run cannot be recorded there.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> with flow.Pipeline("copy") as p:
@@ -206,6 +210,7 @@ class LocalRunner:
         check_count("channel_credit=", channel_credit)
         refuse_without_store(restore, checkpoint)
         chosen = Execution.of(execution, "run")
+        recording = checked_record(record, pipeline.graph, checkpoint)
         plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, chosen, encode=combines(checkpoint))
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         warn_of_endless_input(pipeline.name, pipeline.graph)
@@ -232,6 +237,7 @@ class LocalRunner:
             load=partial(load_kernels, line=line),
             library=LIBRARY,
             spill=self._spill,
+            recorder=make_recorder(recording),
             engine="local",
         )
         try:

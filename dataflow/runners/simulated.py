@@ -38,7 +38,7 @@ from dataflow.errors import (
     StoreError,
 )
 from dataflow.events.event_log import EventLog
-from dataflow.events.recorder import Recorder
+from dataflow.events.record import Record
 from dataflow.planning.batch_graph import refuse_in_batch
 from dataflow.planning.graph import NamedGraph
 from dataflow.planning.physical_plan import Plan, make_plan
@@ -51,6 +51,7 @@ from dataflow.runners.faults import Attempt, Faults, FaultyStore
 from dataflow.runners.job_handle import JobHandle
 from dataflow.runners.liveness_check import ClockCheck, Stillness, check_age, check_finished
 from dataflow.runners.predicate_requests import make_answers
+from dataflow.runners.recordings import RecordTo, checked_record, make_recorder
 from dataflow.runners.run_result import RunResult, combines, metrics_of, result_of, together, warn_of_unnamed_state
 from dataflow.runners.run_warnings import raise_warnings, warnings_of
 from dataflow.runtime.job.build_job import Settings, build, store_of
@@ -175,6 +176,7 @@ class SimulatedRunner:
         channel_credit: int = SIMULATED_CREDIT,
         max_key_groups: int = 128,
         execution: Execution | str = "streaming",
+        record: RecordTo = None,
     ) -> SimulatedJob:
         """Return the job, which runs only inside ``wait``.
 
@@ -192,6 +194,7 @@ class SimulatedRunner:
         """
         refuse_without_store(restore, checkpoint)
         chosen = Execution.of(execution, "run")
+        recording = checked_record(record, pipeline.graph, checkpoint)
         if chosen is Execution.BATCH:
             refuse_in_batch(pipeline.graph, checkpoint)
 
@@ -211,7 +214,7 @@ class SimulatedRunner:
         warn_of_endless_input(pipeline.name, pipeline.graph)
         if checkpoint is None and self._simulation.faults.crashes:
             checkpoint = Checkpointing(MemoryStore())
-        return SimulatedJob(pipeline.name, plan_for, checkpoint, restore, channel_credit, self._simulation)
+        return SimulatedJob(pipeline.name, plan_for, checkpoint, restore, channel_credit, self._simulation, recording)
 
 
 class SimulatedJob(JobHandle):
@@ -231,6 +234,7 @@ class SimulatedJob(JobHandle):
         restore: object,
         credit: int,
         simulation: _Simulation,
+        record: Record | None,
     ) -> None:
         super().__init__(pipeline, Notices())
         self.attempts: list[Attempt] = []
@@ -265,6 +269,7 @@ class SimulatedJob(JobHandle):
         self._can_align = any(len(plan.channels(link)) > plan.vertices[link.target].parallelism for link in plan.links)
         self._can_align |= any(len(plan.inputs(vertex)) > 1 for vertex in plan.vertices)
         self._committing = sum(isinstance(n.spec, Write) and isinstance(n.spec.sink, TwoPhaseSink) for n in plan.graph)
+        self._record = record
         self._log = EventLog(converted_at=_KEPT_EVENTS)
         self._store = None
         if checkpoint is not None:
@@ -363,7 +368,7 @@ class SimulatedJob(JobHandle):
             spill=self._drawn.spill(),
             emitted=watches,
             engine="simulated",
-            recorder=Recorder(self._log),
+            recorder=make_recorder(self._record, self._log),
         )
         job = build(self._plan_for(checkpointing), settings)
         job.loading.run()  # takes no simulated time, so a run does not depend on the kernels loaded before

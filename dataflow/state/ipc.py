@@ -10,7 +10,6 @@ compressed, or whose buffers overlap, or that is smaller than its rows need, is 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -18,16 +17,9 @@ from typing import Final
 import pyarrow as pa
 
 from dataflow.errors import CheckpointDamaged
+from dataflow.untrusted.ipc_messages import MALFORMED, check_message
 
 __all__ = ["IpcStream", "check_messages", "messages_field", "read_stream", "stream_of"]
-
-_LENGTH, _NODES, _BUFFERS, _COMPRESSION = 0, 1, 2, 3
-"""Fields of the flatbuffer table ``RecordBatch`` (Arrow's Message.fbs)."""
-_HEADER: Final = 2
-"""Field of the table ``Message``."""
-_DATA, _IS_DELTA = 1, 2
-"""Fields of the table ``DictionaryBatch``."""
-
 
 _SCHEMA: Final = b"barrierflow.messages"
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -99,15 +91,7 @@ def read_stream(data: pa.Buffer, what: str) -> IpcStream:
             batches = list(reader)
         for batch in batches:
             batch.validate(full=True)
-    except (
-        pa.ArrowException,
-        OSError,
-        struct.error,
-        IndexError,
-        ValueError,
-        OverflowError,
-        UnicodeDecodeError,
-    ) as error:
+    except (pa.ArrowException, OSError, *MALFORMED) as error:
         raise CheckpointDamaged(f"{what} cannot be read: {str(error)[:500]}") from error
     return IpcStream(schema, batches, unbacked)
 
@@ -125,80 +109,7 @@ def _check_names(fields: Iterable[pa.Field]) -> None:
 
 def _check_messages(data: pa.Buffer) -> int:
     """Check each message's description of its body; return the number of rows without bytes. Raises: ValueError."""
-    unbacked = 0
-    for message in pa.ipc.MessageReader.open_stream(data):
-        if message.type == "schema":
-            continue
-        header = _Table.root(message.metadata).table(_HEADER)
-        if message.type == "dictionary":
-            if header.byte(_IS_DELTA):
-                raise ValueError("the stream has a delta dictionary, which checkpoint parts never contain")
-            header = header.table(_DATA)
-        if header.has(_COMPRESSION):
-            raise ValueError("a message body is compressed, which checkpoint parts never contain")
-        size = 0 if message.body is None else message.body.size
-        if sum(length for _, length in header.pairs(_BUFFERS)) > size:
-            raise ValueError(f"the buffers of a message body of {size} bytes overlap")
-        rows = max([header.long(_LENGTH), *(length for length, _ in header.pairs(_NODES))])
-        unbacked += max(0, rows - 8 * size)
-    return unbacked
-
-
-class _Table:
-    """A table of a flatbuffer that Arrow has verified, for reading its fields."""
-
-    def __init__(self, data: memoryview, at: int) -> None:
-        self._data = data
-        self._at = at
-        self._fields = at - self._read("<i", at)
-
-    @staticmethod
-    def root(metadata: pa.Buffer) -> _Table:
-        """Return the root table of the metadata of a message."""
-        data = memoryview(metadata)
-        return _Table(data, struct.unpack_from("<I", data)[0])
-
-    def _read(self, form: str, at: int) -> int:
-        if at < 0:
-            raise ValueError("the metadata of a message refers to bytes before it")
-        return int(struct.unpack_from(form, self._data, at)[0])
-
-    def _place(self, field: int) -> int:
-        """Return the position of the value of ``field``; 0 if the table has none."""
-        entry = 4 + 2 * field
-        if entry >= self._read("<H", self._fields):
-            return 0
-        offset = self._read("<H", self._fields + entry)
-        return self._at + offset if offset else 0
-
-    def has(self, field: int) -> bool:
-        """Return whether the table has ``field``."""
-        return self._place(field) != 0
-
-    def byte(self, field: int) -> int:
-        """Return a field of one byte; 0 if the table has none."""
-        place = self._place(field)
-        return self._read("<B", place) if place else 0
-
-    def long(self, field: int) -> int:
-        """Return an int64 field; 0 if the table has none."""
-        place = self._place(field)
-        return self._read("<q", place) if place else 0
-
-    def table(self, field: int) -> _Table:
-        """Return a field that is a table. Raises: ValueError if there is none."""
-        place = self._place(field)
-        if not place:
-            raise ValueError("a message has no header")
-        return _Table(self._data, place + self._read("<I", place))
-
-    def pairs(self, field: int) -> list[tuple[int, int]]:
-        """Return a vector of structs of two int64. Raises: ValueError for a negative one."""
-        place = self._place(field)
-        if not place:
-            return []
-        start = place + self._read("<I", place)
-        pairs = list(struct.iter_unpack("<qq", self._data[start + 4 : start + 4 + 16 * self._read("<I", start)]))
-        if any(number < 0 for pair in pairs for number in pair):
-            raise ValueError("a length or an offset is negative")
-        return pairs
+    return sum(
+        check_message(memoryview(message.metadata), 0 if message.body is None else message.body.size)
+        for message in pa.ipc.MessageReader.open_stream(data)
+    )

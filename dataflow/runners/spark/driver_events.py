@@ -7,17 +7,19 @@ transient failure begins another attempt.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.sink import Guarantee
+from dataflow.errors import RecordingEndedWarning
 from dataflow.events.event_log import EventLog
 from dataflow.events.kinds import TOTALS, Kind
 from dataflow.events.plan_shape import task_id
 from dataflow.events.recorded import Recorded
-from dataflow.events.recorder import EventFile, EventWriter, Recorder
+from dataflow.events.recorder import EventFile, EventWriter, OpenFile, Recorder
 from dataflow.planning.physical_plan import vertex_of
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.spark.event_plan import event_plan, without_busy_time
@@ -25,6 +27,7 @@ from dataflow.runners.spark.placement import SparkPlan
 from dataflow.runners.spark.task_report import TaskTime, TaskWork
 from dataflow.runners.spark.user_errors import Place
 from dataflow.runtime.task.job_clock import JobClock
+from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.progress import JobState
 
 __all__ = ["DriverEvents", "Recording"]
@@ -38,20 +41,20 @@ class Recording:
         pipeline: the name of the pipeline.
         mode: the mode of its checkpoints; None: it has none.
         guarantee: its guarantee from end to end.
-        open_file: opens a recording of what is given; None: there is none.
+        open_file: opens the file; None: there is none.
     """
 
     pipeline: str
     mode: Mode | None
     guarantee: Guarantee
-    open_file: Callable[[Recorded], EventFile] | None = None
+    open_file: OpenFile | None = None
 
     @staticmethod
     def of(
         pipeline: str,
         checkpoint: Checkpointing | None,
         spark_plan: SparkPlan,
-        open_file: Callable[[Recorded], EventFile] | None = None,
+        open_file: OpenFile | None = None,
     ) -> Recording:
         """Return how a job that runs ``spark_plan`` is recorded; without ``checkpoint`` it has no mode."""
         mode = None if checkpoint is None else Mode.ALIGNED
@@ -95,8 +98,11 @@ class DriverEvents:
         self._times: dict[tuple[str, str | None], int] = {}  # by task and operator, the last watermark recorded
         self._trigger: tuple[int, int] | None = None  # of the checkpoint under way: its number and time
 
-    def open(self, recording: Recording, job: str, spark_plan: SparkPlan) -> None:
-        """Open the file, if there is to be one. Raises: EventsError if it cannot be written, or is of another job."""
+    def open(self, recording: Recording, job: str, spark_plan: SparkPlan, notices: Notices) -> None:
+        """Open the file, if there is to be one; ``notices`` get a warning if it ends early.
+
+        Raises: EventsError if the file cannot be written, or is of another job.
+        """
         mode = "" if recording.mode is None else recording.mode.value
         shape = event_plan(spark_plan)
         recorded = Recorded(recording.pipeline, job, mode, recording.guarantee.value, shape)
@@ -106,7 +112,7 @@ class DriverEvents:
             self._operators = frozenset([operator.name for operator in shape.operators])
             self._operators |= {name for vertex in shape.vertices for name in vertex.operators}
             if recording.open_file is not None:
-                self._file = recording.open_file(recorded)
+                self._file = recording.open_file(recorded, partial(notices.add, RecordingEndedWarning))
 
     def begin(self, done: int) -> None:
         """Begin an attempt after ``done`` micro-batches."""
@@ -114,7 +120,7 @@ class DriverEvents:
             recorded, file = self._recorded, self._file
             assert recorded is not None, "begin() before open()"
             self._recorder.drain()
-            self._recorder = Recorder(self.log, open_file=None if file is None else lambda _: file)
+            self._recorder = Recorder(self.log, open_file=None if file is None else lambda *_: file)
             self._writers = {task: self._recorder.writer(task) for task in recorded.plan.tasks}
             self._recorder.open(recorded)
             now = self._clock.now()

@@ -95,7 +95,7 @@ def start_or_restore(
             note_reloaded(notices, directory.read_job()["nodes"], f"the job in {directory.path}", plan)
         job = directory.read_job()["job"] if directory.has_job else random_id(None)
         resources.callback(driver.events.close)
-        driver.events.open(recording, job, assignment.spark_plan)
+        driver.events.open(recording, job, assignment.spark_plan, notices)
         fixed = {"job": job, "pipeline": recording.pipeline, "source_tasks": source_tasks, "readers": readers}
         _restore_sinks(driver, fixed, resources)
     driver.events.begin(done)

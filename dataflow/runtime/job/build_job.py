@@ -30,6 +30,7 @@ from dataflow.errors import (
     CheckpointError,
     CheckpointSkippedWarning,
     ConfigurationError,
+    RecordingEndedWarning,
     RowsTakenBackWarning,
     UnsupportedOnRunner,
     did_you_mean,
@@ -316,7 +317,8 @@ class _Builder:
         recorder = self.services.recorder
         mode = identity.mode.value if identity.checkpointed else ""
         shape = shape_of(self.plan, self.settings.engine)
-        recorder.open(Recorded(identity.pipeline, identity.job, mode, identity.guarantee.value, shape))
+        recorded = Recorded(identity.pipeline, identity.job, mode, identity.guarantee.value, shape)
+        recorder.open(recorded, partial(self.notices.add, RecordingEndedWarning))
         self.held.callback(recorder.close)
         into = Counter(channel.target for channel in shape.channels)
         out_of = Counter(channel.source for channel in shape.channels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from dataflow.runners.spark.task_host import MicroBatchClock, OutputRecorder, Ta
 from dataflow.runners.spark.task_report import TaskReport, TaskTime, TaskWork
 from dataflow.runners.spark.user_errors import Place, place_of, serialized_errors
 from dataflow.runtime.task.job_clock import JobClock
+from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.progress import JobState
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task_input import SplitState
@@ -54,7 +56,7 @@ def clock() -> ManualClock:
 def events(clock: ManualClock, tmp_path: Path) -> DriverEvents:
     found = DriverEvents(JobClock(clock, lambda category, text: None))
     plan = plan_of(tmp_path)
-    found.open(Recording.of("sums", flow.Checkpointing(tmp_path), plan), "1" * 32, plan)
+    found.open(Recording.of("sums", flow.Checkpointing(tmp_path), plan), "1" * 32, plan, Notices())
     return found
 
 
@@ -177,18 +179,21 @@ def test_all_attempts_of_a_job_are_written_to_one_file(clock: ManualClock, tmp_p
     opened: list[Recorded] = []
     file, plan = File(), plan_of(tmp_path)
 
-    def open_file(recorded: Recorded) -> File:
+    def open_file(recorded: Recorded, ended: Callable[[str], None]) -> File:
         opened.append(recorded)
+        ended("the disk is full")
         return file
 
     events = DriverEvents(JobClock(clock, lambda category, text: None))
-    events.open(Recording.of("sums", None, plan, open_file), "1" * 32, plan)
+    notices = Notices()
+    events.open(Recording.of("sums", None, plan, open_file), "1" * 32, plan, notices)
     for done in (0, 4):
         events.begin(done)
     events.end(JobState.FINISHED)
     events.close()
     assert [(each.mode, each.guarantee) for each in opened] == [("", "at most once")]
     assert (file.attempts, file.closed) == ([3, 4, 4], 1)
+    assert [type(warning) for warning in notices.warnings()] == [flow.errors.RecordingEndedWarning]
 
 
 def test_the_plan_of_events_has_the_tasks_that_report_and_no_channels(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ class BatchStart:
             driver = BatchDriver(assignment, found, splits, restored, notices, row_counts, app)
             resources.callback(driver.events.close)
             job, _ = found.job(restored)
-            driver.events.open(recording, job, assignment.spark_plan)
+            driver.events.open(recording, job, assignment.spark_plan, notices)
             for sink in driver.sinks.values():
                 resources.enter_context(sink.hold(assignment.run_id))
             if restored is None:
