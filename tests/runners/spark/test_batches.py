@@ -75,7 +75,7 @@ def test_files_and_tables_are_those_of_a_local_batch(spark: Any, tmp_path: Path,
     before = spark.conf.get("spark.sql.adaptive.enabled")
     spark.conf.set("spark.sql.adaptive.enabled", adaptive)
     try:
-        found = on_spark(spark, totals(tmp_path / "spark"))
+        found = on_spark(spark, totals(tmp_path / "spark"), record=tmp_path / "events.arrow")
     finally:
         spark.conf.set("spark.sql.adaptive.enabled", before)
     expected = totals(tmp_path / "local").run(execution="batch")
@@ -86,6 +86,7 @@ def test_files_and_tables_are_those_of_a_local_batch(spark: Any, tmp_path: Path,
     check_events(found)
     assert outcomes(found.events) == [(1, "triggered", 1), (1, "durable", 1), (1, "committed", 1)]
     assert rows_of_kind(found.events, "durable")[0]["bytes"] > 0
+    assert outcomes(flow.read_events(tmp_path / "events.arrow")) == outcomes(found.events)
 
 
 def test_a_batch_that_has_finished_is_not_run_again(spark: Any, tmp_path: Path) -> None:

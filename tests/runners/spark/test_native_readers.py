@@ -71,14 +71,16 @@ def committed(out: Path, name: str) -> list[str]:
 
 
 def test_the_rows_are_those_of_a_local_run_and_a_later_run_takes_what_is_new(spark: Any, tmp_path: Path) -> None:
-    folder = write(tmp_path / "in", 0, ROWS)
+    folder, file = write(tmp_path / "in", 0, ROWS), tmp_path / "events.arrow"
     there, here, job = tmp_path / "there", tmp_path / "here", flow.Checkpointing(tmp_path / "job")
     first = pipeline(folder, there).run(
-        flow.SparkRunner(spark, sources={"orders": streamed(spark, folder)}), checkpoint=job
+        flow.SparkRunner(spark, sources={"orders": streamed(spark, folder)}), checkpoint=job, record=file
     )
     assert (first.rows_in, len(first.checkpoints)) == ({"orders": 2 * ROWS}, 2)
     write(folder, 2 * ROWS)
-    again = pipeline(folder, there).run(flow.SparkRunner(sources={"orders": streamed(spark, folder)}), checkpoint=job)
+    again = pipeline(folder, there).run(
+        flow.SparkRunner(sources={"orders": streamed(spark, folder)}), checkpoint=job, record=file
+    )
     local = pipeline(folder, here).run()
     assert again.rows_in == {"orders": ROWS}
     assert again.restore_report is not None
@@ -89,7 +91,8 @@ def test_the_rows_are_those_of_a_local_run_and_a_later_run_takes_what_is_new(spa
     for run in (first, again):
         check_events(run)
     assert again.events.recorded.job == first.events.recorded.job
-    assert outcomes(again.events)[:2] == [(1, "restored", 2), (1, "triggered", 3)]
+    assert outcomes(again.events)[:2] == [(2, "restored", 2), (2, "triggered", 3)]
+    assert outcomes(flow.read_events(file)) == [*outcomes(first.events), *outcomes(again.events)]
 
 
 def on_reader(p: flow.Pipeline, spark: Any, **sources: Any) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.errors import JobCancelled, UnsupportedOnRunner
+from dataflow.errors import ConfigurationError, JobCancelled, UnsupportedOnRunner
 from dataflow.runners.spark.runner import SparkRunner
 from dataflow.runtime.task.progress import JobState
 from tests.runners.spark.events_of_runs import outcomes, rows_of_kind
@@ -64,8 +64,16 @@ def test_a_job_that_was_cancelled_has_no_result(spark: Any) -> None:
         assert (rows_of_kind(before, "failed"), len(job.events(since=before))) == ([], 0)
 
 
-def test_what_is_refused_is_refused_before_a_session_is_looked_for() -> None:
+def test_what_is_refused_is_refused_before_a_session_is_looked_for(tmp_path: Path) -> None:
     with flow.Pipeline("twice") as p:
         p.source(op.from_arrow(pa.table({"x": [1]})), name="in").sink(op.write_batches(print), name="out")
     with pytest.raises(UnsupportedOnRunner, match="sink 'out'"):
         p.run(SparkRunner(session="none"))
+    for execution in ("streaming", "batch"):
+        with pytest.raises(ConfigurationError, match="expected a file outside of the checkpoint directory"):
+            numbers().run(
+                SparkRunner(session="none"),
+                checkpoint=flow.Checkpointing(tmp_path),
+                record=tmp_path / "events.arrow",
+                execution=execution,
+            )

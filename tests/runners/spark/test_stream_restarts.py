@@ -73,9 +73,10 @@ def pipeline(
     return p
 
 
-def run(spark: Any, p: flow.Pipeline, directory: Path | None = None) -> flow.RunResult:
+def run(spark: Any, p: flow.Pipeline, directory: Path | None = None, **options: Any) -> flow.RunResult:
     checkpoint = None if directory is None else flow.Checkpointing(directory)
-    return p.run(flow.SparkRunner(spark, rows_per_trigger=80), parallelism=1, max_key_groups=2, checkpoint=checkpoint)
+    runner = flow.SparkRunner(spark, rows_per_trigger=80)
+    return p.run(runner, parallelism=1, max_key_groups=2, checkpoint=checkpoint, **options)
 
 
 def check(result: flow.RunResult, out: Path, frames: Frames, restarts: int) -> None:
@@ -100,9 +101,9 @@ def failing_once(at: int) -> Callable[[int], bool]:
 
 @pytest.mark.parametrize(("at", "kept"), some_by_default([(2, True)], [0, 2], [True, False]))
 def test_a_worker_that_does_not_connect_restarts_the_stream(spark: Any, tmp_path: Path, at: int, kept: bool) -> None:  # noqa: FBT001
-    frames = Frames(failing_once(at))
+    frames, file = Frames(failing_once(at)), tmp_path / "events.arrow"
     with pytest.warns(StreamRestartedWarning, match=rf"did not start in time.* after {at} micro-batches") as caught:
-        result = run(spark, pipeline(tmp_path / "out", frames), tmp_path / "job" if kept else None)
+        result = run(spark, pipeline(tmp_path / "out", frames), tmp_path / "job" if kept else None, record=file)
     check(result, tmp_path / "out", frames, restarts=1)
     assert [type(w.message) for w in caught if w.category is not NewSparkAppWarning] == [StreamRestartedWarning]
     assert "restarts: 1" in str(result)
@@ -112,6 +113,7 @@ def test_a_worker_that_does_not_connect_restarts_the_stream(spark: Any, tmp_path
     failed = [*before, (1, "triggered", at + 1), (1, "failed", at + 1), *restored, (2, "triggered", at + 1)]
     assert outcomes(result.events)[: len(failed)] == failed
     check_events(result)
+    assert outcomes(flow.read_events(file)) == outcomes(result.events)
     (row,) = rows_of_kind(result.events, "failed")
     assert "did not start in time" in row["detail"]
 

@@ -20,6 +20,7 @@ from typing import Any
 from dataflow.contracts.checkpointing import Checkpointing, input_identity
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.source import Split
+from dataflow.events.recorder import OpenFile
 from dataflow.planning.batch_graph import refuse_in_batch
 from dataflow.planning.graph import NamedGraph
 from dataflow.planning.specs import Read
@@ -92,6 +93,7 @@ class BatchStart:
     progress: bool
     full_metrics: bool
     readers: NativeReaders
+    open_file: OpenFile | None
 
     def start(self, check: Callable[[SparkPlan], None]) -> SparkJob:
         """Start the batch and return the job. ``check`` raises UnsupportedOnRunner for plans that workers cannot run.
@@ -131,7 +133,7 @@ class BatchStart:
         store.open(assignment.run_id)
         resources.callback(store.close)
         stored = stored_plan(graph, assignment.spark_plan, input_identity(checkpoint))
-        recording = Recording.of(self.pipeline.name, checkpoint, assignment.spark_plan)
+        recording = Recording.of(self.pipeline.name, checkpoint, assignment.spark_plan, self.open_file)
         found = BatchCheckpoint(store, stored, assignment.run_id, recording, random_id(None))
         with notices.as_notes():
             restored = found.find(self.restore, checkpoint)
