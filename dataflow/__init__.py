@@ -57,6 +57,7 @@ if _TYPE_CHECKING:
     from dataflow.store.memory import MemoryStore
     from dataflow.store.status import CheckpointStatus, ObjectStatus, StoredObject
     from dataflow.views.events import Events
+    from dataflow.views.picture import Picture
     from dataflow.views.read_events import read_events
 
 __all__ = [
@@ -96,6 +97,7 @@ __all__ = [
     "CheckpointState",
     "RestoreReport",
     "Precision",
+    "Picture",
     "LocalRunner",
     "LocalJob",
     "SimulatedRunner",
@@ -165,6 +167,7 @@ _LAZY = {
     "CheckpointState": "dataflow.runtime.job.checkpoint_state",
     "RestoreReport": "dataflow.runtime.restore.find_checkpoint",
     "Precision": "dataflow.runtime.restore.duplicate_precision",
+    "Picture": "dataflow.views.picture",
     "SparkRunner": "dataflow.runners.spark.runner",
     "SparkSource": "dataflow.runners.spark.spark_source",
     "SparkJob": "dataflow.runners.spark.job",

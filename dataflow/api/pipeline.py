@@ -17,6 +17,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
 
+from dataflow.api.pictures import Drawn
 from dataflow.api.streams import Stream
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.source import Source
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from dataflow.runners.simulated import SimulatedJob, SimulatedRunner
     from dataflow.runners.spark.job import SparkJob
     from dataflow.runners.spark.runner import SparkRunner
+    from dataflow.views.picture import Picture
 
 __all__ = ["Pipeline"]
 
@@ -260,6 +262,41 @@ class Pipeline:
             raise ConfigurationError(f"runner {runner!r} cannot explain a pipeline; use 'local' or 'spark'")
         _check_options("explain", runner, engine.explain, options)
         return engine.explain(self, **_given(options))
+
+    def draw(self, parallelism: int = 1, *, physical: bool = False) -> Picture:
+        """Return a picture of the pipeline, to print or to save; notebooks show it. Nothing is read, run or started.
+
+        The pipeline may be unfinished.
+
+        Args:
+            parallelism: the number of subtasks of each operator that has none of its own.
+            physical: False: operators, streams and keys, as they were written. True: how they run on threads: vertices
+                with their tasks and the operators chained in them, channels, and how rows are distributed over these.
+
+        Raises: ConfigurationError for a parallelism that is no whole number above 0; if ``physical``, GraphError for a
+            forward edge between operators of different parallelism.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("totals") as p:
+        ...     rows = p.source(op.from_arrow(pa.table({"k": [1], "x": [2]})), name="rows").key_by("k")
+        ...     rows.agg(op.count().alias("n"), name="totals").sink(op.collect(), name="out", parallelism=1)
+        >>> print(p.draw(parallelism=2, physical=True))
+        totals: 3 vertices, 5 tasks, 6 channels
+        <BLANKLINE>
+          ○ rows            2 tasks, source, read
+          ┊ totals/combine  folds rows per key
+          │                 ↓ hash by k, 2 x 2 channels
+          ▣ totals          2 tasks, aggregate, keeps state
+          │                 ↓ rebalance, 2 x 1 channels
+          ● out             1 task, sink, write
+        """
+        drawn = Drawn(self.name, self.graph)
+        return drawn.physical(parallelism) if physical else drawn.logical(parallelism)
+
+    def _repr_html_(self) -> str:
+        from dataflow.views.documents import notebook_html
+
+        return notebook_html(self.draw().svg(), repr(self))
 
     @overload
     def start(

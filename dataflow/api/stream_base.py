@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
+from dataflow.api.pictures import Drawn
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.updates import CHANGE, Changes, Meaning, Signed, meaning_error, word_of
 from dataflow.contracts.windows import EventTime
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from dataflow.api.pipeline import Pipeline
     from dataflow.api.streams import Stream
+    from dataflow.views.picture import Picture
 
 __all__ = ["StreamBase", "without_change"]
 
@@ -128,6 +130,32 @@ class StreamBase:
     def __repr__(self) -> str:
         columns = ", ".join(f"{f.name}: {f.type}" for f in self.schema)
         return f"{type(self).__name__}({self.name!r}, [{columns}])"
+
+    def draw(self, parallelism: int = 1, *, physical: bool = False) -> Picture:
+        """Return a picture of all operators that this stream depends on, to print or to save; notebooks show it.
+
+        Args: as for `Pipeline.draw`.
+
+        Raises: the errors of `Pipeline.draw`.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline("orders").source(op.from_arrow(pa.table({"k": [1], "x": [2]})), name="rows")
+        >>> print(rows.filter(flow.col("x") > 1, name="large").key_by("k").draw())
+        orders: 2 operators
+        <BLANKLINE>
+          ○ rows         source, read
+          □ large        filter
+          │              ↓ by k
+          ▽ this stream
+        """
+        graph = self._pipeline.graph.upstream(self._node)
+        drawn = Drawn(self._pipeline.name, graph, replace(self._edge, source=len(graph) - 1))
+        return drawn.physical(parallelism) if physical else drawn.logical(parallelism)
+
+    def _repr_html_(self) -> str:
+        from dataflow.views.documents import notebook_html
+
+        return notebook_html(self.draw().svg(), repr(self))
 
     def _then(
         self,

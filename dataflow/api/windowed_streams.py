@@ -20,6 +20,7 @@ from dataflow.planning.window_plans import Windowed, plan_windows
 if TYPE_CHECKING:
     from dataflow.api.keyed_streams import KeyedStream
     from dataflow.planning.chosen_row_specs import By, Ties
+    from dataflow.views.picture import Picture
 
 __all__ = ["WindowedStream"]
 
@@ -42,6 +43,27 @@ class WindowedStream:
     def __repr__(self) -> str:
         by = f" by {', '.join(self._stream.keys)}" if self._stream.keys else ""
         return f"WindowedStream({self._stream.name!r}{by}, {self._window})"
+
+    def draw(self, parallelism: int = 1, *, physical: bool = False) -> Picture:
+        """Return a picture of all operators that this stream depends on, as `Stream.draw` does.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> table = pa.table({"at": pa.array([1], pa.timestamp("s"))})
+        >>> rows = flow.Pipeline("orders").source(op.from_arrow(table), name="rows").with_watermark("at", name="timed")
+        >>> print(rows.window(op.tumbling("10s")).draw())
+        orders: 2 operators
+        <BLANKLINE>
+          ○ rows         source, read
+          □ timed        watermarks
+          │              ↓ without keys, all rows to one task
+          ▽ this stream
+        """
+        return self._stream.draw(parallelism, physical=physical)
+
+    def _repr_html_(self) -> str:
+        from dataflow.views.documents import notebook_html
+
+        return notebook_html(self.draw().svg(), repr(self))
 
     def agg(
         self,

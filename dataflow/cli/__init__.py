@@ -19,6 +19,7 @@ import click
 
 from dataflow import __version__
 from dataflow.cli.checkpoints import checkpoints
+from dataflow.cli.pictures import draw
 from dataflow.cli.terminal import CommandGroup, fits, make_console, print_error, print_table, with_traceback, wrapped
 from dataflow.clock import SystemClock, duration_text, microseconds
 from dataflow.compare.options import KillPoint, Options, RunnerName
@@ -49,6 +50,7 @@ def main() -> None:
 
 
 main.add_command(checkpoints)
+main.add_command(draw)
 
 
 def _with_run_options(keep_by_default: bool) -> Callable[[_F], _F]:  # noqa: FBT001 - the only argument

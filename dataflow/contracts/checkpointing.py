@@ -20,7 +20,7 @@ from dataflow.store.urls import local_path
 if TYPE_CHECKING:
     from dataflow.store.base import CheckpointStore
 
-__all__ = ["Checkpointing", "Mode", "input_identity"]
+__all__ = ["Checkpointing", "Mode", "input_identity", "mode_text"]
 
 
 class Mode(Enum):
@@ -52,6 +52,18 @@ class Mode(Enum):
     def __str__(self) -> str:
         """Return the mode with its guarantee, which is always shown with it."""
         return f"{self.value} ({self.guarantee.value})"
+
+
+def mode_text(mode: str, guarantee: str | None) -> str:
+    """Return a mode with its guarantee, and with the guarantee from source to sink if that is weaker.
+
+    >>> mode_text("aligned", "exactly once"), mode_text("aligned", "at least once")
+    ('aligned (exactly once)', 'aligned (exactly once), end to end at least once')
+    """
+    known = Mode(mode) if mode in [each.value for each in Mode] else None
+    if known is None or known.guarantee.value == guarantee:
+        return f"{mode} ({guarantee})"
+    return f"{known}, end to end {guarantee}"
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -10,7 +10,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Final
@@ -67,13 +67,17 @@ class InputShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class OperatorShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A logical operator, as the user wrote it. ``role`` is "source", "sink" or "transform"."""
+    """A logical operator, as the user wrote it. ``role`` is "source", "sink" or "transform".
+
+    ``parallelism`` is the operator's own; None if it has the one of the job.
+    """
 
     name: str
     kind: str
     role: str = "transform"
     inputs: tuple[InputShape, ...] = ()
     stateful: bool = False
+    parallelism: _Parallelism | None = None
 
 
 class VertexShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -143,6 +147,11 @@ class PlanShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     def channels(self) -> tuple[ChannelShape, ...]:
         """All channels, by link, target and source. On Spark there are none."""
         return tuple(self._channels()) if self.is_measured else ()
+
+    @cached_property
+    def channels_by_name(self) -> Mapping[str, ChannelShape]:
+        """The channels by name."""
+        return {channel.name: channel for channel in self.channels}
 
     def _channels(self) -> Iterator[ChannelShape]:
         width = {vertex.name: vertex.parallelism for vertex in self.vertices}

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.checkpointing import mode_text
 from dataflow.errors import NoCheckpoint
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.status import CheckpointContents, CheckpointStatus, contents
@@ -186,7 +186,7 @@ def _cells(line: CheckpointLine, now: float) -> list[str]:
     return [
         str(line.id),
         line.kind,
-        _mode(line.mode, line.guarantee),
+        mode_text(line.mode, line.guarantee),
         _age(now - line.created),
         *numbers,
         "yes" if line.finished else "no",
@@ -200,14 +200,6 @@ def _status(line: CheckpointLine) -> Text:
         return Text(line.status)
     style = "yellow" if line.status is CheckpointStatus.UNFINISHED else "red"
     return Text(printable(f"{line.status}: {line.reason}"), style=style)
-
-
-def _mode(mode: str, guarantee: str | None) -> str:
-    """Return the mode with its guarantee, and the guarantee from source to sink if it is weaker."""
-    own = Mode(mode) if mode in [m.value for m in Mode] else None
-    if own is None or own.guarantee.value == guarantee:
-        return f"{mode} ({guarantee})"
-    return f"{own}, end to end {guarantee}"
 
 
 def _age(seconds: float) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataflow.events.plan_shape import InputShape, LinkShape, OperatorShape, PlanShape, VertexShape
-from dataflow.planning.graph import Graph, Node
+from dataflow.planning.graph import Edge, Graph, Node
 from dataflow.planning.physical_plan import Plan
 from dataflow.planning.specs import Read, Write
 
-__all__ = ["shape_of", "shape_of_graph"]
+__all__ = ["input_shape", "shape_of", "shape_of_graph"]
 
 
 def shape_of(plan: Plan, engine: str) -> PlanShape:
@@ -40,13 +40,11 @@ def shape_of_graph(graph: Graph) -> PlanShape:
 
 def _operator(graph: Graph, node: Node) -> OperatorShape:
     role = "source" if isinstance(node.spec, Read) else "sink" if isinstance(node.spec, Write) else "transform"
-    inputs = [
-        InputShape(
-            graph.nodes[edge.source].name,
-            edge.tag,
-            edge.keys,
-            None if edge.partitioning is None else edge.partitioning.value,
-        )
-        for edge in node.inputs
-    ]
-    return OperatorShape(node.name, node.kind, role, tuple(inputs), node.stateful)
+    inputs = [input_shape(graph, edge) for edge in node.inputs]
+    return OperatorShape(node.name, node.kind, role, tuple(inputs), node.stateful, node.parallelism)
+
+
+def input_shape(graph: Graph, edge: Edge) -> InputShape:
+    """Return the shape of an edge of ``graph``."""
+    partitioning = None if edge.partitioning is None else edge.partitioning.value
+    return InputShape(graph.nodes[edge.source].name, edge.tag, edge.keys, partitioning)

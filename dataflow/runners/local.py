@@ -23,6 +23,7 @@ from dataflow.errors import ConfigurationError, check_count
 from dataflow.planning.batch_graph import refuse_in_batch
 from dataflow.planning.graph import NamedGraph, Node
 from dataflow.planning.physical_plan import Plan, make_plan
+from dataflow.planning.plan_shape import shape_of
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.endless_input import warn_of_endless_input
 from dataflow.runners.explain_table import Explanation, explain_plan
@@ -43,6 +44,8 @@ from dataflow.runtime.task.poll_times import LearnedPolls
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dataflow.events.plan_shape import PlanShape
 
 __all__ = ["LocalRunner"]
 
@@ -137,6 +140,19 @@ class LocalRunner:
         chosen = Execution.of(execution, "explain")
         plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, chosen, encode=False, method="explain")
         return explain_plan(pipeline.name, plan, checkpoint)
+
+    def shape(self, pipeline: NamedGraph, *, parallelism: int = 1) -> PlanShape:
+        """Return the plan of ``pipeline`` without checkpoints as plain data, for pictures. Nothing is read or started.
+
+        Args:
+            pipeline: the pipeline; its graph may be unfinished.
+            parallelism: the number of subtasks of each operator that has none of its own.
+
+        Raises: ConfigurationError for a parallelism below 1; GraphError for a forward edge between operators of
+            different parallelism.
+        """
+        plan = self._plan(pipeline, parallelism, None, sys.maxsize, Execution.STREAMING, encode=False, method="draw")
+        return shape_of(plan, "local")
 
     def _plan(
         self,

@@ -91,9 +91,11 @@ class CheckpointFacts:
     """One checkpoint of one attempt.
 
     ``travelled`` is when the last task was complete (None: not all were), ``written`` when the last part was,
-    ``ended`` when the checkpoint was durable or failed (None: neither, yet). ``failure`` says why it failed. ``missed``
-    counts events that are missing, because buffers are bounded. ``work`` has the samples from a while before the
-    trigger until after the end, by task, in order.
+    ``ended`` when the checkpoint was durable or failed (None: neither, yet). ``until`` is ``ended``, or the time of the
+    last event. ``failure`` says why it failed. ``missed`` counts events that are missing, because buffers are bounded.
+    ``tasks`` has all tasks of the plan. ``barriers`` has the channels with an event, in the order of arrival; those
+    that have not arrived come last. ``work`` has the samples from a while before the trigger until after the end, by
+    task, in order.
     """
 
     plan: PlanShape
@@ -117,3 +119,4 @@ class CheckpointFacts:
     blocked: tuple[BlockedInput, ...]
     work: Mapping[str, tuple[WorkSpan, ...]]
     missed: int = 0
+    until: int = 0

@@ -72,6 +72,34 @@ class Events:
         """The plan of the job: operators, vertices, links."""
         return self.recorded.plan
 
+    @cached_property
+    def unified(self) -> pa.Table:
+        """The table, its dictionaries the same in all chunks."""
+        return self.table.unify_dictionaries()
+
+    @cached_property
+    def attempts(self) -> tuple[int, ...]:
+        """The numbers of the attempts, ascending: one per start of the job in the recording."""
+        return tuple(sorted(self.table["attempt"].drop_null().unique().to_pylist()))
+
+    @cached_property
+    def checkpoints(self) -> pa.Table:
+        """A row for each checkpoint: its duration and parts, its bytes and rows, the channel blocked longest.
+
+        The columns are described in ``dataflow.views.checkpoint_table``. Times are in microseconds; what events do not
+        tell is null.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("copy") as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> events = p.run(checkpoint=flow.Checkpointing(flow.MemoryStore())).events
+        >>> events.checkpoints.select(["checkpoint", "kind", "state", "blocked"]).to_pylist()
+        [{'checkpoint': 1, 'kind': 'final', 'state': 'committed', 'blocked': 0}]
+        """
+        from dataflow.views.checkpoint_table import checkpoint_table
+
+        return checkpoint_table(self)
+
     def timeline(self, checkpoint: int | str | None = None) -> Timeline:
         """Return a picture of one checkpoint, or of the whole run, with sentences that explain it.
 

@@ -87,7 +87,7 @@ CALLS: dict[str, Callable[[Streams], Any]] = {
 }
 ADD_NOTHING = {
     *("run", "start", "explain", "collect", "head", "key_by", "rebalance", "broadcast", "side", "as_rows", "window"),
-    *("get", "items", "keys", "values"),
+    *("get", "items", "keys", "values", "draw"),
 }
 
 

@@ -18,6 +18,7 @@ from dataflow.events.kinds import JOB, Kind
 from dataflow.events.plan_shape import LinkShape, PlanShape, VertexShape
 from dataflow.views.read_events import read_events
 from tests.events.recordings import CHANNEL, PLAN, RECORDED, batch, checkpoint, names_of, of_job, written
+from tests.forcing import Force
 from tests.seeds import in_extended
 
 END = b"\xff\xff\xff\xff\0\0\0\0"
@@ -189,9 +190,9 @@ def test_names_that_change_between_batches_are_checked_again(path: Path) -> None
         read_events(path)
 
 
-def test_a_message_that_no_run_would_write_at_once_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_no_run_would_write_at_once_is_refused(path: Path, force: Force) -> None:
     path.write_bytes(_stream(checkpoint()))
-    monkeypatch.setattr(recording_reader, "_MAX_BODY", 100)
+    force(recording_reader, "_MAX_BODY", 100, calls=recording_reader._Messages.damaged)
     with pytest.raises(EventsDamaged, match=r"a message has .* bytes, at most 100 are possible"):
         read_events(path)
 

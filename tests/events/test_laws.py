@@ -16,6 +16,7 @@ from dataflow.events.recorder import EventWriter
 from dataflow.runners.faults import Faults
 from dataflow.runtime.task.input_gate import InputGate
 from dataflow.views.events import Events
+from tests.seeds import seeds
 
 MODES = ("aligned", "unaligned", "unaligned-persisted", "aligned-timeout")
 
@@ -125,3 +126,15 @@ def test_a_fault_in_what_is_recorded_breaks_a_law(
     put_back(monkeypatch)
     with pytest.raises(AssertionError, match=why):
         run(5)
+
+
+@pytest.mark.parametrize("seed", seeds(4, 2_000, extended=40))
+def test_the_laws_hold_under_faults(seed: int) -> None:
+    mode = MODES[seed % len(MODES)]
+    faults: dict[str, Any] = [
+        {},
+        {"crashes": 1},
+        {"crashes": 2, "slow": 0.3, "stall": 0.02},
+        {"fail": 0.05, "slow": 0.2, "restarts": 3},
+    ][seed // 4 % 4]
+    run(seed, mode, **faults)

@@ -1,0 +1,166 @@
+"""Sentences on how barriers were delayed, and what the tasks that held them up did meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final, assert_never
+
+from dataflow.clock import duration_text
+from dataflow.contracts.checkpointing import Mode
+from dataflow.views.causes import Causes, Delay, Place
+from dataflow.views.checkpoint_facts import BarrierTravel
+from dataflow.views.sentence import Sentence, Strong, Word, counted, percent
+from dataflow.views.work_spans import Activity
+
+__all__ = ["Figures", "cause_sentences", "main_delay"]
+
+_WORTH_SAYING: Final = 0.15
+"""The part of the whole delay from which a second and a third cause are told, too."""
+_MOST_CAUSES: Final = 3
+_LEAST_SHARE: Final = 0.1
+
+Figures = dict[str, int]
+
+
+def main_delay(delays: Sequence[Delay]) -> Delay | None:
+    """Return the longest of the delays; of equal ones the one nearest to the source."""
+    return max(reversed(delays), key=lambda delay: delay.duration, default=None)
+
+
+def cause_sentences(causes: Causes, delays: Sequence[Delay], begin: Sequence[Word], it: str) -> Iterator[Sentence]:
+    """Return a sentence on the longest of ``delays``, which ``begin`` opens, and on others that are worth saying.
+
+    Args:
+        causes: the causes of the checkpoint.
+        delays: a chain, as ``Causes.delays`` returns it.
+        begin: words before the first sentence, up to "because" or a colon.
+        it: what the first sentence calls the barrier.
+    """
+    main = main_delay(delays)
+    if main is None:
+        return
+    whole = sum([delay.duration for delay in delays])
+    is_spread = main.duration < _WORTH_SAYING * whole
+    if is_spread:
+        begin = (*begin, f"{it} passed {counted(len(delays), 'place')} that each took some time; the longest: ")
+    yield _sentence(causes, main, begin, "it" if is_spread else it)
+    worth = [d for d in delays if d is not main and d.duration >= max(1, _WORTH_SAYING * whole)]
+    others = sorted(worth, key=lambda delay: -delay.duration)[: _MOST_CAUSES - 1]
+    for delay in sorted(others, key=lambda delay: delay.begin):
+        when = "Before that, " if delay.end <= main.begin else "After that, "
+        yield _sentence(causes, delay, (when,), "it")
+
+
+def _sentence(causes: Causes, delay: Delay, begin: Sequence[Word], it: str) -> Sentence:
+    figures: Figures = {"delay": delay.duration}
+    words = (*begin, *_delay_words(causes, delay, figures, it), *_meanwhile(causes, delay, figures), ".")
+    return Sentence("cause", words, figures)
+
+
+def _delay_words(causes: Causes, delay: Delay, figures: Figures, it: str) -> Sequence[Word]:
+    """Return the words on one delay of the barrier ``it``."""
+    task, time = Strong(delay.task), Strong(duration_text(delay.duration))
+    match delay.place:
+        case Place.QUEUE:
+            assert delay.barrier is not None, f"{delay} has no barrier"
+            channel, ahead = Strong(delay.barrier.channel), _ahead(causes, delay.barrier, figures)
+            if delay.barrier.arrived is None:
+                return [f"{it} was still in ", channel, ", ", time, " after it was sent", *ahead]
+            return [f"{it} spent ", time, " in ", channel, *ahead]
+        case Place.TASK:
+            facts = causes.facts.tasks[delay.task]
+            if facts.snapshot is not None and facts.copy and delay.begin <= facts.snapshot <= delay.end:
+                figures["copy"] = facts.copy
+                copied: list[Word] = [", of which the copy of its state took ", Strong(duration_text(facts.copy))]
+                return [task, " then took ", time, " to complete its snapshot", *copied]
+            until = [", until the timeout of the alignment"] if causes.times_out(delay) else []
+            return [task, f" held {it} for ", time, *until]
+        case Place.SOURCE:
+            return [*_without_barrier(causes, delay.task, delay.end), " ", time, " after the trigger"]
+        case Place.STARTED_HERE:
+            started: list[Word] = [", so the checkpoint started there, ", time, " after the trigger"]
+            return [f"no task sent {it}: all tasks that write to ", task, " had ended", *started]
+        case Place.UNKNOWN:
+            return [f"{it} reached ", task, " ", time, " after the trigger; the event of its sending is missing"]
+        case Place.ROUND:
+            return [f"{it} came round to ", task, " again, ", time, " after the trigger"]
+        case _:
+            assert_never(delay.place)
+
+
+def _without_barrier(causes: Causes, task: str, at: int) -> Sequence[Word]:
+    """Return the words on the snapshot of a task that got no barrier, up to how late it was."""
+    facts, name = causes.facts.tasks[task], Strong(task)
+    took = "took its snapshot only" if facts.snapshot is not None else "had not taken its snapshot"
+    if not causes.has_inputs(task):
+        return ["the source ", name, f" {took}"]
+    if facts.ended is not None and facts.ended <= causes.facts.triggered:
+        return [name, f", which had ended, {took}"]
+    if causes.has_ended_inputs(task, at):
+        return [name, f", whose inputs had ended but were not read to the end, {took}"]
+    return [name, f", which got no barrier, {took}"]
+
+
+def _ahead(causes: Causes, barrier: BarrierTravel, figures: Figures) -> Sequence[Word]:
+    """Return the words on the rows that a barrier waited behind, or overtook."""
+    rows = figures["rows_ahead"] = barrier.rows_ahead
+    if barrier.overtaken:
+        figures["overtaken"] = barrier.overtaken
+        words: list[Word] = [", where it overtook ", Strong(counted(barrier.overtaken, "row"))]
+        return words if causes.facts.mode == Mode.UNALIGNED_PERSISTED.value else [*words, " after the timeout"]
+    return [", behind ", Strong(counted(rows, "row"))] if rows else [", with no row ahead of it"]
+
+
+def _meanwhile(causes: Causes, delay: Delay, figures: Figures) -> Sequence[Word]:
+    is_told = delay.place in (Place.QUEUE, Place.TASK, Place.SOURCE) and not causes.times_out(delay)
+    return ["; ", *_activity_words(causes, delay, figures)] if is_told else ()
+
+
+def _activity_words(causes: Causes, delay: Delay, figures: Figures) -> Sequence[Word]:
+    """Return the words on what a task did meanwhile, and, if it had no room downstream, on what took none of its rows.
+
+    A task that a barrier or a trigger waits for does not lack input: it waits for a thread.
+    """
+    task, begin, end = delay.task, delay.begin, delay.end
+    did = causes.activity(task, begin, end)
+    if did is not None and delay.place is not Place.TASK:
+        did = replace(did, waiting=0.0)
+    if did is None:
+        return ["what ", Strong(task), " did in that time is unknown: samples are missing, or too far apart"]
+    shares = _shares(did)
+    has_no_room = shares[0][0] == "back_pressured"
+    if has_no_room:  # its cause follows
+        shares = [*shares[1:], shares[0]]
+    words: list[Word] = [Strong(task)]
+    for at, (name, share, verb, what) in enumerate(shares):
+        figures[name] = percent(share)
+        of_it = "" if at else " of that time"
+        words += [", and" if at else "", verb, Strong(f"{what} {percent(share)}%"), of_it]
+    if not has_no_room:
+        return words
+    path = causes.downstream(task, begin, end)
+    if not path:
+        return words
+    culprit, its = path[-1]
+    words += [", because of ", Strong(culprit)]
+    if len(path) > 1:
+        words.append(f" (through {', '.join([name for name, _ in path[:-1]])})")
+    if its is None:
+        return [*words, ", whose samples are missing, or too far apart"]
+    name, share, verb, what = _shares(its)[0]
+    figures[f"culprit_{name}"] = percent(share)
+    return [*words, ", which", verb, Strong(f"{what} {percent(share)}%"), " of it"]
+
+
+def _shares(did: Activity) -> Sequence[tuple[str, float, str, str]]:
+    """Return the shares worth saying, the largest first, each with its name, its verb, and what the task did."""
+    every = [
+        ("busy", did.busy, " was ", "busy"),
+        ("back_pressured", did.back_pressured, " had ", "no room downstream"),
+        ("blocked", did.blocked, " had ", "only blocked inputs"),
+        ("waiting", did.waiting, " ", "waited for input"),
+        ("ready", did.ready, " ", "waited for a thread"),
+    ]
+    every.sort(key=lambda share: -share[1])
+    return [every[0], *[share for share in every[1:] if share[1] >= _LEAST_SHARE]][:3]

@@ -1,0 +1,278 @@
+"""The checkpoints of a run as a table, and the tables of a summary: blocked channels and slow checkpoints.
+
+Columns of ``Events.checkpoints``; times and durations are in microseconds, and null where events do not tell:
+
+===========================  ===========================================================================================
+column                       meaning
+===========================  ===========================================================================================
+``attempt``, ``checkpoint``  which one; after a restart, an id may occur again in the next attempt
+``kind``                     checkpoint, savepoint, or final: the last one, at the end of the input
+``state``                    durable, committed (durable, and all sinks have committed), failed, under way, or
+                             abandoned: the attempt ended before the checkpoint did
+``triggered``                time since the start of the attempt
+``duration``                 from the trigger until it was durable, or failed
+``travel``                   the first part of it: until every task had its barriers and its snapshot
+``write``                    the second part: until the last task's state was written
+``manifest``                 the third part, of a durable checkpoint
+``bytes``                    written by it
+``rows_in_flight``           stored with it
+``rows_overtaken``           that barriers overtook
+``blocked``                  the sum over all channels
+``longest_blocked``          the channel blocked longest
+``longest_blocked_time``     how long
+``barriers``                 channels where a barrier arrived that a task had sent
+``failure``                  why it failed
+===========================  ===========================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from dataflow.events.kinds import Arrival, Kind
+from dataflow.views.select_events import EventRow, event_rows, numbers, select, texts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.views.events import Events
+
+__all__ = ["BlockedChannel", "SlowCheckpoint", "blocked_inputs", "checkpoint_table", "slowest"]
+
+_Key = tuple[int, int]
+"""An attempt and a checkpoint."""
+
+_BLOCKED_COLUMNS: Final = ("attempt", "checkpoint", "channel", "duration")
+_TASK_KINDS: Final = (Kind.SNAPSHOT, Kind.COMPLETE, Kind.PART)
+
+
+def checkpoint_table(events: Events) -> pa.Table:
+    """Return a row for each checkpoint of the run, by attempt and id; see the columns in this module's docstring."""
+    import pyarrow as pa
+
+    from dataflow.arrow_values import to_array
+
+    rows = [row for _, row in sorted(_rows(events).items())]
+    names = {"kind", "state", "longest_blocked", "failure"}
+    columns = _Row.columns()
+    arrays = {
+        name: to_array([getattr(row, name) for row in rows], pa.string() if name in names else pa.int64())
+        for name in columns
+    }
+    return pa.table(arrays)
+
+
+@dataclass(slots=True)
+class _Row:
+    """A row of the table while it is computed. Times that are not known are None."""
+
+    attempt: int
+    checkpoint: int
+    kind: str = "checkpoint"
+    state: str = "under way"
+    triggered: int = 0
+    duration: int | None = None
+    travel: int | None = None
+    write: int | None = None
+    manifest: int | None = None
+    bytes: int | None = None
+    rows_in_flight: int | None = None
+    rows_overtaken: int | None = None
+    blocked: int | None = None
+    longest_blocked: str | None = None
+    longest_blocked_time: int | None = None
+    barriers: int | None = None
+    failure: str | None = None
+    tasks: dict[Kind, dict[str, EventRow]] = field(default_factory=dict)
+
+    @staticmethod
+    def columns() -> list[str]:
+        return [name for name in _Row.__dataclass_fields__ if name != "tasks"]
+
+
+def _rows(events: Events) -> dict[_Key, _Row]:
+    rows: dict[_Key, _Row] = {}
+    for attempt in events.attempts:
+        begun = _begun(events, attempt)
+        for event in event_rows(events, _TASK_KINDS, attempt=attempt):
+            if (row := begun.get(event.checkpoint)) is not None:
+                row.tasks.setdefault(Kind[event.kind.upper()], {})[event.task] = event
+        ended = {event.task: event.time for event in event_rows(events, [Kind.ENDED], attempt=attempt)}
+        for row in begun.values():
+            _add_parts(row, events.plan.tasks, ended)
+            rows[attempt, row.checkpoint] = row
+    if not events.plan.is_measured:  # 0 would be wrong
+        for row in rows.values():
+            row.rows_in_flight = None
+        return rows
+    for row in rows.values():
+        row.rows_overtaken = row.blocked = row.longest_blocked_time = row.barriers = 0
+    _add_blocked(rows, select(events, [Kind.UNBLOCKED], _BLOCKED_COLUMNS))
+    _add_arrivals(rows, select(events, [Kind.ARRIVED], ("attempt", "checkpoint", "channel", "rows", "detail")))
+    return rows
+
+
+def _begun(events: Events, attempt: int) -> dict[int, _Row]:
+    """Return the checkpoints of an attempt, as far as the job's events tell."""
+    rows: dict[int, _Row] = {}
+    kinds = (Kind.TRIGGERED, Kind.DURABLE, Kind.FAILED, Kind.COMMITTED, Kind.STATE)
+    is_over = attempt != events.attempts[-1]
+    for event in event_rows(events, kinds, attempt=attempt):
+        n = event.checkpoint
+        match event.kind:
+            case "triggered":
+                rows[n] = _Row(attempt, n, event.detail or "checkpoint", triggered=event.time)
+            case "durable" | "failed":
+                row = rows.setdefault(n, _Row(attempt, n, triggered=event.time - event.duration))
+                row.state, row.duration = event.kind, event.time - row.triggered
+                if event.kind == "durable":
+                    row.bytes, row.rows_in_flight = event.bytes, event.rows
+                else:
+                    row.failure = event.detail
+            case "committed":
+                for row in rows.values():
+                    if row.checkpoint <= n and row.state == "durable":
+                        row.state = "committed"
+            case _:
+                is_over = is_over or event.detail != "running"
+    for row in rows.values():
+        if is_over and row.state == "under way":
+            row.state = "abandoned"
+    return rows
+
+
+def _add_parts(row: _Row, tasks: Sequence[str], ended: Mapping[str, int]) -> None:
+    """Split the duration into three parts, as far as the events of all tasks that take part are there."""
+    snapshots, complete, written = [row.tasks.get(kind, {}) for kind in _TASK_KINDS]
+    awaited = [task for task in tasks if task in snapshots or ended.get(task, row.triggered + 1) > row.triggered]
+    travelled = _last_of(awaited, complete)
+    if travelled is None:
+        return
+    row.travel = travelled - row.triggered
+    end = _last_of(awaited, written)
+    if end is None:
+        return
+    row.write = end - travelled
+    if row.state in ("durable", "committed") and row.duration is not None:
+        row.manifest = row.triggered + row.duration - end
+
+
+def _last_of(tasks: Sequence[str], events: Mapping[str, EventRow]) -> int | None:
+    """Return the time of the last event; None if a task has none."""
+    times = [events[task].time for task in tasks if task in events]
+    return max(times) if times and len(times) == len(tasks) else None
+
+
+def _add_blocked(rows: Mapping[_Key, _Row], unblocked: pa.Table) -> None:
+    import numpy as np
+
+    if unblocked.num_rows == 0:
+        return
+    duration, channels = numbers(unblocked, "duration"), texts(unblocked, "channel")
+    order, keys, starts = _groups(unblocked, duration)
+    sums = np.add.reduceat(duration[order], starts).tolist()
+    last = [*(starts[1:] - 1).tolist(), len(order) - 1]
+    for key, total, at in zip(keys, sums, last, strict=True):
+        if (row := rows.get(key)) is not None:
+            row.blocked, row.longest_blocked = total, channels[order[at]]
+            row.longest_blocked_time = int(duration[order[at]])
+
+
+def _add_arrivals(rows: Mapping[_Key, _Row], arrived: pa.Table) -> None:
+    import numpy as np
+
+    if arrived.num_rows == 0:
+        return
+    codes = arrived["channel"].combine_chunks().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    started_here = np.array([detail == Arrival.STARTED_HERE.value for detail in texts(arrived, "detail")])
+    overtaken = numbers(arrived, "rows")
+    order, keys, starts = _groups(arrived, codes)
+    codes, counts = codes[order], ~started_here[order]
+    counts[1:] &= (codes[1:] != codes[:-1]) | np.isin(np.arange(1, len(codes)), starts)
+    sums = np.add.reduceat(overtaken[order], starts).tolist()
+    barriers = np.add.reduceat(counts.astype(np.int64), starts).tolist()
+    for key, rows_overtaken, channels in zip(keys, sums, barriers, strict=True):
+        if (row := rows.get(key)) is not None:
+            row.rows_overtaken, row.barriers = rows_overtaken, channels
+
+
+def _groups(table: pa.Table, by: Any) -> tuple[Any, list[_Key], Any]:
+    """Return an order by attempt, checkpoint and ``by``, the groups of the first two, and where each begins."""
+    import numpy as np
+
+    attempts, checkpoints = numbers(table, "attempt"), numbers(table, "checkpoint")
+    order = np.lexsort((by, checkpoints, attempts))
+    attempts, checkpoints = attempts[order], checkpoints[order]
+    changes = (np.diff(attempts) != 0) | (np.diff(checkpoints) != 0)
+    starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
+    return order, list(zip(attempts[starts].tolist(), checkpoints[starts].tolist(), strict=True)), starts
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedChannel:
+    """How long a channel was blocked in all attempts together, and the longest of these times.
+
+    ``awaited`` is the channel whose barrier ended the longest wait, which was in ``checkpoint`` of ``attempt``; None if
+    something else ended it. ``attempt`` and ``checkpoint`` are those of the longest wait.
+    """
+
+    channel: str
+    blocked: int
+    longest: int
+    attempt: int
+    checkpoint: int
+    awaited: str | None
+
+
+def blocked_inputs(events: Events, limit: int = 5) -> tuple[BlockedChannel, ...]:
+    """Return the channels that were blocked longest in the whole run, the longest first, at most ``limit``."""
+    import numpy as np
+
+    from dataflow.views.find_facts import blocked_in
+
+    table = select(events, [Kind.UNBLOCKED], _BLOCKED_COLUMNS)
+    if table.num_rows == 0:
+        return ()
+    codes = table["channel"].combine_chunks().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    duration, channels = numbers(table, "duration"), texts(table, "channel")
+    order = np.lexsort((duration, codes))
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(codes[order])) + 1])
+    sums = np.add.reduceat(duration[order], starts)
+    last = order[np.append(starts[1:], len(order)) - 1]
+    attempts, checkpoints = numbers(table, "attempt"), numbers(table, "checkpoint")
+    awaited: dict[_Key, Mapping[str, str | None]] = {}
+    blocked = []
+    for at in np.argsort(-sums, kind="stable")[:limit].tolist():
+        if sums[at] == 0:
+            break
+        event = last[at]
+        key, channel = (int(attempts[event]), int(checkpoints[event])), channels[event]
+        if key not in awaited:
+            awaited[key] = {each.channel: each.awaited for each in blocked_in(events, key[1], key[0])}
+        blocked.append(BlockedChannel(channel, int(sums[at]), int(duration[event]), *key, awaited[key].get(channel)))
+    return tuple(blocked)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowCheckpoint:
+    """A durable checkpoint and the three parts of its duration, each None where events do not tell."""
+
+    attempt: int
+    checkpoint: int
+    kind: str
+    duration: int
+    travel: int | None
+    write: int | None
+    manifest: int | None
+
+
+def slowest(events: Events, limit: int = 3) -> tuple[SlowCheckpoint, ...]:
+    """Return the durable checkpoints that took longest, the slowest first, at most ``limit``."""
+    table = events.checkpoints
+    columns = [table[name].to_pylist() for name in SlowCheckpoint.__dataclass_fields__]
+    rows: Iterable[SlowCheckpoint] = [SlowCheckpoint(*row) for row in zip(*columns, strict=True)]
+    states = table["state"].to_pylist()
+    durable = [row for row, state in zip(rows, states, strict=True) if state in ("durable", "committed")]
+    return tuple(sorted(durable, key=lambda row: -row.duration)[:limit])
