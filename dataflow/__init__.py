@@ -59,6 +59,7 @@ if _TYPE_CHECKING:
     from dataflow.views.events import Events
     from dataflow.views.picture import Picture
     from dataflow.views.read_events import read_events
+    from dataflow.views.timeline.timeline import Timeline, compare_timelines
 
 __all__ = [
     "Pipeline",
@@ -98,6 +99,8 @@ __all__ = [
     "RestoreReport",
     "Precision",
     "Picture",
+    "Timeline",
+    "compare_timelines",
     "LocalRunner",
     "LocalJob",
     "SimulatedRunner",
@@ -179,6 +182,8 @@ _LAZY = {
     "KeyedState": "dataflow.state.keyed_state",
     "Ttl": "dataflow.state.ttl",
     "TimeDomain": "dataflow.state.timers",
+    "Timeline": "dataflow.views.timeline.timeline",
+    "compare_timelines": "dataflow.views.timeline.timeline",
 }
 
 

@@ -83,6 +83,7 @@ __all__ = [
     "did_you_mean",
     "repeated_names",
     "user_frame",
+    "user_traceback",
 ]
 
 _OURS = ("dataflow", "operators")
@@ -474,6 +475,16 @@ def user_frame() -> int:
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
         level, frame = level + 1, frame.f_back
     return level
+
+
+def user_traceback(error: BaseException) -> str:
+    """Return the traceback of ``error`` from the first frame outside this library on; all of it if there is none."""
+    import traceback
+
+    step = error.__traceback__
+    while step is not None and str(step.tb_frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
+        step = step.tb_next
+    return "".join(traceback.format_tb(step or error.__traceback__)).rstrip()
 
 
 def check_count(what: str, value: object, *, least: int = 1, advice: str = "") -> None:

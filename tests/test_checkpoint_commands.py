@@ -196,7 +196,8 @@ def test_show_as_json_has_every_field(directory: Path) -> None:
     found = json.loads(_run("show", directory, "1", "--json").stdout)
     (line,) = json.loads(_run("ls", directory, "--json").stdout)
     assert {key: found[key] for key in line} == line
-    assert found.keys() - line.keys() == {"format", "job", "objects", "operators", "parent", "restore", "run_id"}
+    more = {"blocked_us", "format", "job", "objects", "operators", "parent", "restore", "run_id"}
+    assert found.keys() - line.keys() == more
     assert found["operators"][1] == {
         "name": "out",
         "kind": "write",
@@ -239,6 +240,33 @@ def test_show_of_an_unfinished_checkpoint_has_its_objects(chain: Path) -> None:
         store.write(17, "in[0]", b"no manifest")
     found = json.loads(_run("show", chain, "17", "--json").stdout)
     assert (found["status"], found["bytes"], len(found["objects"])) == ("unfinished", 11, 1)
+
+
+def test_show_prints_the_channels_that_the_checkpoint_blocked_longest_first(directory: Path) -> None:
+    assert "| blocked | no channel" in " ".join(_run("show", directory, "1").stdout.split())
+    waits = {f"a[{i}] -> b[0]": i * 1_000 for i in range(1, 25)}
+    _forge_summary(directory, blocked_in_checkpoint_us=waits)
+    printed = _run("show", directory, "1").stdout.split("channels that its barriers blocked\n")[1]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.split("\n\n")[0].splitlines()]
+    assert cells[2:4] == [["a[24] -> b[0]", "24.0 ms"], ["a[23] -> b[0]", "23.0 ms"]]
+    assert cells[-1] == ["... and 4 more", ""]
+    assert json.loads(_run("show", directory, "1", "--json").stdout)["blocked_us"] == waits
+
+
+def test_show_says_that_an_older_checkpoint_has_only_sums_of_blocked_times(chain: Path) -> None:
+    assert "not known: its manifest has only sums since the start of the run" in _run("show", chain, "16").stdout
+    assert json.loads(_run("show", chain, "16", "--json").stdout)["blocked_us"] is None
+
+
+def test_a_blocked_time_that_is_no_number_is_damage(directory: Path) -> None:
+    _forge_summary(directory, blocked_in_checkpoint_us={"a[0] -> b[0]": "long"})
+    assert "damaged" in _run("show", directory, "1").stdout
+
+
+def _forge_summary(directory: Path, **entries: object) -> None:
+    path = directory / "chk-00000001" / "manifest.json"
+    manifest = CheckpointFolder(path).manifest()
+    path.write_bytes(encode(msgspec.structs.replace(manifest, summary=manifest.summary | entries)))
 
 
 def test_names_in_a_manifest_cannot_control_the_terminal(directory: Path) -> None:

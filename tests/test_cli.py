@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import warnings
@@ -81,6 +82,12 @@ def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr("dataflow.observe.checkpoints.list_checkpoints", _raising(KeyboardInterrupt()))
     done = _run("checkpoints", tmp_path)
     assert (done.exit_code, done.stderr) == (130, "interrupted\n")
+
+
+def test_every_command_takes_sigterm_as_an_interrupt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("dataflow.observe.checkpoints.list_checkpoints", lambda _: signal.raise_signal(signal.SIGTERM))
+    assert _run("checkpoints", tmp_path).exit_code == 130
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_warning_of_a_run_is_a_line_without_a_place_in_the_code(

@@ -1,7 +1,7 @@
 """The command line. Only click is imported to parse it; a command imports its own modules when it runs.
 
 Exit codes: 0: success; 1: a mode did not keep its guarantee or could not be tested, or a verified checkpoint is not
-whole; 2: an error that the user can fix; 130: interrupted.
+whole; 2: an error that the user can fix; 130: interrupted, by Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ import click
 
 from dataflow import __version__
 from dataflow.cli.checkpoints import checkpoints
+from dataflow.cli.parameters import duration, html_file, target
 from dataflow.cli.pictures import draw
+from dataflow.cli.run import run as run_command
 from dataflow.cli.terminal import CommandGroup, fits, make_console, print_error, print_table, with_traceback, wrapped
+from dataflow.cli.timeline import timeline
 from dataflow.clock import SystemClock, duration_text, microseconds
 from dataflow.compare.options import KillPoint, Options, RunnerName
 from dataflow.contracts.checkpointing import Mode
@@ -35,13 +38,6 @@ __all__ = ["main"]
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _duration(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Check the duration of an option, and name the option as it was typed in errors."""
-    if value is not None and microseconds(value, option.opts[0]) == 0 and option.name == "every":
-        raise ConfigurationError(f"--every must be above zero, such as 100ms, got {value!r}")
-    return value
-
-
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="barrierflow")
 @with_traceback
@@ -50,7 +46,9 @@ def main() -> None:
 
 
 main.add_command(checkpoints)
+main.add_command(run_command)
 main.add_command(draw)
+main.add_command(timeline)
 
 
 def _with_run_options(keep_by_default: bool) -> Callable[[_F], _F]:  # noqa: FBT001 - the only argument
@@ -138,14 +136,14 @@ def demo(
 
 
 @main.command()
-@click.argument("target", metavar="MODULE:PIPELINE")
+@target
 @_with_run_options(keep_by_default=False)
 @click.option(
     "--every",
     default="100ms",
     show_default=True,
     metavar="DURATION",
-    callback=_duration,
+    callback=duration,
     help="Time between two checkpoints, above zero, with a unit: us, ms, s, min or h.",
 )
 @click.option(
@@ -179,9 +177,16 @@ def demo(
 @click.option(
     "--alignment-timeout",
     metavar="DURATION",
-    callback=_duration,
+    callback=duration,
     help="Time after which barriers overtake rows in mode aligned-timeout, with a unit: us, ms, s, min or h.  "
     "[default: 100ms]",
+)
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    callback=html_file,
+    help="Also write the report as a page to this file, with charts and a timeline of each mode.  [default: none]",
 )
 @with_traceback
 def compare(
@@ -194,6 +199,7 @@ def compare(
     parallelism: int,
     credit: int,
     alignment_timeout: str | None,
+    html: Path | None,
     *,
     keep: bool | None,
     as_json: bool,
@@ -221,7 +227,13 @@ def compare(
     )
 
     def run(folder: Path, say: Callable[[str], None]) -> PrintableReport:
-        return compared(Subject(target), folder, options, say=say)
+        report = compared(Subject(target), folder, options, say=say)
+        if html is not None:
+            from dataflow.compare.page import save_page
+
+            save_page(html, f"Checkpoint modes of {report.pipeline!r}", report, report.modes)
+            say(f"The report with charts and timelines is in {html}.")
+        return report
 
     say = _progress(to_stderr=True, silent=as_json and not sys.stderr.isatty())
     _run_and_report(run, say, directory, keep=keep, keep_by_default=False, as_json=as_json)

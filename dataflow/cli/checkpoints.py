@@ -67,7 +67,7 @@ def ls(ctx: click.Context, directory: Path, restore: int | None, *, as_json: boo
     from dataflow.observe.checkpoints import LEGEND, list_checkpoints, sheet, table
 
     if restore is not None:
-        ctx.invoke(show, directory=directory, checkpoint=restore, as_json=as_json)
+        ctx.invoke(show, directory=directory, checkpoint=restore, events=None, as_json=as_json)
         return
     lines = list_checkpoints(directory)
     if as_json:
@@ -86,23 +86,38 @@ def ls(ctx: click.Context, directory: Path, restore: int | None, *, as_json: boo
 @checkpoints.command()
 @_directory
 @click.argument("checkpoint", metavar="ID", type=_Id)
+@click.option(
+    "--events",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="A recording of the run (`run --record FILE`): also print sentences that explain the checkpoint.",
+)
 @_with_json
 @with_traceback
-def show(directory: Path, checkpoint: int, *, as_json: bool) -> None:
+def show(directory: Path, checkpoint: int, events: Path | None, *, as_json: bool) -> None:
     """Show what checkpoint ID holds, and what a restore of it would report.
 
-    The facts of its manifest, its objects, the operators with their rows of state and rows in flight, the pieces of
-    state with their rules, and the rows that a restore reads and delivers again. Every object is read.
+    The facts of its manifest, the channels that its barriers blocked, its objects, the operators with their rows of
+    state and rows in flight, the pieces of state with their rules, and the rows that a restore reads and delivers
+    again. Every object is read.
     """
-    from dataflow.observe.contents import facts_table, operators_table, pieces_table, read_sheet
+    from dataflow.observe.contents import blocked_table, facts_table, operators_table, pieces_table, read_sheet
+    from dataflow.observe.explained import sentences_on
     from dataflow.observe.restores import headline, table
     from dataflow.observe.verification import objects_table
 
     sheet = read_sheet(directory, checkpoint)
+    sentences = sentences_on(sheet.found, events) if events is not None else None
     if as_json:
-        click.echo(json.dumps(sheet.to_json(), indent=1))
+        click.echo(json.dumps(sheet.to_json() | ({} if sentences is None else {"sentences": sentences}), indent=1))
         return
     _print_section(f"checkpoint {checkpoint} in {directory}", facts_table(sheet))
+    if sentences is not None:
+        click.echo(f"\nwhat {events} says of it\n")
+        for sentence in sentences:
+            click.echo(wrapped(sentence, "- "))
+    if sheet.blocked:
+        _print_section("\nchannels that its barriers blocked", blocked_table(sheet))
     if sheet.found.objects:
         _print_section("\nobjects", objects_table(sheet.found))
     if sheet.operators:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from dataflow.cli.parameters import target
 from dataflow.cli.terminal import with_traceback
 
 __all__ = ["draw"]
 
 
 @click.command()
-@click.argument("target", metavar="MODULE:PIPELINE")
+@target
 @click.option(
     "--parallelism",
     default=1,

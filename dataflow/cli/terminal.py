@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dataflow.errors import BarrierflowWarning, DataflowError
+from dataflow.runners.interrupts import sigterm_as_ctrl_c
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,11 +30,11 @@ _TEXT_WIDTH = 110
 
 
 class CommandGroup(click.Group):
-    """A group whose commands print an error as one red line instead of a traceback."""
+    """A group whose commands print an error as one red line instead of a traceback, and take SIGTERM as Ctrl-C."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with warnings.catch_warnings():
+            with sigterm_as_ctrl_c(), warnings.catch_warnings():
                 warnings.showwarning = _print_warnings_with(warnings.showwarning)
                 return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:

@@ -1,4 +1,4 @@
-"""The pipeline that is compared, imported by name so that another process can import the same one.
+"""A pipeline that a command runs or compares, imported by name so that another process can import the same one.
 
 A comparison never writes to the pipeline's own sinks: each is replaced by one that writes Parquet files to the
 directory of the comparison, where they can be read back.
@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from dataflow.api.pipeline import Pipeline
 from dataflow.contracts.sink import Sink
@@ -39,15 +40,15 @@ class Subject:
         Raises: ConfigurationError: the target is not a pipeline, or cannot be imported.
         """
         name, _, attribute = self.target.partition(":")
-        if not name or not attribute.isidentifier() or name.endswith(".py"):
+        if not name or not attribute.isidentifier() or name.endswith(".py") or "/" in name:
             raise ConfigurationError(
-                f"expected MODULE:PIPELINE, such as jobs.orders:pipeline, got {self.target!r}"
-                + ("; name the module, not its file" if name.endswith(".py") else "")
+                f"expected MODULE:PIPELINE, such as jobs.orders:pipeline, got {self.target!r}{_advice(name)}"
             )
         module = _import(name)
         if not hasattr(module, attribute):
             public = [word for word in vars(module) if not word.startswith("_")]
-            raise ConfigurationError(f"module {name!r} has no {attribute!r}{did_you_mean(attribute, public)}")
+            hint = did_you_mean(attribute, public) or _pipelines_of(module)
+            raise ConfigurationError(f"module {name!r} has no {attribute!r}{hint}")
         value = getattr(module, attribute)
         pipeline = value
         if callable(value):
@@ -59,18 +60,32 @@ class Subject:
             kind = type(pipeline).__name__
             raise ConfigurationError(
                 f"expected {self.target} to be a Pipeline, or a callable without arguments that returns one; "
-                f"found {f'a callable that returned {kind}' if pipeline is not value else kind}"
+                f"found {f'a callable that returned {kind}' if pipeline is not value else kind}{_pipelines_of(module)}"
             )
         return pipeline
 
 
-def _import(name: str) -> object:
+def _advice(name: str) -> str:
+    """Return what to write instead of ``name``, as the end of an error: the module of a file, or a name after it."""
+    if name.endswith(".py") or "/" in name:
+        module = ".".join(Path(name).with_suffix("").parts) if not name.startswith(("/", ".")) else ""
+        return "; name the module, not its file" + (f": {module}:PIPELINE" if module else "")
+    return f"; give the name of the pipeline in the module: {name}:PIPELINE" if name else ""
+
+
+def _pipelines_of(module: ModuleType) -> str:
+    """Return the names of the pipelines in ``module``, as the end of an error; "" if there are none."""
+    names = [name for name, value in vars(module).items() if isinstance(value, Pipeline)]
+    return f"; pipelines of the module: {', '.join(names)}" if names else ""
+
+
+def _import(name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
     try:
         return import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may exit when it is imported
         raise ConfigurationError(
             f"module {name!r} cannot be imported from {here}: {type(error).__name__}: {error}; run the command in "
             "the directory that has the module, or set PYTHONPATH"

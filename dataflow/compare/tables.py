@@ -30,11 +30,15 @@ class ReportTable:
     rows: Sequence[Mapping[str, str]]
     legend: Mapping[str, str]
 
+    def is_numeric(self, heading: str) -> bool:
+        """Return whether each cell starts with a digit, or is a dash: such columns are aligned to the right."""
+        return all(row[heading][:1].isdigit() or row[heading] == "-" for row in self.rows)
+
     def wide(self) -> Table:
         """Return the table with one row per mode."""
         table = _empty_table()
         for heading in self.rows[0]:
-            table.add_column(heading, justify="right" if _is_numeric(self.rows, heading) else "left", overflow="fold")
+            table.add_column(heading, justify="right" if self.is_numeric(heading) else "left", overflow="fold")
         for row in self.rows:
             table.add_row(*row.values())
         return table
@@ -55,11 +59,6 @@ class ReportTable:
         lines = [f"{heading}: {self.legend[heading]}" for heading in self.rows[0] if heading in self.legend]
         has_dash = any(cell == "-" for row in self.rows for cell in row.values())
         return [*lines, *(["a dash: not measured by this runner, or not done"] if has_dash else [])]
-
-
-def _is_numeric(rows: Sequence[Mapping[str, str]], heading: str) -> bool:
-    """Return whether each cell starts with a digit, or is a dash: such columns are aligned to the right."""
-    return all(row[heading][:1].isdigit() or row[heading] == "-" for row in rows)
 
 
 def _empty_table() -> Table:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -30,7 +30,10 @@ from operators.sinks.parquet import committed_files, read_committed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LocalTrial", "Trial"]
+__all__ = ["RECORDING", "LocalTrial", "Trial"]
+
+RECORDING: Final = "events.arrow"
+"""The file with the events of a run, in its folder. A restored run appends to that of the killed one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,11 @@ class Trial(ABC):
     def checkpoints(self) -> Path:
         """The checkpoint directory of the run."""
         return Path(self.folder) / "checkpoints"
+
+    @property
+    def recording(self) -> Path:
+        """The file with the events of the run."""
+        return Path(self.folder) / RECORDING
 
     def output(self, sink: str) -> Path:
         """Return the directory with the Parquet files of ``sink``."""
@@ -145,6 +153,7 @@ class LocalTrial(Trial):
                 checkpoint=checkpointing,
                 restore=restore,
                 channel_credit=self.credit,
+                record=self.recording,
             )
 
 

@@ -66,6 +66,7 @@ class DemoReport:
         cancelled: flights in the input without a departure, which the job drops.
         counts: the flights that the restored job counted, by mode; modes that were not restored have none.
         results: the CSV file with the result of each mode.
+        page: the file with this report as a page, with charts and a timeline of each mode.
     """
 
     compared: CompareReport
@@ -73,6 +74,7 @@ class DemoReport:
     cancelled: int
     counts: Mapping[Mode, FlightCount]
     results: Path
+    page: Path
 
     @property
     def duration(self) -> int:
@@ -115,6 +117,7 @@ class DemoReport:
         code = f"import pandas; print(pandas.read_csv({json.dumps(str(self.results))}).to_string())"
         folder = self.compared.folder
         lines = [
+            f"Report with charts and a timeline of each mode, to open in a browser: {self.page}",
             f"Results, one line per mode, airport and airline: {self.results}",
             f"To open them: {shlex.join([sys.executable, '-c', code])}",
             f"Input, output, checkpoints and logs of every run: {folder}",
@@ -131,6 +134,7 @@ class DemoReport:
             "cancelled_dropped": self.cancelled,
             "counted": {mode.value: count.to_json() for mode, count in self.counts.items()},
             "results": str(self.results),
+            "page": str(self.page),
             **self.compared.to_json(),
         }
 

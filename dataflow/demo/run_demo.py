@@ -11,6 +11,7 @@ from dataflow.clock import duration_text, microseconds
 from dataflow.compare.comparing import compare
 from dataflow.compare.mode_report import ModeReport
 from dataflow.compare.options import Options, RunnerName
+from dataflow.compare.page import save_page
 from dataflow.contracts.checkpointing import Mode
 from dataflow.demo.flights import FlightFiles, prepare
 from dataflow.demo.job import AGGREGATE, FILTER, SINK, SOURCE, options, subject
@@ -94,13 +95,16 @@ def run_modes(
     failures = [failure for mode in compared.modes for failure in _miscounted(mode, files)]
     judged = [_judge(mode, rows) for mode in compared.modes]
     results = {mode.mode: _results(mode) for mode in judged if _is_restored(mode)}
-    return DemoReport(
+    report = DemoReport(
         replace(compared, modes=judged, failures=failures),
         files.rows,
         files.cancelled,
         {mode.mode: _count(mode, results[mode.mode][1], rows) for mode in judged if mode.mode in results},
         _write_results(folder / "results.csv", results),
+        folder / "report.html",
     )
+    save_page(report.page, "Delays of flights: the same job in each checkpoint mode", report, judged)
+    return report
 
 
 def _describe_job(files: FlightFiles, chosen: Options) -> str:

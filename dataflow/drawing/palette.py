@@ -157,7 +157,12 @@ _OWN_DASHES: Final = {
 """Lines with other dashes than those of their cause."""
 
 
-def style_sheet(picture: str, mark: str, causes: Collection[Cause], sizes: Collection[int]) -> str:
+_FILLED: Final = "rect,circle,polygon"
+
+
+def style_sheet(
+    picture: str, mark: str, causes: Collection[Cause], sizes: Collection[int], areas: Collection[str] = ()
+) -> str:
     """Return the style sheet of one picture.
 
     Args:
@@ -165,16 +170,18 @@ def style_sheet(picture: str, mark: str, causes: Collection[Cause], sizes: Colle
         mark: a class that no other picture has; the identifiers of patterns begin with it.
         causes: the causes in it.
         sizes: the sizes of its texts in pixels; class ``s14`` has 14.
+        areas: the names of the causes of which it has areas: filled paths.
     """
     still = _STILL | {f".s{size}": f"font-size:{size}px" for size in sorted(sizes)}
     still |= {_shapes("line,path,polyline", cause.name): f"stroke-dasharray:{cause.dashes}"
               for cause in causes if cause.dashes}  # fmt: skip
     still |= {_shapes("line,path,polyline", kind): rule for kind, rule in _OWN_DASHES.items()}
-    light, dark = (_bound(picture, _coloured(scheme, causes)) for scheme in (LIGHT, DARK))
-    tiles = {_shapes("rect,circle,polygon", cause.name): f"fill:url(#{mark}-{cause.name})"
+    light, dark = (_bound(picture, _coloured(scheme, causes, areas)) for scheme in (LIGHT, DARK))
+    tiles = {_shapes(_FILLED + ",path.area" * (cause.name in areas), cause.name): f"fill:url(#{mark}-{cause.name})"
              for cause in causes if cause.pattern}  # fmt: skip
     night = f"@media (prefers-color-scheme:dark){{\n{dark}}}\n"
-    return _bound(picture, still) + light + night + _bound(mark, tiles)
+    # Bound to both classes: another picture on the page has the same rules without tiles, and may come later.
+    return _bound(picture, still) + light + night + _bound(f"{picture}.{mark}", tiles)
 
 
 def pattern(kind: str) -> tuple[int, str]:
@@ -192,7 +199,7 @@ def pattern(kind: str) -> tuple[int, str]:
             return 6, "M2 3H4"
 
 
-def _coloured(scheme: Scheme, causes: Collection[Cause]) -> dict[str, str]:
+def _coloured(scheme: Scheme, causes: Collection[Cause], areas: Collection[str]) -> dict[str, str]:
     rules = {
         "rect,circle,polygon": f"fill:{scheme.ink}",
         ".page": f"fill:{scheme.page}",
@@ -209,8 +216,10 @@ def _coloured(scheme: Scheme, causes: Collection[Cause]) -> dict[str, str]:
     }
     for cause in causes:
         name, paint = cause.name, cause.light if scheme is LIGHT else cause.dark
-        rules[_shapes("rect,circle,polygon", name)] = f"fill:{paint.fill}"
+        rules[_shapes(_FILLED, name)] = f"fill:{paint.fill}"
         rules[_shapes("line,path,polyline", name)] = f"stroke:{paint.fill}"
+        if name in areas:
+            rules[f"path.area.{name}"] = f"fill:{paint.fill};stroke:none"
         rules[f".{name}.outline"] = f"fill:{scheme.page};stroke:{paint.fill}"
         rules[_shapes("text,tspan", name)] = f"fill:{paint.word}"
         rules[f".on-{name}"] = f"fill:{paint.text}"

@@ -100,6 +100,7 @@ class Canvas:
         self._into: Element | None = None
         self._causes: dict[str, Cause] = {}
         self._sizes: set[int] = set()
+        self._areas: set[str] = set()
         self._texts: list[tuple[Box, str]] = []
         self._cells: dict[tuple[int, int], list[tuple[Box, str | None]]] = {}
         self._overlaps: dict[tuple[str, str], None] = {}
@@ -169,6 +170,11 @@ class Canvas:
         """Draw a path that lies within ``bounds``."""
         self._add("path", kind, {"d": d}, title)
         self.grow(bounds)
+
+    def area(self, d: str, bounds: Box, cause: str) -> None:
+        """Fill a path that lies within ``bounds``."""
+        self._areas.add(cause)
+        self.path(d, bounds, f"area {cause}")
 
     def circle(self, x: float, y: float, radius: float, kind: str = "", *, title: str = "") -> None:
         """Draw a disc."""
@@ -286,9 +292,9 @@ class Canvas:
         body = self._markup()
         mark = f"{self._name}-{blake2b(body.encode(), digest_size=4).hexdigest()}"
         style = Element("style")
-        style.text = "\n" + style_sheet(
-            self._name, mark, ordered, {size for canvas in pictures for size in canvas._sizes}
-        )
+        sizes = {size for canvas in pictures for size in canvas._sizes}
+        areas = {name for canvas in pictures for name in canvas._areas}
+        style.text = "\n" + style_sheet(self._name, mark, ordered, sizes, areas)
         shared = [style, _patterns(mark, patterned)] if patterned else [style]
         classes = f"{self._name} {mark}" if patterned else self._name
         return [

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from dataflow.clock import duration_text
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.operator import Snapshot
 from dataflow.errors import CheckpointError
@@ -28,7 +29,18 @@ from dataflow.untrusted import damaged_by, printable
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["CheckpointSheet", "OperatorLine", "facts_table", "operators_table", "pieces_table", "read_sheet"]
+__all__ = [
+    "CheckpointSheet",
+    "OperatorLine",
+    "blocked_table",
+    "facts_table",
+    "operators_table",
+    "pieces_table",
+    "read_sheet",
+]
+
+_CHANNELS: Final = 20
+"""Channels that are printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +76,13 @@ class CheckpointSheet:
     operators: tuple[OperatorLine, ...] = ()
     report: RestoreReport | None = None
 
+    @property
+    def blocked(self) -> Mapping[str, int] | None:
+        """Microseconds that its barriers blocked each channel, the longest first; None: the manifest does not say."""
+        manifest = self.found.manifest
+        blocked = None if manifest is None else manifest.summary.get("blocked_in_checkpoint_us")
+        return None if blocked is None else dict(sorted(blocked.items(), key=lambda entry: -entry[1]))
+
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
         manifest = self.found.manifest
@@ -93,6 +112,7 @@ class CheckpointSheet:
             **line_of(self.found).to_json(),
             **more,
             "reason": self.reason,
+            "blocked_us": None if self.blocked is None else dict(self.blocked),
             "objects": status_json(self.found)["objects"],
             "operators": operators,
             "restore": None if self.report is None else self.report.to_json(),
@@ -173,6 +193,10 @@ def facts_table(sheet: CheckpointSheet) -> Table:
             facts["began from"] = f"checkpoint {parent.checkpoint} of job {parent.job}"
         if manifest.repeated:
             facts["rows that came twice"] = "yes, after an earlier restore, so the state is at least once"
+        if sheet.blocked == {}:
+            facts["blocked"] = "no channel"
+        elif sheet.blocked is None and "blocked_us" in manifest.summary:
+            facts["blocked"] = "not known: its manifest has only sums since the start of the run"
         if manifest.execution != Execution.STREAMING.value:
             facts["execution"] = f"{manifest.execution}: what its sinks must commit, and no state"
     if line.bytes is not None:
@@ -180,6 +204,19 @@ def facts_table(sheet: CheckpointSheet) -> Table:
     result = _table("fact", "value")
     for name, value in facts.items():
         result.add_row(Text(name), Text(printable(str(value))))
+    return result
+
+
+def blocked_table(sheet: CheckpointSheet) -> Table:
+    """Return a table with one row per channel that the barriers of the checkpoint blocked; long lists are cut."""
+    from rich.text import Text
+
+    result = _table("channel", "blocked")
+    longest_first = list((sheet.blocked or {}).items())
+    for channel, time in longest_first[:_CHANNELS]:
+        result.add_row(Text(printable(channel)), Text(duration_text(time)))
+    if len(longest_first) > _CHANNELS:
+        result.add_row(Text(f"... and {len(longest_first) - _CHANNELS:,} more"), Text(""))
     return result
 
 
@@ -212,7 +249,7 @@ def _table(*headings: str) -> Table:
 
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
-        right = heading in ("subtasks", "in-flight rows", "repeated deliveries")
+        right = heading in ("blocked", "subtasks", "in-flight rows", "repeated deliveries")
         result.add_column(heading, justify="right" if right else "left", overflow="fold")
     return result
 

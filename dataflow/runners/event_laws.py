@@ -15,8 +15,10 @@ __all__ = ["check_events"]
 def check_events(job: Job) -> None:
     """Assert the laws for the attempt of ``job``, which is over and drained.
 
-    1. The blocked time of a channel is the sum over its ``unblocked`` events, plus the wait that goes on.
-    2. Each ``triggered`` has one ``durable`` or ``failed``, unless the attempt ended first.
+    1. The blocked time of a channel is the sum over its ``unblocked`` events, plus the wait that goes on; that of a
+       durable checkpoint is the sum over those of its barriers.
+    2. Each ``triggered`` has one ``durable`` or ``failed``, unless the attempt ended first; its duration is the time
+       between them.
     3. Of a durable checkpoint, each task that had not ended has one ``snapshot``, ``complete`` and ``part``, in this
        order; each ``sent`` has one ``arrived``, not earlier; the rows of ``complete`` add up to those in its record.
     4. The events of one writer are in the order of time.
@@ -30,6 +32,7 @@ def check_events(job: Job) -> None:
     for event in events:
         by_kind[event.kind].append(event)
     _check_blocked(job, by_kind)
+    _check_blocked_in_checkpoints(job, by_kind)
     _check_outcomes(job, by_kind)
     durable = {event.checkpoint for event in by_kind[Kind.DURABLE]}
     _check_tasks(by_kind, durable)
@@ -69,10 +72,22 @@ def _check_blocked(job: Job, by_kind: Mapping[Kind, list[Event]]) -> None:
             assert channel.blocked == recorded, f"{channel.name} was blocked for {channel.blocked}, not {recorded} us"
 
 
+def _check_blocked_in_checkpoints(job: Job, by_kind: Mapping[Kind, list[Event]]) -> None:
+    waits: dict[int | None, Counter[str | None]] = defaultdict(Counter)
+    for event in by_kind[Kind.UNBLOCKED]:
+        waits[event.checkpoint][event.channel] += event.duration or 0
+    for record in job.history.checkpoints:
+        recorded = +waits[record.checkpoint]
+        assert record.blocked == recorded, f"{record.checkpoint} blocked {record.blocked}, events say {recorded}"
+
+
 def _check_outcomes(job: Job, by_kind: Mapping[Kind, list[Event]]) -> None:
     triggered = Counter([event.checkpoint for event in by_kind[Kind.TRIGGERED]])
     outcomes = Counter([event.checkpoint for event in (*by_kind[Kind.DURABLE], *by_kind[Kind.FAILED])])
     assert max(triggered.values(), default=1) == 1, f"a checkpoint was triggered twice: {triggered}"
+    began = {event.checkpoint: event.time for event in by_kind[Kind.TRIGGERED]}
+    for event in (*by_kind[Kind.DURABLE], *by_kind[Kind.FAILED]):
+        assert event.time - (event.duration or 0) == began.get(event.checkpoint), f"{event}: its duration is wrong"
     missing = triggered - outcomes
     assert not outcomes - triggered, f"outcomes without a trigger, or two of one: {outcomes - triggered}"
     assert set(missing) == set(job.history.under_way), (

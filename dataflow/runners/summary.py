@@ -13,6 +13,7 @@ from dataflow.clock import duration_text
 from dataflow.contracts.operator_metrics import RULES, SAMPLES, OperatorMetrics
 from dataflow.contracts.updates import Changes
 from dataflow.errors import LateRowsWarning
+from dataflow.runners.barrier_summary import BarrierSummary
 from dataflow.runners.run_warnings import lateness_text, share_text
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ _MEANINGS: Final[Mapping[Changes, str]] = {"rows": "rows", "updates": "updates",
 
 def as_text(result: RunResult) -> str:
     """Return the summary as lines of plain text."""
-    tables = [_aligned(heads, rows) for heads, rows in _tables(result)]
-    return "\n".join([*_lines(result), *("  " + line for table in tables for line in table)])
+    barriers = BarrierSummary(result)
+    tables = [_aligned(heads, rows) for heads, rows in _tables(result, barriers)]
+    return "\n".join([*_lines(result, barriers), *("  " + line for table in tables for line in table)])
 
 
 def renderable(result: RunResult) -> Group:
@@ -43,19 +45,22 @@ def renderable(result: RunResult) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    tables = [_table(heads, rows) for heads, rows in _tables(result)]
-    return Group(*[Text(line) for line in _lines(result)], *tables)
+    barriers = BarrierSummary(result)
+    tables = [_table(heads, rows) for heads, rows in _tables(result, barriers)]
+    return Group(*[Text(line) for line in _lines(result, barriers)], *tables)
 
 
 def as_html(result: RunResult) -> str:
-    """Return the summary for a notebook."""
-    tables = [_html(heads, rows) for heads, rows in _tables(result)]
-    return f"<pre>{escape(chr(10).join(_lines(result)))}</pre>" + "".join(tables)
+    """Return the summary for a notebook, with the timeline of a checkpoint, folded."""
+    barriers = BarrierSummary(result)
+    tables = [_html(heads, rows) for heads, rows in _tables(result, barriers)]
+    lines = escape(chr(10).join(_lines(result, barriers)))
+    return f"<pre>{lines}</pre>" + "".join(tables) + barriers.timeline_html()
 
 
 def as_dict(result: RunResult) -> dict[str, Any]:
     """Return the summary as JSON values; times in microseconds."""
-    total = _in_all(result)
+    total, barriers = _in_all(result), BarrierSummary(result)
     return {
         "pipeline": result.pipeline,
         "state": result.state.value,
@@ -77,7 +82,9 @@ def as_dict(result: RunResult) -> dict[str, Any]:
             "slowest_us": result.totals.slowest,
             "failures": list(result.failures),
             "not_listed": result.earlier.completed + result.earlier.failed,
+            "slowest": barriers.slowest_json(),
         },
+        "blocked_channels": barriers.blocked_json(),
         "restarts": result.restarts,
         "notes": list(result.notes),
         "warnings": [{"category": type(w).__name__, "text": str(w)} for w in result.warnings],
@@ -98,7 +105,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
     }
 
 
-def _lines(result: RunResult) -> list[str]:
+def _lines(result: RunResult, barriers: BarrierSummary) -> list[str]:
     """Return the lines above the tables."""
     mode = "no checkpoints" if result.mode is None else f"mode {result.mode}"
     lines = [
@@ -139,6 +146,7 @@ def _lines(result: RunResult) -> list[str]:
         )
         written = any(record.tasks for record in result.checkpoints)  # by this engine, not by Spark
         lines += [f"  writer: {result.persistence}"] if written else []
+    lines += barriers.lines
     lines += [f"  restarts: {result.restarts} after transient failures"] if result.restarts else []
     lines += [f"  {result.micro_batches.headline}"] if result.micro_batches is not None else []
     lines += [f"  note: {note}" for note in result.notes]
@@ -149,11 +157,11 @@ def _lines(result: RunResult) -> list[str]:
     return lines
 
 
-def _tables(result: RunResult) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
+def _tables(result: RunResult, barriers: BarrierSummary) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
     """Return the headings and rows of each table."""
     batches = result.micro_batches
     phases = [] if batches is None else [(_PHASES, _phases(batches))]
-    return [(_OPERATORS, _operators(result)), (_TASKS, _tasks(result)), *phases]
+    return [(_OPERATORS, _operators(result)), (_TASKS, _tasks(result)), *barriers.tables, *phases]
 
 
 def _phases(batches: MicroBatches) -> list[tuple[str, ...]]:

@@ -205,6 +205,7 @@ class _Summary(msgspec.Struct):
     in_flight_rows: Count | None = None
     in_flight_bytes: Count | None = None
     duplicated: dict[str, Count] = {}
+    blocked_in_checkpoint_us: dict[str, Count] = {}
 
 
 _NODE: Final = {"name": str, "kind": str, "parallelism": int, "stateful": bool, "keys": bool | list}

@@ -12,7 +12,7 @@ from dataflow.views.select_events import event_rows
 if TYPE_CHECKING:
     from dataflow.views.events import Events
 
-__all__ = ["attempt_with", "choose"]
+__all__ = ["attempt_with", "choose", "require_begun"]
 
 _JOB_KINDS: Final = (Kind.TRIGGERED, Kind.DURABLE, Kind.FAILED)
 _LISTED: Final = 12
@@ -65,10 +65,16 @@ def _begun(events: Events, attempt: int) -> Iterable[Any]:
     return event_rows(events, _JOB_KINDS, attempt=attempt)
 
 
-def _no_checkpoint(events: Events) -> EventsError:
-    name = events.recorded.pipeline
+def require_begun(events: Events) -> None:
+    """Raise EventsError if the job has not begun."""
     if not events.attempts:
-        return EventsError(f"the job of {name!r} has not begun, so there is nothing to show; try again when it runs")
+        name = events.recorded.pipeline
+        raise EventsError(f"the job of {name!r} has not begun, so there is nothing to show; try again when it runs")
+
+
+def _no_checkpoint(events: Events) -> EventsError:
+    require_begun(events)
+    name = events.recorded.pipeline
     if not events.recorded.mode:
         return EventsError(f"{name!r} ran without checkpoints; run it with checkpoint=Checkpointing(..., every=...)")
     if events.missed:

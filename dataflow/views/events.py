@@ -114,6 +114,10 @@ class Events:
     def __len__(self) -> int:
         return self.table.num_rows
 
+    def __reduce__(self) -> tuple[type[Events], _Contents]:
+        """Pickle the events, not the log of the job that they are read from."""
+        return Events, self._contents
+
     def __repr__(self) -> str:
         missed = f", {self.missed:,} missed" if self.missed else ""
         return f"Events({self.recorded.pipeline!r}, {len(self):,} events{missed})"

@@ -17,7 +17,7 @@ from dataflow.views.work_spans import work_spans
 if TYPE_CHECKING:
     from dataflow.views.events import Events
 
-__all__ = ["blocked_in", "facts_of"]
+__all__ = ["barriers_of", "blocked_in", "blocked_of", "facts_of"]
 
 _ARRIVALS: Final = {how.value: how for how in Arrival}
 _REASONS: Final = {why.value: why for why in Unblocked}
@@ -51,7 +51,7 @@ def facts_of(events: Events, checkpoint: int, attempt: int | None = None) -> Che
     tasks = _tasks(events, attempt, by_kind)
     awaited = [task for task in tasks.values() if task.snapshot is not None or not _has_ended(task, triggered)]
     parts = [(task.complete, task.part_end) for task in awaited]
-    barriers = _barriers(plan, by_kind["sent"], by_kind["arrived"])
+    barriers = barriers_of(plan, by_kind["sent"], by_kind["arrived"])
     until = ended if ended is not None else _last_time(events, attempt)
     margin = max(_LEAST_MARGIN, (until - triggered) // 10)
     return CheckpointFacts(
@@ -73,7 +73,7 @@ def facts_of(events: Events, checkpoint: int, attempt: int | None = None) -> Che
         rows_in_flight=durable[0].rows if durable else sum([task.stored_rows for task in tasks.values()]),
         tasks=tasks,
         barriers=barriers,
-        blocked=_blocked(plan, by_kind["blocked"], by_kind["unblocked"], barriers),
+        blocked=blocked_of(plan, by_kind["blocked"], by_kind["unblocked"], barriers),
         work=work_spans(events, attempt, triggered - margin, until + margin),
         missed=events.missed,
         until=until,
@@ -86,8 +86,8 @@ def blocked_in(events: Events, checkpoint: int, attempt: int) -> tuple[BlockedIn
     by_kind: dict[str, list[EventRow]] = {kind.label: [] for kind in kinds}
     for event in event_rows(events, kinds, attempt=attempt, checkpoint=checkpoint):
         by_kind[event.kind].append(event)
-    barriers = _barriers(events.plan, by_kind["sent"], by_kind["arrived"])
-    return _blocked(events.plan, by_kind["blocked"], by_kind["unblocked"], barriers)
+    barriers = barriers_of(events.plan, by_kind["sent"], by_kind["arrived"])
+    return blocked_of(events.plan, by_kind["blocked"], by_kind["unblocked"], barriers)
 
 
 def _has_ended(task: TaskFacts, triggered: int) -> bool:
@@ -128,7 +128,7 @@ def _tasks(events: Events, attempt: int, by_kind: Mapping[str, Sequence[EventRow
     return {task: TaskFacts(task, **values) for task, values in fields.items()}
 
 
-def _barriers(plan: PlanShape, sent: Iterable[EventRow], arrived: Iterable[EventRow]) -> tuple[BarrierTravel, ...]:
+def barriers_of(plan: PlanShape, sent: Iterable[EventRow], arrived: Iterable[EventRow]) -> tuple[BarrierTravel, ...]:
     """Return the barriers in the order in which they arrived; those that have not arrived come last."""
     sending = {event.channel: event for event in sent}
     travels: dict[str, BarrierTravel] = {}
@@ -159,7 +159,7 @@ def _channel(plan: PlanShape, name: str) -> ChannelShape:
     return channel
 
 
-def _blocked(
+def blocked_of(
     plan: PlanShape, blocked: Iterable[EventRow], unblocked: Iterable[EventRow], barriers: Sequence[BarrierTravel]
 ) -> tuple[BlockedInput, ...]:
     """Return the blocked inputs in the order in which they were unblocked; those that still are come last."""

@@ -78,11 +78,12 @@ def wrong():
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison: where it was started, where it worked, and its report."""
+    """A comparison: where it was started, where it worked, and its report, also as a page."""
 
     home: Path
     folder: Path
     report: dict[str, Any]
+    page: str
 
     def mode(self, name: str) -> dict[str, Any]:
         return next(mode for mode in self.report["modes"] if mode["mode"] == name)
@@ -113,9 +114,10 @@ TWO = ("--mode", "aligned", "--mode", "unaligned-persisted")
 @pytest.fixture(scope="session", params=[TWO, *in_soak(())], ids=["two modes", "all modes"])
 def compared(request: pytest.FixtureRequest, home: Path, tmp_path_factory: pytest.TempPathFactory) -> Compared:
     folder = tmp_path_factory.mktemp("compare") / "run"
+    page = folder.parent / "report.html"
     limit = () if request.param else ("--alignment-timeout", "5ms")
-    words = ["--slow", "counts=200us", "--every", "50ms", "--credit", "16", *limit]
+    words = ["--slow", "counts=200us", "--every", "50ms", "--credit", "16", *limit, "--html", str(page)]
     done = barrierflow("compare", "mine:pipeline", *request.param, *words, "--json", "--directory", folder, cwd=home)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    return Compared(home, folder, json.loads(done.stdout))
+    return Compared(home, folder, json.loads(done.stdout), page.read_text(encoding="utf-8"))

@@ -20,9 +20,11 @@ from operators.sources.arrow import from_arrow
 
 
 @pytest.fixture(autouse=True)
-def _at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _at_home(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "exits.py").write_text("raise SystemExit(3)", encoding="utf-8")
     monkeypatch.chdir(home)
-    monkeypatch.syspath_prepend(home)
+    for folder in (tmp_path, home):
+        monkeypatch.syspath_prepend(folder)
     yield
     sys.modules.pop("mine", None)
 
@@ -45,11 +47,14 @@ def test_a_pipeline_or_a_callable_that_gives_one_is_found(name: str) -> None:
     ("target", "message"),
     [
         ("mine", "expected MODULE:PIPELINE, such as jobs.orders:pipeline, got 'mine'"),
-        ("mine.py:made", "got 'mine.py:made'; name the module, not its file"),
+        ("mine", "got 'mine'; give the name of the pipeline in the module: mine:PIPELINE"),
+        ("jobs/mine.py:made", "got 'jobs/mine.py:made'; name the module, not its file: jobs.mine:PIPELINE"),
+        ("../mine:made", "got '../mine:made'; name the module, not its file$"),
         ("mine:pipelin", r"module 'mine' has no 'pipelin' \(did you mean 'pipeline'\?\)"),
         ("nowhere:p", "module 'nowhere' cannot be imported from .*: ModuleNotFoundError: No module named 'nowhere'"),
-        ("mine:MODULE", "module 'mine' has no 'MODULE'"),
-        ("mine:wrong", "or a callable without arguments that returns one; found a callable that returned str"),
+        ("exits:p", "module 'exits' cannot be imported from .*: SystemExit: 3; run the command in"),
+        ("mine:MODULE", "module 'mine' has no 'MODULE'; pipelines of the module: made"),
+        ("mine:wrong", "without arguments that returns one; found a callable that returned str; pipelines of"),
         ("mine:op", "found module"),
         ("mine:broken", r"mine:broken\(\) raised ValueError: no way"),
     ],
@@ -97,6 +102,8 @@ def test_rows_that_parquet_cannot_hold_are_refused_by_the_name_of_the_sink(tmp_p
         (["--every", "0s"], "--every must be above zero"),
         (["--alignment-timeout", "soon"], "--alignment-timeout must be a timedelta or text such as '250ms'"),
         (["--credit", "0"], "Invalid value for '--credit': 0 is not in the range x>=1"),
+        (["--html", "report.pdf"], "--html expects a file whose name ends in .html, got 'report.pdf'"),
+        (["--html", "no/r.html"], "--html cannot be written to no/r.html: there is no directory no"),
         (["--directory", "."], "--directory must be empty or missing, but . holds"),
         (["--parallelism", "0"], "parallelism must be a whole number of at least 1"),
     ],
@@ -112,4 +119,4 @@ def test_the_users_own_sink_is_left_alone(tmp_path: Path) -> None:
     with flow.Pipeline() as p:
         p.source(from_arrow(pa.table({"x": [1]}))).sink(mine, name="out")
     replace_sinks(p, tmp_path / "theirs").run()
-    assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+    assert {path.name for path in tmp_path.iterdir()} == {"exits.py", "theirs"}

@@ -138,14 +138,20 @@ def test_the_counted_deliveries_and_the_csv_file_agree(shown: Shown) -> None:
         assert mode["promise"] == "held"
 
 
+def test_the_report_is_a_page_with_a_timeline_of_each_mode(shown: Shown) -> None:
+    page = Path(shown.report["page"]).read_text(encoding="utf-8")
+    for mode in shown.report["modes"]:
+        assert f"<h2>{mode['mode']} ({mode['guarantee']}): Checkpoint " in page
+    assert "there is no recording" not in page
+
+
 def test_what_does_not_hold_is_told_with_exit_code_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cost = Cost(
         completed=5, failed=0, median=None, worst=None, blocked={}, in_flight=0, state_bytes=0, duration=1, rows={}
     )
     failed = ModeReport(Mode.UNALIGNED, tmp_path, cost, attempts=5, failures=["the job came to its end"])
-    report = DemoReport(
-        CompareReport("delays", str(tmp_path), [failed], duration=1_000), 2, 1, {}, tmp_path / "results.csv"
-    )
+    compared = CompareReport("delays", str(tmp_path), [failed], duration=1_000)
+    report = DemoReport(compared, 2, 1, {}, tmp_path / "results.csv", tmp_path / "report.html")
     monkeypatch.setattr("dataflow.demo.run_modes", lambda *_, **__: report)
     done = CliRunner().invoke(main, ["demo", "--no-keep"])
     assert done.exit_code == 1

@@ -34,7 +34,7 @@ def _report(folder: Path, *failures: str, repeated: int = 3, reported: int = 3) 
         Mode.UNALIGNED: FlightCount(100, 100 + repeated, reported),
     }
     compared = CompareReport("delays", str(folder), [aligned, unaligned], 5)
-    return DemoReport(compared, 110, 10, counts, folder / "results.csv")
+    return DemoReport(compared, 110, 10, counts, folder / "results.csv", folder / "report.html")
 
 
 def _demo(monkeypatch: pytest.MonkeyPatch, run: Callable[..., DemoReport], *words: str) -> Result:

@@ -289,7 +289,7 @@ _MEASURE: Final = """
   };
   const fill = (element, svg) => {
     const value = getComputedStyle(element).fill, id = value.match(/url\\("?#([^")]+)/);
-    return id ? getComputedStyle(svg.querySelector(`[id="${id[1]}"] rect`)).fill : value;
+    return id ? getComputedStyle(document.querySelector(`[id="${id[1]}"] rect`)).fill : value;
   };
   const words = element => {
     const copy = element.cloneNode(true);

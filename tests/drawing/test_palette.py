@@ -52,6 +52,13 @@ def test_bars_that_look_alike_without_colours_differ_in_pattern_or_lightness() -
 def test_a_style_sheet_speaks_only_of_its_picture_and_uses_no_variables() -> None:
     sheet = style_sheet("chart", "chart-1", [*CAUSES.values(), *series("cut").values()], [14])
     rules = [line.rpartition("{")[0] for line in sheet.splitlines() if line.endswith("}") and line != "}"]
-    assert all([part.startswith((".chart ", ".chart-1 ")) for rule in rules for part in rule.split(",")])
+    assert all([part.startswith((".chart ", ".chart.chart-1 ")) for rule in rules for part in rule.split(",")])
     assert "var(" not in sheet
     assert "--" not in sheet
+
+
+def test_a_later_picture_of_a_page_does_not_take_the_patterns_of_an_earlier_one() -> None:
+    first = style_sheet("chart", "chart-1", CAUSES.values(), [])
+    assert ".chart.chart-1 rect.blocked,.chart.chart-1 circle.blocked" in first, (
+        "more specific than .chart rect.blocked"
+    )

@@ -42,6 +42,15 @@ def test_equal_seeds_give_equal_events(mode: str) -> None:
     assert len(set(first.table["attempt"].to_pylist())) == 2
 
 
+def test_on_threads_a_checkpoint_is_durable_its_duration_after_its_trigger() -> None:
+    with flow.Pipeline("numbers") as p:
+        p.source(op.from_arrow(pa.table({"x": [1]})), name="in").sink(op.collect(), name="out")
+    with p.start(checkpoint=flow.Checkpointing(flow.MemoryStore())) as job:
+        result = job.wait()
+    (triggered,), (durable,) = [with_kind(result.events, kind).to_pylist() for kind in ("triggered", "durable")]
+    assert durable["time"] - triggered["time"] == durable["duration"] == result.checkpoints[0].duration
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_events_add_up_to_what_the_result_says(mode: str) -> None:
     result = run(5, mode)
@@ -106,6 +115,27 @@ def meter_a_little_less(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EventWriter, "record", less)
 
 
+def unblock_by_the_next_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = EventWriter.record
+
+    def another(writer: EventWriter, which: Kind, time: int, checkpoint: int | None = None, **fields: Any) -> None:
+        number = (checkpoint or 0) + 1 if which is Kind.UNBLOCKED else checkpoint
+        record(writer, which, time, number, **fields)
+
+    monkeypatch.setattr(EventWriter, "record", another)
+
+
+def be_durable_a_little_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = EventWriter.record
+
+    def later(writer: EventWriter, which: Kind, time: int, *args: Any, **fields: Any) -> None:
+        if which is Kind.DURABLE:
+            fields["duration"] += 1
+        record(writer, which, time, *args, **fields)
+
+    monkeypatch.setattr(EventWriter, "record", later)
+
+
 FAULTS = [
     (without(Kind.ARRIVED), "never arrived"),
     (without(Kind.SENT), "nobody sent it"),
@@ -116,6 +146,8 @@ FAULTS = [
     (without(Kind.DURABLE), "have no outcome"),
     (arrive_at_the_start_of_the_step, "has a later time|sent later"),
     (meter_a_little_less, "it was blocked at"),
+    (unblock_by_the_next_checkpoint, "events say"),
+    (be_durable_a_little_later, "its duration is wrong"),
 ]
 
 

@@ -167,6 +167,6 @@ def test_a_terminal_gets_tables(result: flow.RunResult) -> None:
 
 def test_a_notebook_gets_escaped_tables(result: flow.RunResult) -> None:
     page = result._repr_html_()
-    assert page.count("<table>") == 2
+    assert page.count("<table>") == 3
     assert "ValueError: &lt;0&gt; no tens" in page
     assert "<td>picky</td><td>100</td><td>90</td>" in page

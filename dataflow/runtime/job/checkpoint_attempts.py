@@ -46,6 +46,14 @@ class CheckpointRecord:
         return max((stats.alignment for stats in self.tasks.values()), default=0)
 
     @property
+    def blocked(self) -> Mapping[str, int]:
+        """Time that the barriers of this checkpoint blocked each channel; channels that never were are absent.
+
+        The names are as in ``RunResult.blocked``, which adds up the waits of all checkpoints, also of failed ones.
+        """
+        return {channel: time for stats in self.tasks.values() for channel, time in stats.blocked.items()}
+
+    @property
     def copy(self) -> int:
         """Time that a step took to copy the state of its task: no row moves meanwhile."""
         return max((stats.copy for stats in self.tasks.values()), default=0)
@@ -169,7 +177,7 @@ class CheckpointAttempt:
             "in_flight_rows": record.in_flight_rows,
             "in_flight_bytes": record.in_flight_bytes,
             "triggered_to_acknowledged_us": record.duration,
-            "blocked_us": {channel: us for s in self.stats.values() for channel, us in s.blocked.items()},
+            "blocked_in_checkpoint_us": dict(record.blocked),
         }
 
     def why_failed(self, reason: FailureReason, tasks: Sequence[str], now: int) -> str:

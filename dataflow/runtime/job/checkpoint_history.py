@@ -24,9 +24,10 @@ KEPT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class DroppedCheckpoint:
-    """A checkpoint that was aborted: why, and how long (microseconds) after its trigger."""
+    """A checkpoint that was aborted: why, when by the clock, and how long after its trigger (microseconds)."""
 
     why: str
+    at: int
     duration: int
 
 
@@ -127,7 +128,7 @@ class CheckpointHistory:
                 del self.failures[0]
                 self.earlier = self.earlier.with_failures(1)
             log.warning("failed: %s", failure)
-        return DroppedCheckpoint(failure, now - attempt.triggered_at)
+        return DroppedCheckpoint(failure, now, now - attempt.triggered_at)
 
     def too_many_failures(self, reason: FailureReason) -> CheckpointError:
         """Return the error of a job that fails because of its checkpoints, with advice."""

@@ -516,7 +516,7 @@ class Job:
     def _record_durable(self, record: CheckpointRecord) -> None:
         self._record(
             Kind.DURABLE,
-            self.clock.now(),
+            self.history.attempt(record.checkpoint).triggered_at + record.duration,
             record.checkpoint,
             duration=record.duration,
             bytes=record.size,
@@ -524,7 +524,7 @@ class Job:
         )
 
     def _record_failed(self, checkpoint: int, dropped: DroppedCheckpoint) -> None:
-        self._record(Kind.FAILED, self.clock.now(), checkpoint, duration=dropped.duration, detail=dropped.why)
+        self._record(Kind.FAILED, dropped.at, checkpoint, duration=dropped.duration, detail=dropped.why)
 
     def release(self) -> None:
         """Release the locks and nothing else, as the kernel does for a dead process."""

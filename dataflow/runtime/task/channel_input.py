@@ -10,6 +10,7 @@ from dataflow.contracts.tuning import Choice
 from dataflow.protocol.actions import AbortReason, Action
 from dataflow.protocol.events import Data, Idle, LastWatermark, PortEnded, Watermark
 from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.runtime.task.blocked_channels import Alignment
 from dataflow.runtime.task.byte_credit import TASK_BYTES, room
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.input_gate import InputGate
@@ -82,9 +83,9 @@ class ChannelInput(TaskInput):
     def validate(self) -> None:
         self.gate.validate()
 
-    @property
-    def alignment(self) -> int:
-        return self.gate.alignment
+    def alignment(self, checkpoint: int) -> Alignment:
+        last = self.gate.alignment
+        return last if last.checkpoint == checkpoint else super().alignment(checkpoint)
 
     @property
     def input_channels(self) -> Sequence[Channel]:

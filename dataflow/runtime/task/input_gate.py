@@ -18,6 +18,7 @@ from dataflow.events.recorder import UNRECORDED, EventWriter
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, TakeSnapshot
 from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, PortEnded, Watermark
 from dataflow.protocol.handler import BarrierHandler
+from dataflow.runtime.task.blocked_channels import Alignment, BlockedChannels
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.gate_time import GateTime
 
@@ -106,20 +107,14 @@ class InputGate:
         assert len(self.ports) == len(channels), f"{len(channels)} channels, but ports {self.ports}"
         #: By channel. Never unset. If True, the channel is empty, nothing can be put into it, and it is not blocked.
         self._ended = [False] * len(self._channels)
-        #: By channel. A time if and only if the handler blocks the channel.
-        self._blocked_since: list[int | None] = [None] * len(self._channels)
-        #: By channel: the checkpoint of the barrier taken last; 0: none. A blocked channel is blocked by it.
-        self._barriers = [0] * len(self._channels)
-        #: By channel: the value of ``_barriers`` when it was blocked.
-        self._blocked_by = [0] * len(self._channels)
-        #: By channel, without the time since ``_blocked_since``. Never negative, never reduced.
-        self._blocked_time = [0] * len(self._channels)
+        #: Keeps its own invariants. Its clocks run for the channels that the handler blocks.
+        self._clocks = BlockedChannels([channel.name for channel in self._channels], events)
         #: By checkpoint, each at or above the handler's floor and at most ``_newest``: its snapshot may still be taken.
         self._first_barrier: dict[int, int] = {}
         #: Never reduced; at or above every checkpoint in ``_first_barrier``.
         self._newest = 0
-        #: Never negative; changes only with a snapshot.
-        self._alignment = 0
+        #: Changes only with a snapshot. Its duration is never negative.
+        self._alignment = Alignment(0)
         #: Never changes: the overtakable ones of ``_channels``. Only in these are barriers promoted.
         self._overtakable = tuple(channel for channel in self._channels if channel.overtakable)
         #: Never changes. One thread records: the one that polls.
@@ -194,8 +189,8 @@ class InputGate:
         self._time.restore(state)
 
     @property
-    def alignment(self) -> int:
-        """Microseconds from the first barrier polled to the snapshot, for the last checkpoint taken here."""
+    def alignment(self) -> Alignment:
+        """How long the last checkpoint taken here waited for its barriers."""
         return self._alignment
 
     @property
@@ -211,10 +206,7 @@ class InputGate:
 
     def blocked_time(self, now: int) -> tuple[int, ...]:
         """Return the microseconds that each channel was blocked so far."""
-        return tuple(
-            total if since is None else total + now - since
-            for total, since in zip(self._blocked_time, self._blocked_since, strict=True)
-        )
+        return self._clocks.totals(now)
 
     def poll(self, now: int, max_rows: int | None = None) -> Taken | None:
         """Take one element, of a batch at most ``max_rows`` rows; None: nothing can be taken now."""
@@ -255,14 +247,12 @@ class InputGate:
         """Assert the invariants that hold between two calls. Not while another thread polls."""
         self._handler.validate()
         blocked = self._handler.blocked
-        metered = {channel for channel, since in enumerate(self._blocked_since) if since is not None}
-        assert metered == blocked, f"{self}: the clock runs for channels {metered}, but {set(blocked)} are blocked"
-        assert min(self._blocked_time) >= 0, f"{self}: channels were blocked for {self._blocked_time} us"
+        self._clocks.validate(blocked)
         if self._first_barrier:
             first, last, floor = min(self._first_barrier), max(self._first_barrier), self._handler.floor
             assert first >= floor, f"{self}: waits for the barriers of {first}, but takes none below {floor}"
             assert last <= self._newest, f"{self}: waits for the barriers of {last}, above the newest, {self._newest}"
-        assert self._alignment >= 0, f"{self}: the last checkpoint aligned in {self._alignment} us"
+        assert self._alignment.duration >= 0, f"{self}: the last checkpoint aligned in {self._alignment.duration} us"
         self._time.validate([channel.ended for channel in self._channels], self._ended)
         for index, channel in enumerate(self._channels):
             if self._ended[index]:
@@ -374,7 +364,7 @@ class InputGate:
         return self._meter(actions, now, Unblocked.COMPLETE)
 
     def _arrived(self, index: int, checkpoint: int, now: int, how: Arrival, overtaken: Sequence[Element]) -> None:
-        self._barriers[index] = checkpoint
+        self._clocks.take_barrier(index, checkpoint)
         rows: list[Any] = [element.rows for element in overtaken if isinstance(element, Data)]
         self._events.record(
             Kind.ARRIVED,
@@ -392,11 +382,12 @@ class InputGate:
         A barrier that ends the wait because it is late, while other barriers are still to come, counts as the timeout.
         """
         snapshot: int | None = None
+        first = now
         is_unaligned = is_complete = False
         for action in actions:
             match action:
                 case TakeSnapshot(barrier=Barrier(checkpoint=taken, unaligned=unaligned)):
-                    self._alignment = now - self._first_barrier.pop(taken, now)
+                    first = self._first_barrier.pop(taken, now)
                     snapshot, is_unaligned = taken, unaligned
                 case Complete():
                     is_complete = True
@@ -410,33 +401,8 @@ class InputGate:
             self._first_barrier = {n: since for n, since in self._first_barrier.items() if n >= floor}
         if cause is Unblocked.COMPLETE and is_unaligned and not is_complete and self._may_time_out:
             cause = Unblocked.TIMEOUT
-        self._meter_blocked(now, snapshot, cause)
+        self._clocks.update(self._handler.blocked, now, snapshot, cause)
+        if snapshot is not None:  # after it, no channel is blocked by its checkpoint
+            self._alignment = Alignment(snapshot, now - first, self._clocks.waits(snapshot))
+        self._clocks.forget(self._handler.floor)
         return actions
-
-    def _meter_blocked(self, now: int, snapshot: int | None, cause: Unblocked) -> None:
-        """Start and stop the clocks of blocked channels; ``snapshot`` was taken now because of ``cause``."""
-        blocked = self._handler.blocked
-        started = []
-        for channel, since in enumerate(self._blocked_since):
-            by = self._barriers[channel]
-            if since is None:
-                if channel in blocked:
-                    started.append(channel)
-            elif channel not in blocked or self._blocked_by[channel] != by:
-                # an urgent barrier of a higher checkpoint may come on a channel that an older one blocks
-                why = cause if snapshot == self._blocked_by[channel] else Unblocked.ABORTED
-                self._blocked_since[channel] = None
-                self._blocked_time[channel] += now - since
-                self._events.record(
-                    Kind.UNBLOCKED,
-                    now,
-                    self._blocked_by[channel],
-                    channel=self._channels[channel].name,
-                    duration=now - since,
-                    detail=why.value,
-                )
-                if channel in blocked:
-                    started.append(channel)
-        for channel in started:
-            self._blocked_since[channel], self._blocked_by[channel] = now, self._barriers[channel]
-            self._events.record(Kind.BLOCKED, now, self._barriers[channel], channel=self._channels[channel].name)

@@ -97,9 +97,9 @@ class TaskStats:
     ``queued`` is how long the part waited for the background writer, ``write`` how long writing it took, ``size`` its
     bytes. ``copy_cpu`` and ``write_cpu`` are the CPU time of the thread that took the snapshot, from its barrier on,
     and of the thread that wrote the part. ``in_flight_rows`` and ``in_flight_bytes`` are the channel state.
-    ``duplicated`` counts, by operator, the rows that a restore delivers twice. ``blocked`` is the total time that each
-    input channel was blocked, from the start of the run to this checkpoint. ``staged`` counts, by two-phase sink, the
-    rows that this task staged from the start of the run to this checkpoint.
+    ``duplicated`` counts, by operator, the rows that a restore delivers twice. ``blocked`` is the time that
+    its barriers blocked each input channel; channels that they never blocked are absent. ``staged`` counts, by
+    two-phase sink, the rows that this task staged from the start of the run to this checkpoint.
     """
 
     alignment: int = 0

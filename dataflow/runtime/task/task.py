@@ -417,7 +417,7 @@ class Task:
                 case TakeSnapshot(barrier):
                     self._take_snapshot(barrier, now)
                 case Complete():
-                    self._persist(action, now)
+                    self._persist(action)
                 case Abort(checkpoint, reason):
                     self._snapshots.pop(checkpoint, None)
                     self._cancel(checkpoint)
@@ -465,22 +465,22 @@ class Task:
         copy, copy_cpu = copied - now, self._clock.cpu() - cpu
         self._events.record(Kind.SNAPSHOT, copied, barrier.checkpoint, duration=copy)
         staged = {node.name: node.tally.rows_in for node in self.chain.nodes if node.is_two_phase}
-        stats = TaskStats(alignment=self.task_input.alignment, copy=copy, copy_cpu=copy_cpu, staged=staged)
+        _, alignment, blocked = self.task_input.alignment(barrier.checkpoint)
+        stats = TaskStats(alignment=alignment, copy=copy, copy_cpu=copy_cpu, blocked=blocked, staged=staged)
         self._snapshots[barrier.checkpoint] = (state, stats)
 
     def _record_sent(self, checkpoint: int, channel: Channel) -> None:
         rows, size = channel.queued_rows, channel.queued_bytes
         self._events.record(Kind.SENT, self._clock.now(), checkpoint, channel=channel.name, rows=rows, bytes=size)
 
-    def _persist(self, complete: Complete, now: int) -> None:
+    def _persist(self, complete: Complete) -> None:
         n = complete.checkpoint
         if n not in self._snapshots:
             return  # the snapshot failed and was declined
         state, stats = self._snapshots.pop(n)
         state = replace(state, duplicates=self._duplicates(complete), in_flight=self._in_flight(complete))
         self._record_complete(n, state)
-        blocked = {channel.name: channel.blocked for channel in self.task_input.channels(now)}
-        self._writer.write(n, state, replace(stats, blocked=blocked))
+        self._writer.write(n, state, stats)
 
     def _record_complete(self, checkpoint: int, state: TaskState) -> None:
         now, repeated = self._clock.now(), Counter[str]()

@@ -16,6 +16,7 @@ from dataflow.contracts.source import Json, Split
 from dataflow.contracts.tuning import Choice
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, TakeSnapshot
 from dataflow.protocol.events import Barrier
+from dataflow.runtime.task.blocked_channels import Alignment
 from dataflow.runtime.task.chain import Flow
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.progress import Progress
@@ -111,10 +112,9 @@ class TaskInput(ABC):
         """Return the actions that time alone makes necessary."""
         return ()
 
-    @property
-    def alignment(self) -> int:
-        """Microseconds from the first barrier to the snapshot, for the last checkpoint taken here."""
-        return 0
+    def alignment(self, checkpoint: int) -> Alignment:
+        """Return how long ``checkpoint``, whose snapshot is taken now, waited for its barriers."""
+        return Alignment(checkpoint)
 
     @property
     def input_channels(self) -> Sequence[Channel]:

@@ -129,7 +129,7 @@ def test_the_costs_of_a_checkpoint_are_those_of_its_tasks_together() -> None:
         "in_flight_rows": 7,
         "in_flight_bytes": 56,
         "triggered_to_acknowledged_us": 60,
-        "blocked_us": {"x": 5, "y": 7},
+        "blocked_in_checkpoint_us": {"x": 5, "y": 7},
     }
 
 
@@ -138,6 +138,7 @@ def test_the_record_of_a_checkpoint_has_the_same_and_the_operator_with_most_dupl
     assert (record.checkpoint, record.kind, record.duration, record.size) == (4, PLAIN, 70, 30)
     assert (record.duplicated, record.in_flight_rows, record.in_flight_bytes) == (7, 7, 56)
     assert (record.alignment, record.copy, record.queued, record.write) == (8, 3, 9, 5)
+    assert record.blocked == {"x": 5, "y": 7}
     empty = attempt().record(now=170)
     assert (empty.duplicated, empty.alignment, empty.copy, empty.queued, empty.write) == (0, 0, 0, 0, 0)
 

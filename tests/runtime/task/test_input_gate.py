@@ -196,7 +196,7 @@ def test_the_alignment_clock_starts_when_the_first_barrier_is_consumed() -> None
     rig.elements(now=10)
     rig.feed((1, Cancel(1))).elements(now=20)
     rig.feed((1, Barrier(2))).elements(now=33)
-    assert rig.gate.alignment == 13
+    assert rig.gate.alignment.duration == 13
 
 
 @pytest.mark.parametrize("handler", [aligner, Tracker])
@@ -217,7 +217,7 @@ def test_an_aborted_checkpoint_is_not_aligned_for_any_more(handler: Callable[[in
     assert not rig.gate.aligning
     rig.feed((0, Barrier(2))).elements(now=40)
     rig.feed((1, Barrier(2))).elements(now=43)
-    assert (rig.gate.alignment, rig.gate.aligning) == (3, False)
+    assert (rig.gate.alignment.duration, rig.gate.aligning) == (3, False)
 
 
 @pytest.mark.parametrize("handler", [aligner, Tracker])
@@ -231,7 +231,7 @@ def test_a_cancel_ends_the_alignment_of_its_checkpoint(handler: Callable[[int], 
 def test_alignment_takes_no_time_on_a_single_channel() -> None:
     rig = Rig(1).feed((0, Barrier(1)))
     rig.elements(now=10)
-    assert rig.gate.alignment == 0
+    assert rig.gate.alignment.duration == 0
 
 
 def test_a_repeated_barrier_does_not_restart_the_alignment_clock() -> None:
@@ -239,7 +239,7 @@ def test_a_repeated_barrier_does_not_restart_the_alignment_clock() -> None:
     rig.elements(now=10)
     rig.feed((0, Barrier(1))).elements(now=20)
     rig.feed((1, Barrier(1))).elements(now=30)
-    assert rig.gate.alignment == 20
+    assert rig.gate.alignment.duration == 20
 
 
 @pytest.mark.parametrize("handler", [aligner, Tracker])
@@ -263,16 +263,16 @@ def test_the_alignment_of_a_checkpoint_that_subsumed_another_is_its_own() -> Non
     rig.elements(now=10)
     rig.feed((1, Barrier(2))).elements(now=20)
     rig.feed((0, Barrier(2))).elements(now=50)
-    assert (rig.gate.alignment, rig.gate.aligning) == (30, False)
+    assert (rig.gate.alignment.duration, rig.gate.aligning) == (30, False)
 
 
 def test_a_snapshot_ends_the_wait_for_lower_checkpoints_and_not_for_higher_ones() -> None:
     rig = Rig(2, Tracker(2)).feed((0, Barrier(1)), (0, Barrier(2)), (0, Barrier(3)))
     rig.elements(now=10)
     rig.feed((1, Barrier(2))).elements(now=20)
-    assert (rig.gate.alignment, rig.gate.aligning) == (10, True)
+    assert (rig.gate.alignment.duration, rig.gate.aligning) == (10, True)
     rig.feed((1, Barrier(3))).elements(now=50)
-    assert (rig.gate.alignment, rig.gate.aligning) == (40, False)
+    assert (rig.gate.alignment.duration, rig.gate.aligning) == (40, False)
 
 
 def test_a_barrier_that_is_absorbed_behind_its_cancel_starts_no_alignment() -> None:

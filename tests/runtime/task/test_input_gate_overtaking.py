@@ -106,4 +106,4 @@ def test_a_snapshot_that_a_barrier_brings_ends_the_wait_for_what_it_subsumes_too
     assert subsuming.aligning
     subsuming.channels[1].put(unaligned(2))
     subsuming.poll(25)
-    assert (subsuming.aligning, subsuming.alignment) == (False, 0)
+    assert (subsuming.aligning, subsuming.alignment.duration) == (False, 0)

@@ -310,7 +310,21 @@ def test_the_costs_of_a_snapshot_are_its_alignment_and_its_copy() -> None:
     bench.put(1, Barrier(1)).run()
     (ack,) = bench.reported(Acknowledged)
     assert (ack.stats.alignment, ack.stats.copy, ack.stats.copy_cpu) == (30, 4, 4)
-    assert ack.stats.blocked == {"a": 30, "b": 0}
+    assert ack.stats.blocked == {"a": 30}
+
+
+def test_the_blocked_time_of_a_checkpoint_is_what_its_own_barriers_blocked() -> None:
+    bench = Bench()
+    for number, wait in ((1, 30), (3, 7)):  # 2 is aborted while its barrier blocks the input
+        bench.put(0, Barrier(number)).run()
+        bench.clock.advance(wait)
+        bench.put(1, Barrier(number)).run()
+        if number == 1:
+            bench.put(0, Barrier(2)).run()
+            bench.clock.advance(1_000)
+            bench.task.mailbox.put(AbortCheckpoint(2, AbortReason.EXPIRED))
+            bench.run()
+    assert [ack.stats.blocked for ack in bench.reported(Acknowledged)] == [{"a": 30}, {"a": 7}]
 
 
 def test_rows_that_could_not_be_prepared_are_in_the_next_transaction_and_downstream_is_told() -> None:

@@ -1,0 +1,92 @@
+"""One run in a timeline: its heading, its sentences, and its picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dataflow.contracts.checkpointing import mode_text
+from dataflow.drawing import Word
+from dataflow.views.checkpoint_facts import CheckpointFacts
+from dataflow.views.sentence import Sentence, Strong
+from dataflow.views.sentences import sentences_of
+from dataflow.views.timeline.lanes import Lanes
+from dataflow.views.timeline.marks import marks_of
+from dataflow.views.timeline.one_checkpoint import draw_checkpoint, shown_length
+from dataflow.views.timeline.run_facts import RunFacts
+from dataflow.views.timeline.run_sentences import run_sentences_of
+from dataflow.views.timeline.sheet import Sheet
+from dataflow.views.timeline.whole_run import draw_run
+
+__all__ = ["Section", "draw_body", "draw_sections", "section_of"]
+
+_MODES = {
+    "aligned": "an input whose barrier has come is blocked until all barriers have come",
+    "unaligned": "no input is blocked, and a restore delivers rows twice that came between two barriers",
+    "unaligned-persisted": "barriers overtake queued rows, which are stored with the checkpoint",
+    "aligned-timeout": "inputs are blocked until the timeout; then barriers overtake queued rows, which are stored",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """One checkpoint or one run, and what to say about it. ``name`` is "" if the picture has only this one."""
+
+    name: str
+    view: CheckpointFacts | RunFacts
+    sentences: tuple[Sentence, ...]
+
+    @property
+    def length(self) -> int:
+        """The microseconds that its picture shows."""
+        if isinstance(self.view, RunFacts):
+            return self.view.end - self.view.begin
+        return shown_length(self.view)
+
+    @property
+    def what(self) -> str:
+        """The checkpoint or the run, for a title."""
+        if isinstance(self.view, RunFacts):
+            return "Whole run"
+        return f"{'Savepoint' if self.view.kind == 'savepoint' else 'Checkpoint'} {self.view.checkpoint}"
+
+    @property
+    def mode(self) -> str:
+        """The mode with its guarantee, and what it does."""
+        if not self.view.plan.is_measured:
+            return "On Spark, a micro-batch is a checkpoint."
+        if not self.view.mode:
+            return "Without checkpoints."
+        return f"Mode {mode_text(self.view.mode, self.view.guarantee)}: {_MODES.get(self.view.mode, '')}."
+
+
+def section_of(view: CheckpointFacts | RunFacts, name: str = "") -> Section:
+    """Return a section with its sentences."""
+    sentences = run_sentences_of(view) if isinstance(view, RunFacts) else sentences_of(view)
+    return Section(name, view, sentences)
+
+
+def draw_body(sheet: Sheet, section: Section, length: int) -> Lanes:
+    """Draw the picture of a section at a scale of ``length`` microseconds, and return its lanes."""
+    if isinstance(section.view, RunFacts):
+        return draw_run(sheet, section.view, length)
+    return draw_checkpoint(sheet, section.view, marks_of(section.view), length)
+
+
+def draw_sections(title: str, sections: Sequence[Section]) -> Sheet:
+    """Draw sections below each other at one scale of time, with their sentences, and title and legend above them."""
+    sheet = Sheet(title)
+    length = max([section.length for section in sections])
+    for section in sections:
+        if section.name:
+            sheet.paragraph([Word(section.name, "strong"), Word(f": {section.what}", "soft")], size=15, gap=2)
+            sheet.paragraph(section.mode, kind="soft", gap=2)
+        for sentence in section.sentences:
+            words = [Word(w.text, "strong") if isinstance(w, Strong) else Word(w) for w in sentence.words]
+            sheet.paragraph(words, gap=1)
+        sheet.y += 10
+        draw_body(sheet, section, length)
+        sheet.y += 34
+    one = [section.mode for section in sections if not section.name]
+    sheet.header(title, one or [f"{len(sections)} runs at one scale of time, which runs to the right."])
+    return sheet
