@@ -1,7 +1,7 @@
 """Check batches of events from untrusted files, so that later code may rely on them.
 
 After a check: each index is valid (offsets were checked before); names are those of the plan; numbers that are added or
-subtracted later lie between 0 and 2**62; the fields that a kind must have are there; the attempts are in order.
+subtracted later lie between 0 and 2**53; the fields that a kind must have are there; the attempts are in order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataflow.events.plan_shape import PlanShape
 
 __all__ = ["BatchCheck"]
 
-_LIMIT: Final = 2**62
+_LIMIT: Final = 2**53
 _LEAST: Final = {"attempt": 1, "value": -(2**63)}
 _MOST: Final = {"attempt": 2**31, "value": 2**63}
 _NUMBERS: Final = ("time", "seq", "attempt", "checkpoint", "duration", "rows", "bytes", "value")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dataflow.clock import duration_text
 from dataflow.drawing import Box
@@ -15,7 +15,9 @@ from dataflow.views.timeline.sheet import CHART, Place, Sheet
 
 __all__ = ["BlockedLabel", "blocked_words", "draw_blocked", "write_blocked"]
 
-BAR = 14.0
+BAR: Final = 14.0
+MIN_WIDTH: Final = 1.5
+"""A bar is at least so wide, so that it is seen. A narrower one has no words."""
 
 
 def blocked_words(blocked: BlockedInput, awaited: str | None, end: int) -> tuple[str, ...]:
@@ -70,13 +72,21 @@ def draw_blocked(sheet: Sheet, facts: CheckpointFacts, scale: Scale, places: Seq
 
 
 def write_blocked(sheet: Sheet, labels: Sequence[BlockedLabel]) -> None:
-    """Write how long inputs were blocked and why, inside of their bars or beside them."""
+    """Write how long inputs were blocked and why, inside of their bars or beside them.
+
+    Of bars that lie on each other, which only contradictory events make, the first has words.
+    """
+    written: dict[float, list[Box]] = {}
     for bar, forms, is_shared in labels:
+        lane = written.setdefault(bar.top, [])
+        if any([bar.overlaps(before) for before in lane]):
+            continue
+        lane.append(bar)
         width, y = bar.right - bar.left, (bar.top + bar.bottom) / 2
         inside = [form for form in forms if words_width(form, 11) <= width - 10]
         if inside and (len(inside) == len(forms) or width > CHART / 4):
             sheet.canvas.text(bar.left + width / 2, y + 4, inside[0], "strong on-blocked", anchor="middle", size=11)
-        elif width >= (CHART / 40 if is_shared else 1.5):
+        elif width >= (CHART / 40 if is_shared else MIN_WIDTH + 0.1):
             _ = any(_beside(sheet, bar, y, form) for form in forms[-3:-1])
 
 
@@ -88,7 +98,7 @@ def _draw_lane(
     for blocked in together:
         end = facts.until if blocked.end is None else blocked.end
         left, right = scale.x(blocked.begin), scale.x(end)
-        bar = Box(left, y - BAR / 2, max(right, left + 1.5), y + BAR / 2)
+        bar = Box(left, y - BAR / 2, max(right, left + MIN_WIDTH), y + BAR / 2)
         forms = blocked_words(blocked, _awaited(facts, blocked), end)
         if others:
             forms = (f"{forms[0]} (longest of {others + 1})", *forms)

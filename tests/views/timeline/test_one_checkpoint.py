@@ -114,7 +114,7 @@ def test_the_axis_ends_with_the_checkpoint_if_the_commit_comes_much_later():
     assert "500 ms" in shown
 
 
-@pytest.mark.parametrize(("seed", "mode"), each_once_with_seeds(60, MODES))
+@pytest.mark.parametrize(("seed", "mode"), each_once_with_seeds(60, MODES, default=2))
 def test_pictures_of_runs_are_whole(seed, mode):
     events = simulated(mode, seed)
     last = events.checkpoints["checkpoint"].to_pylist()[-1]
