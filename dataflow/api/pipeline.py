@@ -162,6 +162,7 @@ class Pipeline:
         max_key_groups: int | None = None,
         progress: bool = False,
         execution: ExecutionName = "streaming",
+        record: str | PathLike[str] | Record | None = None,
     ) -> RunResult: ...
 
     @overload
@@ -187,8 +188,8 @@ class Pipeline:
             execution: ``"streaming"``: rows are processed as they come, and watermarks say when windows are complete.
                 ``"batch"``: the input, which must have an end, is read first; no row is late, and there is one
                 checkpoint, after the end: see ``docs/batches.md``.
-            record: a file that gets the events of the run while it runs: a path, or `Record` with its settings; not on
-                Spark. `read_events` reads it. Runs of the same job append.
+            record: a file that gets the events of the run while it runs: a path, or `Record` with its settings.
+                `read_events` reads it. Runs of the same job append.
 
         Returns: counts, tables, checkpoints and metrics of the run; ``print`` it for a summary.
 
@@ -337,6 +338,7 @@ class Pipeline:
         max_key_groups: int | None = None,
         progress: bool = False,
         execution: ExecutionName = "streaming",
+        record: str | PathLike[str] | Record | None = None,
     ) -> SparkJob: ...
 
     @overload

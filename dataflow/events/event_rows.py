@@ -32,7 +32,7 @@ class Event(NamedTuple):
     value: int | None
     channel: str | None
     operator: str | None
-    totals: Sequence[int] | None
+    totals: Sequence[int | None] | None
     detail: str | None
 
 

@@ -29,6 +29,15 @@ kind                      writer      fields besides time, seq, attempt, task an
 ========================  ==========  ===============================================================================
 
 An event that has a duration ended at its time. No value of a row is in an event.
+
+On Spark a micro-batch is a checkpoint, and the driver records all events. There are no channels, so there are neither
+barriers nor queues: the kinds from ``sent`` to ``part``, and ``ended``, do not occur. What is not measured is null,
+never 0: ``bytes`` of ``durable`` in a stream; of ``totals``, the times ``waiting``, ``blocked`` and ``back_pressured``,
+and ``busy`` of a vertex whose subtasks Spark numbers anew in each micro-batch (it counts as one task). ``work`` is
+recorded for the tasks that Spark called, at the start and at the end of the micro-batch. An ``error`` that no task
+raised is an event of the job. A stream is ``durable`` and ``committed`` when the driver has done its part; Spark then
+adds the micro-batch to its log. If it fails in between, the next attempt is restored from the one before, and repeats
+it.
 """
 
 from __future__ import annotations
@@ -84,7 +93,9 @@ SAMPLES: Final = frozenset({Kind.WATERMARK, Kind.WORK})
 """The kinds that are sampled, and dropped first where room is short."""
 
 TOTALS: Final = ("rows_in", "rows_out", "busy", "waiting", "blocked", "back_pressured")
-"""The meaning of the first entries of ``totals``, all since the start of the attempt; times in microseconds."""
+"""The meaning of the first entries of ``totals``, all since the start of the attempt; times in microseconds.
+
+On Spark, the entries that are not measured are null."""
 
 
 class Arrival(Enum):

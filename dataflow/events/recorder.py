@@ -117,7 +117,7 @@ class EventWriter:
         kind: Kind,
         time: int,
         *,
-        totals: Sequence[int] | None = None,
+        totals: Sequence[int | None] | None = None,
         value: int | None = None,
         channel: str | None = None,
         operator: str | None = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dataflow.contracts.checkpointing import Checkpointing
 from dataflow.events.record import Record, refuse_place
-from dataflow.events.recorder import Recorder
+from dataflow.events.recorder import OpenFile, Recorder
 from dataflow.planning.graph import Graph
 from dataflow.planning.specs import Write
 from dataflow.store.directory import DirectoryStore
@@ -16,7 +16,7 @@ from dataflow.store.directory import DirectoryStore
 if TYPE_CHECKING:
     from dataflow.events.event_log import EventLog
 
-__all__ = ["RecordTo", "checked_record", "make_recorder"]
+__all__ = ["RecordTo", "checked_record", "make_recorder", "opener"]
 
 RecordTo = str | os.PathLike[str] | Record | None
 """Where a run is recorded: a path, ``Record(path, ...)``, or None: only in memory."""
@@ -47,6 +47,13 @@ def make_recorder(record: Record | None, log: EventLog | None = None) -> Recorde
     """Return the recorder of one attempt, whose events go to ``log``, too."""
     if record is None:
         return Recorder(log)
+    return Recorder(log, sampled_each=record.every, open_file=opener(record))
+
+
+def opener(record: Record | None) -> OpenFile | None:
+    """Return the function that opens the file of ``record``; None: there is none."""
+    if record is None:
+        return None
     from dataflow.events.event_file import EventFile
 
-    return Recorder(log, sampled_each=record.every, open_file=partial(EventFile.open, record))
+    return partial(EventFile.open, record)

@@ -5,7 +5,7 @@ Late and skipped rows are shown even if there are none, because a user may not k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +28,7 @@ __all__ = ["as_dict", "as_html", "as_text", "renderable"]
 _OPERATORS: Final = ("operator", "rows in", "rows out", "busy", "share")
 _PHASES: Final = ("micro-batches", "time", "share")
 _TASKS: Final = ("task", "busy", "waiting", "blocked", "back-pressured")
+_TIMES: Final = ("busy_us", "waiting_us", "blocked_us", "back_pressured_us")
 _ENGINE: Final = "(engine)"
 _LONGEST: Final = 200
 _MEANINGS: Final[Mapping[Changes, str]] = {"rows": "rows", "updates": "updates", "signed": "signed changes"}
@@ -90,16 +91,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "warnings": [{"category": type(w).__name__, "text": str(w)} for w in result.warnings],
         "restore": None if result.restore_report is None else result.restore_report.to_json(),
         "operators": [o.to_json() for o in result.operators],
-        "tasks": [
-            {
-                "task": t.task,
-                "busy_us": t.meter.busy,
-                "waiting_us": t.meter.waiting,
-                "blocked_us": t.meter.blocked,
-                "back_pressured_us": t.meter.back_pressured,
-            }
-            for t in result.metrics
-        ],
+        "tasks": [{"task": task, **dict(zip(_TIMES, times, strict=True))} for task, times in _times(result)],
         "tuning": result.tuning.to_json(),
         "micro_batches": None if result.micro_batches is None else result.micro_batches.to_json(),
     }
@@ -180,10 +172,16 @@ def _operators(result: RunResult) -> list[tuple[str, ...]]:
 
 
 def _tasks(result: RunResult) -> list[tuple[str, ...]]:
-    return [
-        (t.task, *map(duration_text, (t.meter.busy, t.meter.waiting, t.meter.blocked, t.meter.back_pressured)))
-        for t in result.metrics
-    ]
+    return [(task, *["-" if time is None else duration_text(time) for time in times]) for task, times in _times(result)]
+
+
+def _times(result: RunResult) -> Iterator[tuple[str, Sequence[int | None]]]:
+    """Yield what each task did, in the order of the columns; None: it is not measured, on Spark."""
+    measured = result.events.plan.is_measured
+    for task in result.metrics:
+        did = task.meter
+        waits = (did.waiting, did.blocked, did.back_pressured)
+        yield task.task, (did.busy, *waits) if measured else (did.busy, None, None, None)
 
 
 def _aligned(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

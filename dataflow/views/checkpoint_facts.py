@@ -74,7 +74,11 @@ class TaskFacts:
 
 @dataclass(frozen=True, slots=True)
 class WorkSpan:
-    """What a task did between two samples: microseconds of each, and rows."""
+    """What a task did between two samples: microseconds of each, and rows.
+
+    ``is_measured``: whether it is known how long it was busy, which on Spark it is not of each task. How long it was
+    waiting, blocked or back-pressured is never measured on Spark; these are 0.
+    """
 
     begin: int
     end: int
@@ -84,6 +88,7 @@ class WorkSpan:
     back_pressured: int
     rows_in: int
     rows_out: int
+    is_measured: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +97,10 @@ class CheckpointFacts:
 
     ``travelled`` is when the last task was complete (None: not all were), ``written`` when the last part was,
     ``ended`` when the checkpoint was durable or failed (None: neither, yet). ``until`` is ``ended``, or the time of the
-    last event. ``failure`` says why it failed. ``missed`` counts events that are missing, because buffers are bounded.
-    ``tasks`` has all tasks of the plan. ``barriers`` has the channels with an event, in the order of arrival; those
-    that have not arrived come last. ``work`` has the samples from a while before the trigger until after the end, by
-    task, in order.
+    last event. ``failure`` says why it failed. ``bytes`` is None if they are not measured, as in a stream on Spark.
+    ``missed`` counts events that are missing, because buffers are bounded. ``tasks`` has all tasks of the plan.
+    ``barriers`` has the channels with an event, in the order of arrival; those that have not arrived come last.
+    ``work`` has the samples from a while before the trigger until after the end, by task, in order.
     """
 
     plan: PlanShape
@@ -112,7 +117,7 @@ class CheckpointFacts:
     is_durable: bool
     failure: str | None
     committed: int | None
-    bytes: int
+    bytes: int | None
     rows_in_flight: int
     tasks: Mapping[str, TaskFacts]
     barriers: tuple[BarrierTravel, ...]

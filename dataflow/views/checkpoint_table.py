@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.events.kinds import Arrival, Kind
-from dataflow.views.select_events import EventRow, event_rows, numbers, select, texts
+from dataflow.views.select_events import EventRow, event_rows, numbers, select, texts, written_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,7 +128,7 @@ def _begun(events: Events, attempt: int) -> dict[int, _Row]:
                 row = rows.setdefault(n, _Row(attempt, n, triggered=event.time - event.duration))
                 row.state, row.duration = event.kind, event.time - row.triggered
                 if event.kind == "durable":
-                    row.bytes, row.rows_in_flight = event.bytes, event.rows
+                    row.bytes, row.rows_in_flight = written_bytes(events.plan, event), event.rows
                 else:
                     row.failure = event.detail
             case "committed":

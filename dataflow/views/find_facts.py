@@ -11,7 +11,7 @@ from dataflow.events.kinds import SAMPLES, Arrival, Kind, Unblocked
 from dataflow.events.plan_shape import ChannelShape, PlanShape
 from dataflow.views.checkpoint_facts import BarrierTravel, BlockedInput, CheckpointFacts, TaskFacts
 from dataflow.views.choose_checkpoint import attempt_with
-from dataflow.views.select_events import EventRow, event_rows, numbers
+from dataflow.views.select_events import EventRow, event_rows, numbers, written_bytes
 from dataflow.views.work_spans import work_spans
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def facts_of(events: Events, checkpoint: int, attempt: int | None = None) -> Che
         is_durable=bool(durable),
         failure=failed[0].detail if failed and not durable else None,
         committed=_committed(events, attempt, checkpoint) if durable else None,
-        bytes=durable[0].bytes if durable else sum([task.part_bytes for task in tasks.values()]),
+        bytes=written_bytes(plan, durable[0]) if durable else sum([task.part_bytes for task in tasks.values()]),
         rows_in_flight=durable[0].rows if durable else sum([task.stored_rows for task in tasks.values()]),
         tasks=tasks,
         barriers=barriers,

@@ -10,9 +10,10 @@ from dataflow.events.kinds import Kind
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dataflow.events.plan_shape import PlanShape
     from dataflow.views.events import Events
 
-__all__ = ["EventRow", "event_rows", "numbers", "select", "texts", "where"]
+__all__ = ["EventRow", "event_rows", "numbers", "select", "texts", "where", "written_bytes"]
 
 
 class EventRow(NamedTuple):
@@ -55,6 +56,11 @@ def where(
     if checkpoint is not None:
         kept = pc.and_(kept, pc.equal(table["checkpoint"], checkpoint))
     return kept
+
+
+def written_bytes(plan: PlanShape, durable: EventRow) -> int | None:
+    """Return the bytes of a durable checkpoint; None: they are not measured, as in a stream on Spark."""
+    return durable.bytes if plan.is_measured or durable.bytes else None
 
 
 def event_rows(

@@ -53,6 +53,8 @@ def _name(facts: CheckpointFacts) -> str:
 
 
 def _mode(facts: CheckpointFacts) -> str:
+    if not facts.mode:  # only the last checkpoint is taken, to commit what sinks wrote
+        return f"of a run without checkpoint= ({facts.guarantee})"
     return f"in mode {mode_text(facts.mode, facts.guarantee)}"
 
 

@@ -27,7 +27,8 @@ _UNCERTAIN: Final = 0.2
 class WorkSpans(Mapping[str, tuple[WorkSpan, ...]]):
     """The spans of each task, built when they are read: a recording may have a million samples.
 
-    ``samples`` has a row of time and totals for each sample of a task, in order, at least two.
+    ``samples`` has a row of time, totals, and whether busy time is unknown, for each sample of a task, in order, at
+    least two.
     """
 
     def __init__(self, samples: Mapping[str, Any]) -> None:
@@ -48,9 +49,10 @@ class WorkSpans(Mapping[str, tuple[WorkSpan, ...]]):
 
 
 def _span(before: Sequence[int], after: Sequence[int]) -> WorkSpan:
-    rows_in, rows_out, *times = [max(0, new - old) for old, new in zip(before[1:], after[1:], strict=True)]
+    rows_in, rows_out, *times = [max(0, new - old) for old, new in zip(before[1:-1], after[1:-1], strict=True)]
     busy, waiting, blocked, back_pressured = times
-    return WorkSpan(before[0], after[0], busy, waiting, blocked, back_pressured, rows_in, rows_out)
+    is_measured = not after[-1]
+    return WorkSpan(before[0], after[0], busy, waiting, blocked, back_pressured, rows_in, rows_out, is_measured)
 
 
 def work_spans(events: Events, attempt: int, begin: int, end: int) -> WorkSpans:
@@ -90,17 +92,19 @@ def _covering(codes: Any, times: Any, begin: int, end: int) -> Any:
 
 
 def _samples(table: pa.Table) -> Any:
-    """Return the time and the totals of each sample. Raises: EventsDamaged if one has too few totals."""
+    """Return a row of ``WorkSpans`` for each sample. Raises: EventsDamaged if one has too few totals."""
     import numpy as np
 
     totals = table["totals"].combine_chunks()
     lengths, wide = totals.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), len(TOTALS)
     if len(lengths) and lengths.min() < wide:
         raise EventsDamaged(f"a sample of work has {lengths.min()} totals; expected {', '.join(TOTALS)}, and queues")
-    values = totals.flatten().fill_null(0).to_numpy(zero_copy_only=False)
+    entries = totals.flatten()
+    values = entries.fill_null(0).to_numpy(zero_copy_only=False)
     first = np.cumsum(lengths) - lengths
-    times = numbers(table, "time")
-    return np.concatenate([times[:, None], values[first[:, None] + np.arange(wide)]], axis=1).astype(np.int64)
+    unknown = entries.is_null().to_numpy(zero_copy_only=False)[first + TOTALS.index("busy")]
+    times, sums = numbers(table, "time"), values[first[:, None] + np.arange(wide)]
+    return np.concatenate([times[:, None], sums, unknown[:, None]], axis=1).astype(np.int64)
 
 
 def _once(samples: Any, begin: int) -> Any:
@@ -129,7 +133,9 @@ class Activity:
 
 
 def activity(spans: Sequence[WorkSpan], begin: int, end: int) -> Activity | None:
-    """Return what a task did between ``begin`` and ``end``; None if samples are missing, or too far apart to tell.
+    """Return what a task did between ``begin`` and ``end``.
+
+    Returns: its shares; None if samples are missing, or too far apart to tell, or its busy time is not measured.
 
     A span that is partly outside of the interval counts in proportion. That is uncertain: the more of the span is
     outside, the more. More than a fifth of the interval may not be uncertain.
@@ -146,6 +152,8 @@ def activity(spans: Sequence[WorkSpan], begin: int, end: int) -> Activity | None
     at = max(0, bisect_right(spans, begin, key=lambda span: span.begin) - 1)
     while at < len(spans) and spans[at].begin < end:
         span = spans[at]
+        if not span.is_measured:
+            return None
         length, inside = span.end - span.begin, min(span.end, end) - max(span.begin, begin)
         times = _fitted((span.busy, span.waiting, span.blocked, span.back_pressured), length)
         sums = [total + time * inside / length for total, time in zip(sums, times, strict=True)]

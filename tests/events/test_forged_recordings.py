@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -16,7 +17,7 @@ from dataflow.events import recording_reader
 from dataflow.events.kinds import JOB, Kind
 from dataflow.events.plan_shape import LinkShape, PlanShape, VertexShape
 from dataflow.views.read_events import read_events
-from tests.events.recordings import CHANNEL, PLAN, RECORDED, batch, checkpoint, names_of, written
+from tests.events.recordings import CHANNEL, PLAN, RECORDED, batch, checkpoint, names_of, of_job, written
 from tests.forcing import Force
 from tests.seeds import in_extended
 
@@ -236,3 +237,23 @@ def test_every_message_of_a_recording_is_checked_before_arrow_reads_it(path: Pat
         with pytest.raises(EventsDamaged, match="damaged after byte"):
             read_events(path)
         assert end > start
+
+
+@pytest.mark.parametrize(
+    ("engine", "totals", "refused"),
+    [
+        ("spark", (1, 2, None, None, None, None), None),
+        ("spark", (1, None, 3, None, None, None), "totals have nulls"),
+        ("spark", (1, 2, None, None, None, None, 0), "an event 'work' lacks totals"),
+        ("local", (1, 2, 3, 4, None, 6), "totals have nulls"),
+    ],
+)
+def test_only_times_on_spark_may_be_unknown(path: Path, engine: str, totals: Any, refused: str | None) -> None:
+    plan = msgspec.structs.replace(PLAN, engine=engine)
+    work = batch([{"task": "sum[1]", "kind": "work", "totals": totals}], names=names_of(plan))
+    path.write_bytes(_stream(work, metadata=of_job(0, plan).metadata()))
+    if refused is None:
+        assert read_events(path).table["totals"].to_pylist() == [list(totals)]
+    else:
+        with pytest.raises(EventsDamaged, match=refused):
+            read_events(path)

@@ -98,7 +98,11 @@ def test_on_spark_nothing_of_it_is_shown_as_zero(result: flow.RunResult) -> None
     done = replace(result, events=spark)
     assert "blocked channels, and the parts of a checkpoint: not measured on Spark" in str(done)
     assert _tables(done)["slowest checkpoint"] == [("1", "20.0 ms", "-", "-", "-")]
+    lines = [line.split() for line in str(done).splitlines()]
+    tasks = {task.task for task in done.metrics}
+    assert {tuple(line[-3:]) for line in lines if line and line[0] in tasks} == {("-", "-", "-")}
     assert done.to_dict()["blocked_channels"] is None
+    assert {task["waiting_us"] for task in done.to_dict()["tasks"]} == {None}
 
 
 def test_a_notebook_gets_the_timeline_folded(result: flow.RunResult) -> None:

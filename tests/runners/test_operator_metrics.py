@@ -14,7 +14,8 @@ import operators as op
 from dataflow.contracts.lateness import Lateness
 from dataflow.contracts.operator_metrics import RULES, OperatorMetrics, RowError
 from dataflow.runners.spark.metrics import Counters, merged_reports, read_report, report_envelope
-from dataflow.runners.spark.task_host import MicroBatchClock, OutputRecorder, TaskHost, TaskReport
+from dataflow.runners.spark.task_host import MicroBatchClock, OutputRecorder, TaskHost
+from dataflow.runners.spark.task_report import TaskReport
 from tests.runners.spark.test_placement import spark_plan
 
 pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")

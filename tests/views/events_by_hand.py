@@ -70,7 +70,7 @@ class Story:
         self.since = time
         return self.add("triggered", "job", time, n, detail=kind)
 
-    def durable(self, time: float, n: int, rows: int = 0, bytes: int = 500) -> Story:
+    def durable(self, time: float, n: int, rows: int = 0, bytes: int | None = 500) -> Story:
         return self.add("durable", "job", time, n, duration=time - self.since, rows=rows, bytes=bytes)
 
     def failed(self, time: float, n: int, why: str) -> Story:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -335,13 +336,19 @@ def test_events_that_were_dropped_are_said_to_be_missing() -> None:
 
 
 def test_what_spark_does_not_measure_is_not_shown_as_zero() -> None:
-    story = Story(plan(("in", "out", "hash"), engine="spark")).triggered(10, 1).durable(1_510, 1)
+    story = Story(plan(("in", "out", "hash"), engine="spark")).triggered(10, 1).durable(1_510, 1, bytes=None)
     assert [sentence.text for sentence in sentences(story)] == [
         "Checkpoint 1, in mode aligned (exactly once), was durable after 1.50 s.",
         "Barriers, blocked inputs, rows in flight and the parts of tasks are not measured on Spark.",
     ]
     table = story.events().checkpoints
-    assert [table[name].to_pylist() for name in ("blocked", "travel", "rows_in_flight", "barriers")] == [[None]] * 4
+    assert [table[name].to_pylist() for name in ("blocked", "travel", "rows_in_flight", "barriers", "bytes")] == [
+        [None]
+    ] * 5
+    story.recorded = replace(story.recorded, mode="", guarantee="at most once")
+    assert texts(story, "parts") == [
+        "Checkpoint 1, of a run without checkpoint= (at most once), was durable after 1.50 s."
+    ]
 
 
 def test_a_guarantee_weaker_than_that_of_the_mode_is_shown_with_it() -> None:

@@ -25,6 +25,7 @@ from dataflow.runners.spark.metrics import Counters, MicroBatchTimes, handles_of
 from dataflow.runners.spark.quiet_logs import MicroBatchRejected
 from dataflow.runners.spark.source_tasks import Assignment, positions_of
 from dataflow.runners.spark.split_positions import listed_splits
+from dataflow.runners.spark.transient_failures import reason_to_repeat
 from dataflow.runners.spark.user_errors import serialized_errors, spark_errors
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.restore.report import RestoreReport
@@ -133,10 +134,12 @@ class Driver(DriverSinks):
             self._batch(frame, number)
         except BaseException as error:
             self.error = error
+            self.record_failure(error, reason_to_repeat(error, in_stream=True))
             raise MicroBatchRejected(f"micro-batch {number}: {type(error).__name__}") from None
 
     def _batch(self, frame: Any, number: int) -> None:
         started = self.clock.now()
+        self.events.triggered(number + 1, BarrierKind.CHECKPOINT, started)
         self.times.catch_up(number)
         self._check_that_it_counts()
         with serialized_errors("the driver"):
@@ -161,7 +164,8 @@ class Driver(DriverSinks):
                 for state in self._sink_states(number + 1):
                     self.assignment.directory.write_task(state, number + 1)
                 for name, handles in handles_of(reports).items():
-                    self.sinks[name].commit(number + 1, handles)
+                    with self._commit_of(name, number + 1):
+                        self.sinks[name].commit(number + 1, handles)
                 self.done = number + 1
         for report in reports:
             self._counters.add(report)
@@ -170,8 +174,13 @@ class Driver(DriverSinks):
         if not self.assignment.spark_plan.source_tasks:
             self.assignment.directory.drop_before(number)
         self._counted = {number: self._counted.get(number, Counters()), number + 1: self.metrics()}
+        self._record_sinks(started)
+        ended = self.clock.now()
+        self._record_tasks(reports, ended, started)
         # the size of state, and the bytes written of it, are in Spark's query.recentProgress
-        self.records.append(CheckpointRecord(number + 1, BarrierKind.CHECKPOINT, self.clock.now() - started, 0, {}))
+        self.records.append(CheckpointRecord(number + 1, BarrierKind.CHECKPOINT, ended - started, 0, {}))
+        self.events.durable(number + 1, ended)
+        self.events.committed(number + 1, ended)
 
     def _check_that_it_counts(self) -> None:
         """Raise, before sinks get rows, if this run was given up or another one has the directory."""
@@ -200,6 +209,8 @@ class Driver(DriverSinks):
         self.done, self._counters = done, self._counted[done].copy()
         self.records = [record for record in self.records if record.checkpoint <= done]
         self._open()
+        self._sink_work = {}
+        self.events.begin(done)
 
     def finish(self) -> None:
         """End the input of the driver's own sinks, once all input was read. A later run of the job does not repeat it.
@@ -211,6 +222,7 @@ class Driver(DriverSinks):
                 host.finish()
                 if self.assignment.spark_plan.source_tasks:
                     self.assignment.directory.write_task(host.snapshot(self.done), self.done)
+        self._record_sinks()
 
     def wait_until_counted(self) -> None:
         """Wait a few seconds until Spark counts committed micro-batches as done.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -19,13 +19,17 @@ from dataflow.contracts.operator_metrics import OperatorMetrics
 from dataflow.contracts.sink import Collector
 from dataflow.errors import BarrierflowWarning, CleanupFailedWarning
 from dataflow.events.plan_shape import task_id
+from dataflow.planning.physical_plan import vertex_of
 from dataflow.runners.run_result import presented
+from dataflow.runners.spark.driver_events import DriverEvents
 from dataflow.runners.spark.envelopes import Content, Envelope, merge_contents
 from dataflow.runners.spark.frame_sinks import App, FrameSinks
 from dataflow.runners.spark.metrics import Counters
 from dataflow.runners.spark.quiet_logs import MicroBatchRejected
 from dataflow.runners.spark.source_tasks import Assignment
-from dataflow.runners.spark.task_host import OutputRecorder, TaskHost, TaskReport
+from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
+from dataflow.runners.spark.task_report import TaskReport, TaskWork
+from dataflow.runners.spark.user_errors import original_error, place_of
 from dataflow.runners.spark.worker_notes import wait_until_idle
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.restore.report import RestoreReport
@@ -69,6 +73,7 @@ class DriverSinks(ABC):
         self.records: list[CheckpointRecord] = []
         self.notices = notices or Notices()
         self.clock = JobClock(SystemClock(), self.notices.add)
+        self.events = DriverEvents(self.clock)
         self.done = done
         self.restarts = 0  # how often the work was begun again after a transient failure of Spark
         self.error: BaseException | None = None
@@ -78,6 +83,7 @@ class DriverSinks(ABC):
         self._given_up = False  # True: nothing more is committed
         self._lock = threading.Lock()  # guards _given_up and done, for the length of a commit
         self._sink_hosts: dict[str, TaskHost] = {}
+        self._sink_work: dict[str, TaskWork] = {}  # what the hosts had done when their work was recorded last
 
     # --- what differs
 
@@ -164,10 +170,48 @@ class DriverSinks(ABC):
 
     def _write_frame(self, name: str, frame: Any, number: int) -> TaskReport:
         """Give the rows of a batch to a sink as a DataFrame; return the report of it."""
-        return TaskReport(task_id(name, 0), [OperatorMetrics(name, self.frame_sinks.write(name, frame, number))])
+        rows = self.frame_sinks.write(name, frame, number)
+        return TaskReport(task_id(name, 0), [OperatorMetrics(name, rows)], work=[TaskWork(0, rows, 0, 0)])
 
     def _sink_states(self, round_: int) -> list[TaskState]:
         return [host.snapshot(round_) for host in self._sink_hosts.values()]
+
+    # --- events
+
+    def record_failure(self, error: BaseException, why: str | None) -> None:
+        """Record an error that ends the work, unless the job was given up, which ends it with errors of Spark's.
+
+        ``why``: why the work failed; None: the error says it.
+        """
+        if not self._given_up:
+            raised = type(original_error(error, self.assignment.directory)).__name__
+            self.events.failed(raised, place_of(error), why)
+
+    def _record_tasks(self, reports: Iterable[TaskReport], now: int, since: int | None = None) -> None:
+        """Record what tasks report; ``now`` and ``since``: see `DriverEvents.worked`."""
+        works = [(vertex_of(report.task), work) for report in reports for work in report.work]
+        self.events.worked(works, now, since)
+
+    def _record_sinks(self, since: int | None = None) -> None:
+        """Record what the driver's own sinks did since the last call; ``since``: see `DriverEvents.worked`."""
+        works = []
+        for name, host in self._sink_hosts.items():
+            report = host.report()
+            (work,) = report.work
+            total = work._replace(busy=_busy_in_operators(report))
+            before = self._sink_work.get(name, TaskWork(0, 0, 0, 0))
+            works.append((name, total.since(before)))
+            self._sink_work[name] = total
+        self.events.worked(works, self.clock.now(), since)
+
+    @contextmanager
+    def _commit_of(self, sink: str, number: int) -> Iterator[None]:
+        """Record an error of the commit in the block."""
+        try:
+            yield
+        except Exception as error:
+            self.events.commit_failed(number, sink, error)
+            raise
 
     # --- commits
 
@@ -207,6 +251,11 @@ class DriverSinks(ABC):
         """Return the current counters of every operator, including the driver's own sinks."""
         counters = self._counters.copy()
         for host in self._sink_hosts.values():
-            report = host.report()  # its busy time covers the whole job, in which it mostly waits
-            counters.add(replace(report, busy=sum(metrics.busy for metrics in report.operators)))
+            report = host.report()
+            counters.add(replace(report, busy=_busy_in_operators(report)))
         return counters
+
+
+def _busy_in_operators(report: TaskReport) -> int:
+    """Return how long the operators of a driver's sink worked. Its host exists for the whole job, and mostly waits."""
+    return sum([metrics.busy for metrics in report.operators])

@@ -28,6 +28,7 @@ from dataflow.runners.spark.quiet_logs import is_spark_handler
 from dataflow.runners.spark.stream_query import StreamQuery
 from dataflow.runners.spark.user_errors import SerializedError, original_error, spark_errors
 from dataflow.runtime.task.progress import JobState
+from dataflow.views.events import Events, events_since
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,6 +116,22 @@ class SparkJob(WatchedJob):
         ...     return job.progress().done  # 1.0: all rows
         """
         return self._meter.read()
+
+    def events(self, since: Events | None = None) -> Events:
+        """Return what the driver recorded so far: micro-batches as checkpoints, and the work of the tasks in them.
+
+        Args:
+            since: return only what was recorded after these events, which this method returned earlier; None: all.
+
+        Raises: ConfigurationError if ``since`` are events of another job.
+
+        >>> def kinds(pipeline):
+        ...     with pipeline.start("spark") as job:
+        ...         job.wait()
+        ...     return set(job.events().table["kind"].to_pylist())  # {'started', 'triggered', 'durable', 'work', ...}
+        """
+        self._driver.events.drain()
+        return events_since(self._driver.events.log, since)
 
     def cancel(self) -> None:
         """Stop now. The micro-batch in progress is aborted, and repeated after a restart. A batch begins anew then.
@@ -238,10 +255,12 @@ class SparkJob(WatchedJob):
                     self._driver.finish()
                 self._tables = self._driver.tables()
             except SerializedError as error:
+                self._driver.record_failure(error, None)
                 state, self._failure = JobState.FAILED, original_error(error)
                 raise self._failure from None
             finally:
                 try:
+                    self._driver.events.end(state)
                     self._meter.end(state)
                 finally:
                     self._release()

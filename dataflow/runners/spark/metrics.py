@@ -13,7 +13,7 @@ from dataflow.contracts.operator_metrics import OperatorMetrics
 from dataflow.planning.physical_plan import vertex_of
 from dataflow.runners.micro_batches import MicroBatch, MicroBatches, StateUse
 from dataflow.runners.spark.envelopes import REPORT, TO_DRIVER, Envelope
-from dataflow.runners.spark.task_host import TaskReport
+from dataflow.runners.spark.task_report import TaskReport
 
 __all__ = [
     "Counters",
@@ -57,6 +57,7 @@ def _merged(reports: Sequence[TaskReport]) -> TaskReport:
         state_rows=sum(report.state_rows for report in reports),
         lag=max(lags, default=None),
         awaited=max([report.awaited for report in reports if report.awaited is not None], default=None),
+        work=[work for report in reports for work in report.work],
     )
 
 

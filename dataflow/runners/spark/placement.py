@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
+from dataflow.contracts.checkpointing import Checkpointing
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.operator import Operator
 from dataflow.contracts.sink import FrameSink, Guarantee, TwoPhaseSink
@@ -86,6 +87,10 @@ class SparkPlan:
     def graph(self) -> Graph:
         """The graph that runs, including what Spark computes."""
         return self.plan.graph if self.cut is None else self.cut.whole
+
+    def guarantee(self, checkpoint: Checkpointing | None) -> Guarantee:
+        """Return the guarantee from end to end of a job with these checkpoints; None: it has none."""
+        return self.graph.guarantee(Guarantee.AT_MOST_ONCE if checkpoint is None else Guarantee.EXACTLY_ONCE)
 
     @property
     def native(self) -> Container[str]:

@@ -7,12 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dataflow.contracts.checkpointing import Checkpointing, Mode
-from dataflow.contracts.sink import Guarantee
 from dataflow.errors import BarrierflowWarning
-from dataflow.events.event_log import EventLog
-from dataflow.events.event_rows import Origin
-from dataflow.events.recorded import Recorded
-from dataflow.planning.plan_shape import shape_of
 from dataflow.planning.specs import Read, Write
 from dataflow.runners.job_progress import JobProgress, RowRate, taken_by_sinks
 from dataflow.runners.run_result import RunResult, TaskMetrics, changes_of, outputs_of, together
@@ -20,7 +15,7 @@ from dataflow.runners.run_warnings import late_rows
 from dataflow.runners.spark.driver_sinks import DriverSinks
 from dataflow.runners.tuning import Tuning, source_choices
 from dataflow.runtime.task.progress import JobState, TaskTimes
-from dataflow.views.events import Events, events_of
+from dataflow.views.events import events_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,26 +81,17 @@ class SparkMeter:
         """The share of a batch that is done, by Spark's tasks: its splits are counted only at the end."""
         return None if self._query is None else self._query.share
 
-    def _events(self, pipeline: str, checkpoint: Checkpointing | None) -> Events:
-        """Return the events that the driver recorded."""
-        plan, log = self._driver.assignment.spark_plan, EventLog()
-        mode = "" if checkpoint is None else Mode.ALIGNED.value
-        shape = shape_of(plan.plan, "spark")
-        log.begin(Recorded(pipeline, "", mode, "", shape), Origin(shape, self._started, 1))
-        return events_of(log)
-
     def result(self, pipeline: str, checkpoint: Checkpointing | None, tables: Mapping[str, pa.Table]) -> RunResult:
         """Return the result of a job that is over; ``tables`` are those of collecting sinks."""
         driver, metrics = self._driver, self._task_metrics()
         graph = driver.assignment.spark_plan.graph
-        durable = Guarantee.EXACTLY_ONCE if checkpoint is not None else Guarantee.AT_MOST_ONCE
         counters = driver.metrics()
         rows = {node.name: counters.of(node.name).rows_in for node in graph}
         return RunResult(
             pipeline=pipeline,
             state=self.state,
             mode=None if checkpoint is None else Mode.ALIGNED,
-            guarantee=graph.guarantee(durable),
+            guarantee=driver.assignment.spark_plan.guarantee(checkpoint),
             rows_in={node.name: rows[node.name] for node in graph if isinstance(node.spec, Read)},
             rows_out={node.name: rows[node.name] for node in graph if isinstance(node.spec, Write)},
             tables=tables,
@@ -121,7 +107,7 @@ class SparkMeter:
             tuning=Tuning(source_choices(graph)),
             restarts=driver.restarts,
             notes=tuple(driver.notes()) if self.state is JobState.FINISHED else (),
-            events=self._events(pipeline, checkpoint),
+            events=events_of(driver.events.log),
         )
 
     def warnings(self) -> list[BarrierflowWarning]:

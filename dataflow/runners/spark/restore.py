@@ -19,6 +19,7 @@ from dataflow.errors import (
 from dataflow.events.plan_shape import task_id
 from dataflow.protocol.recovery import Policy
 from dataflow.runners.spark.driver import Driver
+from dataflow.runners.spark.driver_events import Recording
 from dataflow.runners.spark.frame_sinks import app_of
 from dataflow.runners.spark.placement import Placement
 from dataflow.runners.spark.source_tasks import (
@@ -50,14 +51,17 @@ _PATIENCE: Final = 5.0
 
 def start_or_restore(
     assignment: Assignment,
-    pipeline: str,
+    recording: Recording,
     source_tasks: int,
     policy: Policy,
     readers: list[str],
     resources: ExitStack,
     notices: Notices,
 ) -> Driver:
-    """Lock the outputs, and take sinks and tasks to the point where the job starts. All checks come first."""
+    """Lock the outputs, and take sinks and tasks to the point where the job starts. All checks come first.
+
+    Its events are recorded from here on, so that all micro-batches are in them.
+    """
     directory, plan = assignment.directory, assignment.spark_plan.plan
     if directory.has_job and policy is Policy.NEVER:
         raise CheckpointsExist(
@@ -89,12 +93,20 @@ def start_or_restore(
     with driver.notices.as_notes():
         if directory.has_job:
             note_reloaded(notices, directory.read_job()["nodes"], f"the job in {directory.path}", plan)
-        _restore_sinks(driver, source_tasks, pipeline, readers, resources)
+        job = directory.read_job()["job"] if directory.has_job else random_id(None)
+        resources.callback(driver.events.close)
+        driver.events.open(recording, job, assignment.spark_plan, notices)
+        fixed = {"job": job, "pipeline": recording.pipeline, "source_tasks": source_tasks, "readers": readers}
+        _restore_sinks(driver, fixed, resources)
+    driver.events.begin(done)
     return driver
 
 
-def _restore_sinks(driver: Driver, source_tasks: int, pipeline: str, readers: list[str], resources: ExitStack) -> None:
-    """Lock the sinks, take back commits of micro-batches that are not done, and open the sinks of the driver."""
+def _restore_sinks(driver: Driver, fixed: Mapping[str, object], resources: ExitStack) -> None:
+    """Lock the sinks, take back commits of micro-batches that are not done, and open the sinks of the driver.
+
+    ``fixed``: what the directory of a new job says of it, besides the plan.
+    """
     assignment, done = driver.assignment, driver.done
     directory, plan = assignment.directory, assignment.spark_plan.plan
     for sink in driver.sinks.values():
@@ -104,10 +116,9 @@ def _restore_sinks(driver: Driver, source_tasks: int, pipeline: str, readers: li
     else:
         begin_sinks(assignment.spark_plan.graph, driver.sinks)
         tasks = [task for _, _, task in plan.tasks()]
-        fixed = {"source_tasks": source_tasks, "key_groups": plan.max_key_groups, "readers": readers}
-        fixed |= {"slots": list(assignment.spark_plan.slots)}
-        job = {"job": random_id(None), "pipeline": pipeline, **fixed, "nodes": plan.describe(), "tasks": tasks}
-        directory.create(job, initial_states(assignment.spark_plan))
+        slots = list(assignment.spark_plan.slots)
+        own = {"key_groups": plan.max_key_groups, "slots": slots, "nodes": plan.describe(), "tasks": tasks}
+        directory.create({**fixed, **own}, initial_states(assignment.spark_plan))
     try:
         resources.enter_context(driver)
     except SerializedError as error:

@@ -35,7 +35,8 @@ from dataflow.runners.spark.envelopes import (
 from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.metrics import merged_reports, read_report, report_envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
-from dataflow.runners.spark.task_host import MicroBatchClock, OutputRecorder, TaskHost, TaskReport
+from dataflow.runners.spark.task_host import MicroBatchClock, OutputRecorder, TaskHost
+from dataflow.runners.spark.task_report import TaskReport
 from dataflow.runners.spark.worker_notes import working_on
 
 __all__ = ["PartitionOutput"]

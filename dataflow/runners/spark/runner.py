@@ -27,16 +27,19 @@ from dataflow.errors import (
     check_count,
     user_frame,
 )
+from dataflow.events.recorder import OpenFile
 from dataflow.planning.graph import NamedGraph
 from dataflow.protocol.recovery import Policy, parse
 from dataflow.runners.endless_input import warn_of_endless_input
 from dataflow.runners.explain_table import Explanation
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.job_progress import NoLine, ProgressLine
+from dataflow.runners.recordings import RecordTo, checked_record, opener
 from dataflow.runners.spark.batch.dataframe import dataframe_of, part_of
 from dataflow.runners.spark.batch.explain import explain_batch
 from dataflow.runners.spark.batch.start import BatchStart, batch_plan
 from dataflow.runners.spark.driver import Driver
+from dataflow.runners.spark.driver_events import Recording
 from dataflow.runners.spark.envelopes import DDL
 from dataflow.runners.spark.even_slots import even_slots
 from dataflow.runners.spark.explain import explain_plan
@@ -178,6 +181,7 @@ class SparkRunner:
         partitions: int | None,
         *,
         progress: bool,
+        open_file: OpenFile | None,
     ) -> SparkJob:
         batch_plan(pipeline, parallelism or 1, partitions or 1, checkpoint, "run", self._readers)  # before a session
         session = session_for(self._session or self._readers.session, self._conf, streams=False)
@@ -190,7 +194,9 @@ class SparkRunner:
                 'expected SparkRunner(metrics="tasks") with a session of Spark Connect, which does not deliver all '
                 'counts, found metrics="full": leave it out, or use a classic session'
             )
-        asked = BatchStart(pipeline, session, tasks, width, checkpoint, restore, progress, full, self._readers)
+        asked = BatchStart(
+            pipeline, session, tasks, width, checkpoint, restore, progress, full, self._readers, open_file
+        )
         return asked.start(check_picklable)
 
     def dataframe(
@@ -249,6 +255,7 @@ class SparkRunner:
         max_key_groups: int | None = None,
         progress: bool = False,
         execution: Execution | str = "streaming",
+        record: RecordTo = None,
     ) -> SparkJob:
         """Start ``pipeline`` and return the job, which is a context manager.
 
@@ -265,11 +272,13 @@ class SparkRunner:
             progress: show a line of progress on stderr while a caller waits for the job.
             execution: ``"streaming"``, or ``"batch"``: all input is read, then the results come; see `Pipeline.run`.
                 ``checkpoint`` is then a store or a directory that only this process has to see.
+            record: a file on this machine that gets the events of the run: a path, or `Record`, whose ``every`` has no
+                effect, because events come with micro-batches; see `Pipeline.run`.
 
         Raises: UnsupportedOnRunner, before anything starts, if Spark
             cannot run the pipeline exactly; ConfigurationError for a session that cannot run it; CheckpointsExist,
             NoCheckpoint, CheckpointMismatch, CheckpointDamaged or InputChanged if the job in the directory cannot be
-            restored; DirectoryInUse if another process runs it.
+            restored; DirectoryInUse if another process runs it; EventsError if the run cannot be recorded there.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> with flow.Pipeline("copy") as p:
@@ -281,8 +290,11 @@ class SparkRunner:
         Traceback (most recent call last):
         dataflow.errors.UnsupportedOnRunner: checkpoint mode 'unaligned': not on the spark runner: ...
         """
+        open_file = opener(checked_record(record, pipeline.graph, checkpoint))
         if Execution.of(execution, "run") is Execution.BATCH:
-            return self._start_batch(pipeline, parallelism, checkpoint, restore, max_key_groups, progress=progress)
+            return self._start_batch(
+                pipeline, parallelism, checkpoint, restore, max_key_groups, progress=progress, open_file=open_file
+            )
         location = job_location(checkpoint)
         policy = parse(restore)
         if not isinstance(policy, Policy):
@@ -331,8 +343,9 @@ class SparkRunner:
             if location is None:
                 resources.callback(directory.remove)
             resources.enter_context(directory.lock(assignment.run_id))
+            recording = Recording.of(pipeline.name, checkpoint, spark_plan, open_file)
             driver = start_or_restore(
-                assignment, pipeline.name, source_tasks, policy, self._readers.stored, resources, notices
+                assignment, recording, source_tasks, policy, self._readers.stored, resources, notices
             )
 
             def start_query() -> Any:

@@ -57,6 +57,8 @@ class StreamQuery:
         """Start another query if ``failure`` is transient; return whether it did. None: the query has ended."""
         reason = None if failure is None else reason_to_repeat(failure, in_stream=True)
         with self._changing:
+            if failure is not None and self._driver.error is None:  # it was not raised within a micro-batch's function
+                self._driver.record_failure(failure, reason)
             if failure is None or reason is None or self._stopped:
                 return False
             directory = self._driver.assignment.directory

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from dataflow.clock import OperatorClock, SystemClock
 from dataflow.contracts.incremental import Counted
 from dataflow.contracts.live_splits import TimesSplits
-from dataflow.contracts.operator_metrics import OperatorMetrics
 from dataflow.contracts.source import Json
 from dataflow.errors import ContractViolation
 from dataflow.events.plan_shape import task_id
@@ -28,6 +27,7 @@ from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runners.spark.envelopes import TO_DRIVER, UNROUTED, Content, Envelope
 from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runners.spark.split_times import SplitTimes
+from dataflow.runners.spark.task_report import TaskReport, TaskTime, TaskWork
 from dataflow.runners.spark.user_errors import SerializedError, serialized_errors, with_notes
 from dataflow.runtime.task.chain import Chain, ChainNode, Flow
 from dataflow.runtime.task.channel import Channel
@@ -35,13 +35,13 @@ from dataflow.runtime.task.channel_input import ChannelInput
 from dataflow.runtime.task.input_gate import InputGate, RoundRobin
 from dataflow.runtime.task.job_clock import JobClock
 from dataflow.runtime.task.log_chain import LogChain
-from dataflow.runtime.task.notices import Notices, Packed
+from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.outputs import ForwardOutput, Output
 from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.wiring import SubtaskSetup, wire_chain
 
-__all__ = ["MicroBatchClock", "OutputRecorder", "TaskHost", "TaskReport"]
+__all__ = ["MicroBatchClock", "OutputRecorder", "TaskHost"]
 
 _PLENTY = 1 << 60
 """The credit of channels, practically unlimited because they are emptied after every step."""
@@ -49,35 +49,6 @@ _SHOWN = 5
 """The names of awaited splits that a report has at most."""
 _FULL = 32 << 20
 """Bytes that the outputs of a subtask of a batch record before they are sent."""
-
-
-@dataclass(frozen=True)
-class TaskReport:
-    """The work of a subtask in a micro-batch: the metrics of its operators, and the transactions they staged.
-
-    ``busy``: microseconds from the restore to the snapshot, operators included.
-    ``notices``: events that the user is warned of.
-    ``taken``: in a batch, the attempts that it has taken rows of, as link, subtask and number of the attempt.
-    ``read``, ``written``, ``late``: rows read from a source, rows given to sinks, late rows.
-    ``state``, ``state_rows``: of keyed state, the bytes that are stored, and its keys with their rows.
-    ``lag``: microseconds that its watermark is behind the clock; None: it has none, or the input has ended, or a
-    repeated attempt would have another one.
-    ``awaited``: of splits that time waits for, the number and some names; None: it knows no splits.
-    """
-
-    task: str
-    operators: Sequence[OperatorMetrics]
-    handles: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-    busy: int = 0
-    notices: Sequence[Packed] = ()
-    taken: Sequence[tuple[int, int, int]] = ()
-    read: int = 0
-    written: int = 0
-    late: int = 0
-    state: int = 0
-    lag: int | None = None
-    state_rows: int = 0
-    awaited: tuple[int, list[str]] | None = None
 
 
 class OutputRecorder:
@@ -212,6 +183,7 @@ class TaskHost:
         logs: LogChain | None = None,
     ) -> None:
         self.task = task_id(vertex.name, subtask)
+        self._subtask = subtask
         self.notices = notices or Notices()
         self._closed = False
         self.ended = state is not None and state.ended
@@ -222,6 +194,7 @@ class TaskHost:
         self._started = self._meter.now()
         self._freezes = 0  # how often the state was taken
         self._entries = 0  # of the state that was taken last
+        self._times: Sequence[TaskTime] = ()  # when it was taken
         self._kept, self._logs = kept, logs or LogChain()
         for node in (kept or {}).values():
             node.unwire()
@@ -441,6 +414,7 @@ class TaskHost:
             logs = [log for state in states.values() for log in state.logs.values()]
             self._entries = sum([log.entries for log in logs if isinstance(log, Counted)])
             operators, before = self._logs.freeze(states, number, since)
+            self._times = self._reached()
         ahead = self._ahead
         timers: dict[str, Json] = {node.name: node.timers[0] + ahead for node in self.chain.nodes if node.timers}
         inlet = {**self._task_input.snapshot(), "timers": timers, **self._split_times.stored()}
@@ -469,6 +443,7 @@ class TaskHost:
         operators = [node.metrics for node in self.chain.nodes]
         handles = {node.name: list(node.transactions()) for node in self.chain.nodes if node.uncommitted}
         busy, taken = self._meter.now() - self._started, sorted(self._taken)
+        rows_out = sum([output.rows for output in self.chain.outputs])
         nodes = list(zip([node.spec for node in self._nodes], operators, strict=True))
         return TaskReport(
             self.task,
@@ -485,7 +460,15 @@ class TaskHost:
             lag=self._lag,
             state_rows=self._entries,
             awaited=self._awaited,
+            work=[TaskWork(self._subtask, operators[0].rows_in, rows_out, busy, self._times)],
         )
+
+    def _reached(self) -> Sequence[TaskTime]:
+        """Return the watermarks that the subtask has reached."""
+        reached = self._task_input.watermark
+        times = [] if reached is None else [TaskTime(None, reached)]
+        makers = [(node, node.made) for node in self.chain.nodes if node.made is not None]
+        return [*times, *[TaskTime(node.name, time, node.held_by) for node, time in makers]]
 
     @property
     def _lag(self) -> int | None:

@@ -11,7 +11,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dataflow.errors import SparkFailed
 from dataflow.runners.spark.expressions.run_time_errors import translated
@@ -21,10 +21,12 @@ from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.worker_notes import unfinished_work
 
 __all__ = [
+    "Place",
     "SerializedError",
     "deserialized",
     "is_from_spark",
     "original_error",
+    "place_of",
     "serialized_errors",
     "spark_errors",
     "spark_failure",
@@ -42,6 +44,13 @@ _STOPPED: Final = (
 )
 """What Spark says of a session that was stopped; the last one, where it notices too late."""
 _MARK: Final = re.compile(r"barrierflow-error\[([A-Za-z0-9+/=]+)\]")
+
+
+class Place(NamedTuple):
+    """Where an error was raised: in a task, or "the driver"; ``operator`` is None if none was at work."""
+
+    task: str
+    operator: str | None
 
 
 class SerializedError(Exception):
@@ -65,18 +74,19 @@ def serialized_errors(task: str, working: Callable[[], Any] = lambda: None) -> I
         else:
             batch = "" if node.current is None else f", in a batch of {len(node.current.rows)} rows"
             error.add_note(f"in operator {node.name!r} of {task}{batch}")
-        raise SerializedError(_mark(error)) from error
+        place = Place(task, None if node is None else node.name)
+        raise SerializedError(_mark(error, place)) from error
 
 
-def _mark(error: BaseException) -> str:
+def _mark(error: BaseException, place: Place | None) -> str:
     notes = list(getattr(error, "__notes__", ()))
     where = "".join(traceback.format_exception(error))
     pickle: Any = pyspark("pyspark.cloudpickle")  # the exception's class may be defined in the user's script
     try:
-        pickled = pickle.dumps((error, notes, where))
+        pickled = pickle.dumps((error, notes, where, place))
         pickle.loads(pickled)
     except Exception:
-        pickled = pickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), notes, where))
+        pickled = pickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), notes, where, place))
     return f"barrierflow-error[{base64.b64encode(pickled).decode()}]"
 
 
@@ -87,7 +97,7 @@ def with_notes(carrier: SerializedError, notes: Sequence[str]) -> SerializedErro
         return carrier
     for note in notes:
         cause.add_note(note)
-    return SerializedError(_mark(cause))
+    return SerializedError(_mark(cause, place_of(carrier)))
 
 
 def original_error(error: BaseException, directory: JobDirectory | None = None) -> BaseException:
@@ -167,12 +177,27 @@ def deserialized(text: str) -> BaseException | None:
 
     Its attribute ``worker_traceback`` is the traceback in the worker.
     """
-    mark = _MARK.search(text)
-    if mark is None:
+    if (unpacked := _unpacked(text)) is None:
         return None
-    error, notes, where = pyspark("pyspark.cloudpickle").loads(base64.b64decode(mark[1]))
+    error, notes, where, _ = unpacked
     for note in notes:
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
-    error.worker_traceback = where
+    error.worker_traceback = where  # type: ignore[attr-defined]
     return error
+
+
+def place_of(error: BaseException) -> Place | None:
+    """Return where the exception was raised that ``error``, or Spark's message in it, holds; None: it holds none."""
+    unpacked = _unpacked(str(error))
+    return None if unpacked is None else unpacked[3]
+
+
+def _unpacked(text: str) -> tuple[BaseException, Sequence[str], str, Place | None] | None:
+    """Return the exception in ``text``, its notes, its traceback and its place; None: there is no exception."""
+    mark = _MARK.search(text)
+    if mark is None:
+        return None
+    unpacked: tuple[BaseException, Sequence[str], str, Place | None]
+    unpacked = pyspark("pyspark.cloudpickle").loads(base64.b64decode(mark[1]))
+    return unpacked

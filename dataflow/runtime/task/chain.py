@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from dataflow.clock import Clock, OperatorClock
 from dataflow.contracts.kept_rows import RowKeeper
+from dataflow.contracts.live_splits import HeldBySplit
 from dataflow.contracts.operator import Operator, Snapshot
 from dataflow.contracts.operator_metrics import OperatorMetrics
 from dataflow.contracts.resources import MayHoldResources
@@ -104,6 +105,11 @@ class ChainNode:
     def metrics(self) -> OperatorMetrics:
         """The metrics of the operator in this subtask, as they are now."""
         return OperatorMetrics(self.name) + self.tally
+
+    @property
+    def held_by(self) -> str | None:
+        """The split that holds back the time that the operator makes; None: there is none, or it knows none."""
+        return self.operator.held_by if isinstance(self.operator, HeldBySplit) else None
 
     @property
     def where(self) -> str:

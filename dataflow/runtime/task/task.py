@@ -24,7 +24,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, assert_never
 
 from dataflow.contracts.execution import ORDER
-from dataflow.contracts.live_splits import HeldBySplit
 from dataflow.contracts.render_rows import render_rows
 from dataflow.contracts.sink import Collector
 from dataflow.errors import StoreError
@@ -243,8 +242,7 @@ class Task:
         if node is None:
             self._events.sample(Kind.WATERMARK, now, value=time, channel=self.task_input.held_by)
         else:
-            split = node.operator.held_by if isinstance(node.operator, HeldBySplit) else None
-            self._events.sample(Kind.WATERMARK, now, value=time, operator=name, detail=split)
+            self._events.sample(Kind.WATERMARK, now, value=time, operator=name, detail=node.held_by)
 
     def _sample_here(self) -> None:
         """Record a sample within a step."""

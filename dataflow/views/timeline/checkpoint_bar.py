@@ -59,7 +59,8 @@ def draw_bar(sheet: Sheet, facts: CheckpointFacts, scale: Scale, y: float) -> No
     below: list[Word] = []
     phases = _phases(facts)
     if facts.travelled is None and not facts.plan.is_measured:
-        phases = [_Phase("", "micro-batch", facts.triggered, phases[-1].end)]
+        whole = "checkpoint" if facts.kind == "final" else "micro-batch"  # of a batch, of a stream
+        phases = [_Phase("", whole, facts.triggered, phases[-1].end)]
     for phase in phases:
         left, right = scale.x(phase.begin), scale.x(phase.end)
         if phase.end > phase.begin:

@@ -16,7 +16,7 @@ from dataflow.views.timeline.lanes import Interest, Lanes, choose_lanes
 from dataflow.views.timeline.marks import Marks
 from dataflow.views.timeline.scale import Scale
 from dataflow.views.timeline.sheet import CHART, NOT_ON_SPARK, Place, Sheet
-from dataflow.views.timeline.strips import column_width, draw_strip, write_share
+from dataflow.views.timeline.strips import column_width, draw_strip, write_busy, write_share
 from dataflow.views.work_spans import activity
 
 __all__ = ["draw_checkpoint", "draw_lanes", "interest_of", "scale_of", "shown_length"]
@@ -74,9 +74,11 @@ def draw_lanes(
         spans = facts.work.get(task, ())
         draw_strip(sheet, place, spans, scale, column)
         did = activity(spans, facts.triggered, end)
-        if did is not None or facts.plan.is_measured:
+        if facts.plan.is_measured:
             write_share(sheet, place.y, did, is_culprit=task == marks.culprit)
-        elif not spans:
+        elif did is not None:
+            write_busy(sheet, place.y, did)
+        else:
             sheet.canvas.text(0, place.y + 4, NOT_ON_SPARK, "soft", size=11)
         _draw_part(sheet, facts, scale, place)
     labels = draw_blocked(sheet, facts, scale, places)

@@ -10,7 +10,7 @@ from dataflow.drawing.svg import number
 from dataflow.views.checkpoint_facts import WorkSpan
 from dataflow.views.sentence import percent
 from dataflow.views.timeline.scale import Scale
-from dataflow.views.timeline.sheet import CHART, STRIP, Place, Sheet
+from dataflow.views.timeline.sheet import CHART, NOT_ON_SPARK, STRIP, Place, Sheet
 from dataflow.views.work_spans import Activity
 
 __all__ = ["column_width", "draw_strip", "write_share"]
@@ -87,6 +87,11 @@ def _outline(tops: Sequence[float], first: int, last: int, left: float, width: f
         if rise:
             steps.append(f"H{number(left + index * width)}v{number(-rise)}" if index > first else f"v{number(-rise)}")
     return f"{''.join(steps)}H{number(left + last * width)}V{number(floor)}z"
+
+
+def write_busy(sheet: Sheet, y: float, did: Activity) -> None:
+    """Write how busy a task was right of the axis, where nothing else is measured."""
+    sheet.share(y, [Word(f"{_WORDS['work']} {percent(did.busy)}%", sheet.use("work"))], f"the rest is {NOT_ON_SPARK}")
 
 
 def write_share(sheet: Sheet, y: float, did: Activity | None, *, is_culprit: bool) -> None:

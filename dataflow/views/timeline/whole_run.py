@@ -54,7 +54,7 @@ def draw_run(sheet: Sheet, run: RunFacts, length: int) -> Lanes:
         sheet.axis(scale, _ticks(run, scale), "blocked in all" if run.plan.is_measured else "", bottom)
     sheet.y = bottom
     for place in places:
-        if not run.plan.is_measured and not run.work.get(place.lane.shown):
+        if not run.plan.is_measured and not any(span.is_measured for span in run.work.get(place.lane.shown, ())):
             sheet.canvas.text(0, place.y + 4, NOT_ON_SPARK, "soft", size=11)
         draw_strip(sheet, place, run.work.get(place.lane.shown, ()), scale, column_width(len(places)))
     _draw_blocked(sheet, run, scale, places)

@@ -29,8 +29,9 @@ from dataflow.runners.spark.batch.attempts import mixed_attempts
 from dataflow.runners.spark.batch.driver import BatchDriver, MixedAttempts
 from dataflow.runners.spark.batch.start import batch_plan
 from dataflow.runners.spark.native_readers import NativeReaders
-from dataflow.runners.spark.task_host import TaskReport
+from dataflow.runners.spark.task_report import TaskReport
 from tests.agreement.data import rows_of
+from tests.runners.spark.events_of_runs import check_events, outcomes, rows_of_kind
 
 KEYS = 23
 ROWS = pa.table(
@@ -74,7 +75,7 @@ def test_files_and_tables_are_those_of_a_local_batch(spark: Any, tmp_path: Path,
     before = spark.conf.get("spark.sql.adaptive.enabled")
     spark.conf.set("spark.sql.adaptive.enabled", adaptive)
     try:
-        found = on_spark(spark, totals(tmp_path / "spark"))
+        found = on_spark(spark, totals(tmp_path / "spark"), record=tmp_path / "events.arrow")
     finally:
         spark.conf.set("spark.sql.adaptive.enabled", before)
     expected = totals(tmp_path / "local").run(execution="batch")
@@ -82,6 +83,10 @@ def test_files_and_tables_are_those_of_a_local_batch(spark: Any, tmp_path: Path,
     assert collected(found) == collected(expected)
     assert (found.rows_in, found.rows_out, found.late) == (expected.rows_in, expected.rows_out, 0)
     assert (found.state.value, found.micro_batches) == ("finished", None)
+    check_events(found)
+    assert outcomes(found.events) == [(1, "triggered", 1), (1, "durable", 1), (1, "committed", 1)]
+    assert rows_of_kind(found.events, "durable")[0]["bytes"] > 0
+    assert outcomes(flow.read_events(tmp_path / "events.arrow")) == outcomes(found.events)
 
 
 def test_a_batch_that_has_finished_is_not_run_again(spark: Any, tmp_path: Path) -> None:
@@ -91,6 +96,8 @@ def test_a_batch_that_has_finished_is_not_run_again(spark: Any, tmp_path: Path) 
     assert (again.rows_in, again.state.value) == ({"rows": 0}, "finished")
     assert read(tmp_path / "out") == before
     assert collected(again) == collected(first)
+    assert outcomes(again.events) == [(1, "restored", 1)]
+    assert again.events.recorded.job == first.events.recorded.job
 
 
 def test_a_commit_that_fails_is_finished_by_the_next_run(
@@ -276,6 +283,10 @@ def test_a_batch_is_computed_again_after_failures_that_pass(spark: Any, text: st
         found = on_spark(spark, p)
     assert found.table("out").num_rows == ROWS.num_rows
     assert found.rows_out == {"out": ROWS.num_rows, "frames": ROWS.num_rows}
+    check_events(found)
+    assert outcomes(found.events)[:2] == [(1, "triggered", 1), (1, "failed", 1)]
+    (failed,) = rows_of_kind(found.events, "failed")
+    assert why in failed["detail"]
 
 
 def in_a_function(frame: Any) -> None:

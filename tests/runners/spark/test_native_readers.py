@@ -17,6 +17,7 @@ from dataflow import col
 from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, SparkFailed, UnsupportedOnRunner
 from tests.needs import need_spark
 from tests.runners.spark import child_of_readers as child
+from tests.runners.spark.events_of_runs import check_events, outcomes
 from tests.runners.spark.test_kills import rows as rows_of
 from tests.runners.spark.test_kills import survive
 from tests.seeds import seeds
@@ -70,14 +71,16 @@ def committed(out: Path, name: str) -> list[str]:
 
 
 def test_the_rows_are_those_of_a_local_run_and_a_later_run_takes_what_is_new(spark: Any, tmp_path: Path) -> None:
-    folder = write(tmp_path / "in", 0, ROWS)
+    folder, file = write(tmp_path / "in", 0, ROWS), tmp_path / "events.arrow"
     there, here, job = tmp_path / "there", tmp_path / "here", flow.Checkpointing(tmp_path / "job")
     first = pipeline(folder, there).run(
-        flow.SparkRunner(spark, sources={"orders": streamed(spark, folder)}), checkpoint=job
+        flow.SparkRunner(spark, sources={"orders": streamed(spark, folder)}), checkpoint=job, record=file
     )
     assert (first.rows_in, len(first.checkpoints)) == ({"orders": 2 * ROWS}, 2)
     write(folder, 2 * ROWS)
-    again = pipeline(folder, there).run(flow.SparkRunner(sources={"orders": streamed(spark, folder)}), checkpoint=job)
+    again = pipeline(folder, there).run(
+        flow.SparkRunner(sources={"orders": streamed(spark, folder)}), checkpoint=job, record=file
+    )
     local = pipeline(folder, here).run()
     assert again.rows_in == {"orders": ROWS}
     assert again.restore_report is not None
@@ -85,6 +88,11 @@ def test_the_rows_are_those_of_a_local_run_and_a_later_run_takes_what_is_new(spa
     assert [committed(there, name) for name in ("kept", "free")] == [committed(here, name) for name in ("kept", "free")]
     assert again.table("top").schema == local.table("top").schema
     assert rows(again.table("top")) == rows(local.table("top"))
+    for run in (first, again):
+        check_events(run)
+    assert again.events.recorded.job == first.events.recorded.job
+    assert outcomes(again.events)[:2] == [(2, "restored", 2), (2, "triggered", 3)]
+    assert outcomes(flow.read_events(file)) == [*outcomes(first.events), *outcomes(again.events)]
 
 
 def on_reader(p: flow.Pipeline, spark: Any, **sources: Any) -> str:

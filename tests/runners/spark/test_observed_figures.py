@@ -14,7 +14,8 @@ from dataflow import col
 from dataflow.contracts.operator_metrics import OperatorMetrics
 from dataflow.errors import LateRowsWarning
 from dataflow.runners.spark.metrics import merged_reports, read_report, report_envelope
-from dataflow.runners.spark.task_host import TaskReport
+from dataflow.runners.spark.task_report import TaskReport
+from tests.runners.spark.events_of_runs import check_events, rows_of_kind
 
 TIMES = pa.array([1_000_000 * (number if number % 50 else 0) for number in range(1_000)], pa.timestamp("us"))
 ROWS = pa.table({"k": [number % 5 for number in range(1_000)], "ts": TIMES})
@@ -45,6 +46,10 @@ def test_the_figures_of_micro_batches_add_up_to_the_counts_of_the_result(spark: 
     assert figures[-1]["stateRows"] == len(set(result.table("tables")["n"].to_pylist()))
     assert figures[0]["watermarkLagMs"] > 1_000_000_000_000  # the rows are of 1970
     assert figures[-1]["watermarkLagMs"] is None  # the input has ended
+    check_events(result)
+    assert [row["bytes"] for row in rows_of_kind(result.events, "durable")] == [None] * len(figures)
+    times = rows_of_kind(job.events(), "watermark")
+    assert {(row["task"], row["operator"]) for row in times} >= {("rows[0]", "with_watermark"), ("most[2]", None)}
 
 
 def report(task: str, rows: int, lag: int | None) -> TaskReport:

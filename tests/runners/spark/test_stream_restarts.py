@@ -20,6 +20,7 @@ from dataflow.contracts.operator import Operator
 from dataflow.errors import DirectoryInUse, NewSparkAppWarning, SparkFailed, StreamRestartedWarning
 from dataflow.runners.spark.driver import Driver
 from tests.agreement.data import rows_of
+from tests.runners.spark.events_of_runs import check_events, outcomes, rows_of_kind
 from tests.seeds import some_by_default
 
 ROWS = pa.table({"k": ["a", "b", "a", None] * 50, "x": range(200)})
@@ -72,9 +73,10 @@ def pipeline(
     return p
 
 
-def run(spark: Any, p: flow.Pipeline, directory: Path | None = None) -> flow.RunResult:
+def run(spark: Any, p: flow.Pipeline, directory: Path | None = None, **options: Any) -> flow.RunResult:
     checkpoint = None if directory is None else flow.Checkpointing(directory)
-    return p.run(flow.SparkRunner(spark, rows_per_trigger=80), parallelism=1, max_key_groups=2, checkpoint=checkpoint)
+    runner = flow.SparkRunner(spark, rows_per_trigger=80)
+    return p.run(runner, parallelism=1, max_key_groups=2, checkpoint=checkpoint, **options)
 
 
 def check(result: flow.RunResult, out: Path, frames: Frames, restarts: int) -> None:
@@ -89,6 +91,7 @@ def check(result: flow.RunResult, out: Path, frames: Frames, restarts: int) -> N
     assert result.rows_out == {"files": 3, "totals out": 3, "all": 200, "frames": 3}
     assert (result.operator("totals").rows_in, result.operator("totals").rows_out) == (200, 3)
     assert [record.checkpoint for record in result.checkpoints] in ([], list(range(1, len(result.checkpoints) + 1)))
+    assert result.events.table["attempt"].to_pylist()[-1] == restarts + 1
 
 
 def failing_once(at: int) -> Callable[[int], bool]:
@@ -98,13 +101,21 @@ def failing_once(at: int) -> Callable[[int], bool]:
 
 @pytest.mark.parametrize(("at", "kept"), some_by_default([(2, True)], [0, 2], [True, False]))
 def test_a_worker_that_does_not_connect_restarts_the_stream(spark: Any, tmp_path: Path, at: int, kept: bool) -> None:  # noqa: FBT001
-    frames = Frames(failing_once(at))
+    frames, file = Frames(failing_once(at)), tmp_path / "events.arrow"
     with pytest.warns(StreamRestartedWarning, match=rf"did not start in time.* after {at} micro-batches") as caught:
-        result = run(spark, pipeline(tmp_path / "out", frames), tmp_path / "job" if kept else None)
+        result = run(spark, pipeline(tmp_path / "out", frames), tmp_path / "job" if kept else None, record=file)
     check(result, tmp_path / "out", frames, restarts=1)
     assert [type(w.message) for w in caught if w.category is not NewSparkAppWarning] == [StreamRestartedWarning]
     assert "restarts: 1" in str(result)
     assert result.to_dict()["restarts"] == 1
+    before = [(1, kind, n) for n in range(1, at + 1) for kind in ("triggered", "durable", "committed")]
+    restored = [(2, "restored", at)] if at else []
+    failed = [*before, (1, "triggered", at + 1), (1, "failed", at + 1), *restored, (2, "triggered", at + 1)]
+    assert outcomes(result.events)[: len(failed)] == failed
+    check_events(result)
+    assert outcomes(flow.read_events(file)) == outcomes(result.events)
+    (row,) = rows_of_kind(result.events, "failed")
+    assert "did not start in time" in row["detail"]
 
 
 @pytest.mark.soak
@@ -189,6 +200,12 @@ def test_a_micro_batch_that_was_committed_and_not_counted_is_taken_back(
     with pytest.warns(StreamRestartedWarning, match="after 1 micro-batches"):
         result = run(spark, pipeline(tmp_path / "out", frames), tmp_path / "job")
     check(result, tmp_path / "out", frames, restarts=1)
+    assert outcomes(result.events)[4:8] == [
+        (1, "durable", 2),
+        (1, "committed", 2),
+        (2, "restored", 1),
+        (2, "triggered", 2),
+    ]
 
 
 def test_a_run_that_was_replaced_calls_no_function(spark: Any, tmp_path: Path) -> None:

@@ -112,9 +112,12 @@ def failed(reason="checkpoint 3: timed out after 500 ms"):
 
 
 def on_spark():
-    """Return the story of two micro-batches."""
-    story = Story(join_plan(engine="spark")).triggered(0, 1).durable(900, 1)
-    return story.triggered(1_000, 2).durable(2_500, 2)
+    """Return the story of two micro-batches, with the work of a task, and of one whose busy time is not measured."""
+    story = Story(join_plan(engine="spark")).triggered(0, 1).durable(900, 1, bytes=None)
+    for time, busy in ((1_000, 0), (2_500, 600_000)):
+        story.add("work", "check[0]", time, totals=[busy, 0, busy, None, None, None])
+        story.add("work", "join[0]", time, totals=[busy, 0, None, None, None, None])
+    return story.triggered(1_000, 2).durable(2_500, 2, bytes=None)
 
 
 def three_attempts():

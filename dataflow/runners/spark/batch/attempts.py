@@ -18,7 +18,7 @@ from dataflow.events.plan_shape import task_id
 from dataflow.planning.physical_plan import Plan, Vertex, vertex_of
 from dataflow.planning.specs import Read
 from dataflow.runners.spark.placeholders import PlaceholderSource
-from dataflow.runners.spark.task_host import TaskReport
+from dataflow.runners.spark.task_report import TaskReport
 
 __all__ = ["mixed_attempts"]
 

@@ -13,21 +13,22 @@ from dataclasses import dataclass, replace
 from dataflow.clock import Clock
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.execution import Execution
-from dataflow.contracts.sink import Guarantee, Handle
+from dataflow.contracts.sink import Handle
 from dataflow.contracts.source import InputIdentity, Source, Split
 from dataflow.events.plan_shape import task_id
 from dataflow.planning.graph import Graph
 from dataflow.planning.physical_plan import Plan, Vertex, make_plan
 from dataflow.planning.specs import Read, Write
 from dataflow.protocol.events import BarrierKind
+from dataflow.runners.spark.driver_events import Recording
 from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint, find
-from dataflow.runtime.restore.job_ids import job_of, random_id
+from dataflow.runtime.restore.job_ids import job_of
 from dataflow.runtime.restore.verification import two_phase_sinks
 from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.task_input import SplitState
 from dataflow.store.base import CheckpointStore
-from dataflow.store.manifest import FORMAT, Manifest
+from dataflow.store.manifest import FORMAT, JobId, Manifest, Parent
 
 __all__ = ["BatchCheckpoint"]
 
@@ -40,15 +41,19 @@ class BatchCheckpoint:
         store: where it is, or will be.
         stored: the plan of the tasks that it holds.
         run_id: the run that writes it.
-        pipeline: the name of the pipeline.
-        guarantee: the guarantee from end to end.
+        recording: the name of the pipeline, and its guarantee from end to end.
+        new_job: the id of the job, if the store has none.
     """
 
     store: CheckpointStore
     stored: Plan
     run_id: str
-    pipeline: str
-    guarantee: Guarantee
+    recording: Recording
+    new_job: JobId
+
+    def job(self, restored: RestoredCheckpoint | None) -> tuple[JobId, Parent | None]:
+        """Return the id of the job that restores this, or takes the checkpoint, and its parent."""
+        return job_of(restored, self.store, lambda _: self.new_job)
 
     def find(self, restore: object, checkpoint: Checkpointing | None) -> RestoredCheckpoint | None:
         """Return the checkpoint of an earlier run, which ``restore`` selects; None: the batch starts from nothing.
@@ -84,7 +89,7 @@ class BatchCheckpoint:
 
         Raises: StoreError.
         """
-        job, parent = job_of(None, self.store, random_id)
+        job, parent = self.job(None)
         states = [
             TaskState(task_id(name, 0), ended=True, inlet={"splits": [SplitState(s, done=True).to_json() for s in own]})
             for name, own in splits.items()
@@ -95,10 +100,10 @@ class BatchCheckpoint:
             format=FORMAT,
             checkpoint=number,
             kind=BarrierKind.FINAL.value,
-            pipeline=self.pipeline,
+            pipeline=self.recording.pipeline,
             nodes=tuple(dict(node) for node in self.stored.describe()),
             mode=Mode.ALIGNED.value,
-            guarantee=self.guarantee.value,
+            guarantee=self.recording.guarantee.value,
             finished=True,
             created=clock.wall(),
             run_id=self.run_id,

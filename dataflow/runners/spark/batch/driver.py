@@ -66,7 +66,7 @@ class BatchDriver(DriverSinks):
     ) -> None:
         done, report = (0, None) if restored is None else (1, restored.report)
         super().__init__(assignment, done, report, notices, app)
-        self.pipeline = checkpoint.pipeline
+        self.pipeline = checkpoint.recording.pipeline
         self._checkpoint = checkpoint
         self.listed = splits
         self._row_counts = row_counts
@@ -105,6 +105,7 @@ class BatchDriver(DriverSinks):
         Raises: MixedAttempts, before anything is written, if rows may be missing or there twice.
         """
         started = self.clock.now()
+        self.events.triggered(CHECKPOINT, BarrierKind.FINAL, started)
         envelopes = [e for rows in sent_rows for batch in rows.to_batches() for e in envelopes_of(batch)]
         number = CHECKPOINT
         attempts = [(read_report(e.payload), e.round) for e in envelopes if e.link == REPORT]
@@ -113,20 +114,28 @@ class BatchDriver(DriverSinks):
         if mixed := mixed_attempts(self.assignment.spark_plan.plan, attempts, taken):
             raise MixedAttempts(mixed)
         reports = [report for report, _ in attempts]
+        self._record_tasks(reports, started)
         self.check_files()
         with serialized_errors("the driver"):
             # before rows are delivered: if Spark has lost rows, all of this is done again
-            reports += [self._write_frame(name, frame, 0) for name, frame in for_sinks.items()]
+            frames = [self._write_frame(name, frame, 0) for name, frame in for_sinks.items()]
+            self._record_tasks(frames, self.clock.now(), started)
+            reports += frames
             self._deliver(sent)
             for host in self._sink_hosts.values():
                 host.finish()
+            self._record_sinks(started)
             transactions = handles_of(reports)
             with self._committing():
                 states = self._sink_states(number)
                 size = self._checkpoint.write(number, self.listed, states, transactions, self.clock)
+                durable = self.clock.now()
+                self.events.rested(durable)
+                self.events.durable(number, durable, size)
                 for name, sink in self.sinks.items():
                     try:
-                        sink.commit(number, transactions.get(name, []))
+                        with self._commit_of(name, number):
+                            sink.commit(number, transactions.get(name, []))
                     except Exception as error:
                         error.add_note(
                             f"raised while sink {name!r} committed the batch; its rows are staged: if the job has a "
@@ -134,12 +143,13 @@ class BatchDriver(DriverSinks):
                         )
                         raise
                 self.done = number
+        self.events.committed(number, self.clock.now())
         for report in reports:
             self._counters.add(self._row_counts.corrected(report))
             self.notices.include(report.notices)
         for report in self._row_counts.reports(self._counters):
             self._counters.add(report)
-        self.records.append(CheckpointRecord(number, BarrierKind.FINAL, self.clock.now() - started, size, {}))
+        self.records.append(CheckpointRecord(number, BarrierKind.FINAL, durable - started, size, {}))
 
     def check_files(self) -> None:
         """Raise InputChanged if files that Spark has read are not those that were listed."""
@@ -155,6 +165,7 @@ class BatchDriver(DriverSinks):
         self.notices.add(BatchRepeatedWarning, f"{reason}: the batch was computed again from the beginning")
         for sink in self.sinks.values():
             sink.sweep()
+        self.events.begin(self.done)
 
 
 def _reason_to_repeat(error: Exception) -> str | None:
@@ -196,7 +207,9 @@ class BatchQuery:
                 made = frames()
                 self._driver.complete([frame.toArrow() for frame in made.for_driver], made.for_sinks)
             except Exception as error:
-                if (reason := _reason_to_repeat(error)) is None:
+                reason = _reason_to_repeat(error)
+                self._driver.record_failure(error, reason)
+                if reason is None:
                     raise
                 self._driver.begin_anew(reason, error, tries_left)
             else:

@@ -19,7 +19,7 @@ from dataflow.runners.spark.frame_sinks import counted_rows
 from dataflow.runners.spark.metrics import Counters
 from dataflow.runners.spark.placement import SparkPlan
 from dataflow.runners.spark.session import functions, pyspark
-from dataflow.runners.spark.task_host import TaskReport
+from dataflow.runners.spark.task_report import TaskReport
 
 __all__ = ["RowCounts"]
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from dataflow.contracts.checkpointing import Checkpointing, input_identity
 from dataflow.contracts.execution import Execution
-from dataflow.contracts.sink import Guarantee
 from dataflow.contracts.source import Split
+from dataflow.events.recorder import OpenFile
 from dataflow.planning.batch_graph import refuse_in_batch
 from dataflow.planning.graph import NamedGraph
 from dataflow.planning.specs import Read
@@ -30,6 +30,7 @@ from dataflow.runners.spark.batch.checkpoint import BatchCheckpoint, stored_plan
 from dataflow.runners.spark.batch.driver import BatchDriver, BatchQuery
 from dataflow.runners.spark.batch.frames import BatchFrames
 from dataflow.runners.spark.batch.row_counts import RowCounts
+from dataflow.runners.spark.driver_events import Recording
 from dataflow.runners.spark.frame_sinks import app_of
 from dataflow.runners.spark.job import SparkJob
 from dataflow.runners.spark.job_directory import JobDirectory
@@ -44,6 +45,7 @@ from dataflow.runners.spark.user_errors import SerializedError, original_error
 from dataflow.runners.spark.worker_check import check_workers
 from dataflow.runtime.job.build_job import note_taken_back, store_of
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
+from dataflow.runtime.restore.job_ids import random_id
 from dataflow.runtime.restore.new_input import with_new_input
 from dataflow.runtime.restore.verification import begin_sinks
 from dataflow.runtime.task.contract_checks import check_splits, naming_sink
@@ -91,6 +93,7 @@ class BatchStart:
     progress: bool
     full_metrics: bool
     readers: NativeReaders
+    open_file: OpenFile | None
 
     def start(self, check: Callable[[SparkPlan], None]) -> SparkJob:
         """Start the batch and return the job. ``check`` raises UnsupportedOnRunner for plans that workers cannot run.
@@ -130,15 +133,17 @@ class BatchStart:
         store.open(assignment.run_id)
         resources.callback(store.close)
         stored = stored_plan(graph, assignment.spark_plan, input_identity(checkpoint))
-        durable = Guarantee.AT_MOST_ONCE if checkpoint is None else Guarantee.EXACTLY_ONCE
-        guarantee = assignment.spark_plan.plan.graph.guarantee(durable)
-        found = BatchCheckpoint(store, stored, assignment.run_id, self.pipeline.name, guarantee)
+        recording = Recording.of(self.pipeline.name, checkpoint, assignment.spark_plan, self.open_file)
+        found = BatchCheckpoint(store, stored, assignment.run_id, recording, random_id(None))
         with notices.as_notes():
             restored = found.find(self.restore, checkpoint)
             restored = restored and with_new_input(restored, stored)
             splits = splits_of_sources(assignment.spark_plan) if restored is None else {}
             app = app_of(_directory(checkpoint), assignment.spark_plan.frame_sinks, notices)
             driver = BatchDriver(assignment, found, splits, restored, notices, row_counts, app)
+            resources.callback(driver.events.close)
+            job, _ = found.job(restored)
+            driver.events.open(recording, job, assignment.spark_plan, notices)
             for sink in driver.sinks.values():
                 resources.enter_context(sink.hold(assignment.run_id))
             if restored is None:
@@ -154,6 +159,7 @@ class BatchStart:
                 resources.enter_context(driver)
             except SerializedError as error:
                 raise original_error(error) from None
+        driver.events.begin(driver.done)
         return driver
 
 
