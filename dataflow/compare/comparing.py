@@ -139,7 +139,7 @@ class _Comparison:
         undisturbed = _trial(self._subject, folder, mode, options)
         self._say(describe_undisturbed_run(mode))
         result = self._record(undisturbed.run("never"), f"{mode}, without a kill")
-        report = ModeReport(mode, folder, _cost(result), events=result.events)
+        report = ModeReport(mode, folder, _cost(result))
         differences = self._differences_from_first(undisturbed)
         if differences:
             failures = [

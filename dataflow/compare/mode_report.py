@@ -13,7 +13,6 @@ from dataflow.contracts.checkpointing import Mode
 
 if TYPE_CHECKING:
     from dataflow.runtime.restore.find_checkpoint import RestoreReport
-    from dataflow.views.events import Events
 
 __all__ = ["Cost", "ModeReport", "Promise", "Restoration"]
 
@@ -128,7 +127,6 @@ class ModeReport:
         result: the comparison of outputs, in words; it holds if there are no ``failures``.
         failures: one sentence for each check that failed.
         checked: the outputs could be compared, so a wrong one would have been noticed.
-        events: the events of the run without a kill, as far as its process kept them. Its folder may have a recording.
     """
 
     mode: Mode
@@ -140,7 +138,6 @@ class ModeReport:
     result: str = ""
     failures: Sequence[str] = ()
     checked: bool = True
-    events: Events | None = None
 
     @property
     def promise(self) -> Promise:

@@ -61,7 +61,7 @@ def report_page(title: str, report: PageReport, modes: Sequence[ModeReport]) -> 
         report: its tables and conclusions are shown.
         modes: the results of the modes, in order.
     """
-    undisturbed = {str(mode.mode): _undisturbed(mode) for mode in modes}
+    undisturbed = {str(mode.mode): _recording(mode.undisturbed) for mode in modes}
     runs = {name: events for name, events in undisturbed.items() if isinstance(events, Events)}
     parts = [
         f"<h1>{_text(title)}</h1>",
@@ -73,13 +73,6 @@ def report_page(title: str, report: PageReport, modes: Sequence[ModeReport]) -> 
         *[_paragraph(f"{name}: {why}", "soft") for name, why in undisturbed.items() if isinstance(why, str)],
     ]
     return html_page(title, "\n".join(parts), style=_STYLE)
-
-
-def _undisturbed(mode: ModeReport) -> Events | str:
-    """Return the events of the run without a kill, or why there are none: those of a recording are finer."""
-    if mode.events is not None and not (mode.undisturbed / RECORDING).exists():
-        return mode.events
-    return _recording(mode.undisturbed)
 
 
 def _recording(folder: Path) -> Events | str:

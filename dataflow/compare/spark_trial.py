@@ -95,6 +95,7 @@ class SparkTrial(Trial):
             parallelism=self.parallelism,
             checkpoint=flow.Checkpointing(self.checkpoints),
             restore=restore,
+            record=self.recording,
         )
 
 

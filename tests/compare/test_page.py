@@ -93,14 +93,6 @@ def test_the_restored_run_is_a_second_attempt_in_the_recording_of_the_killed_one
     assert "The runs that were killed and restored" in compared.page
 
 
-def test_a_runner_that_writes_no_recording_gives_the_events_of_its_result(tmp_path: Path) -> None:
-    cost = Cost(7, 1, 1_500, 12_000, {}, 9, 1_234, 3_000_000, {})
-    modes = [ModeReport(Mode.ALIGNED, tmp_path, cost, events=_events(40, 10, 30))]
-    page = report_page("mine", CompareReport("mine", "here", modes, 5), modes)
-    assert "most 40.0 ms, of 3 checkpoints" in page
-    assert "aligned (exactly once): Checkpoint 1" in page
-
-
 def test_a_mode_whose_recording_is_missing_is_named_with_the_reason(tmp_path: Path) -> None:
     cost = Cost(7, 1, 1_500, 12_000, {}, 9, 1_234, 3_000_000, {})
     modes = [ModeReport(Mode.ALIGNED, tmp_path, cost, killed=tmp_path)]
