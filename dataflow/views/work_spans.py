@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.errors import EventsDamaged
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dataflow.views.events import Events
 
-__all__ = ["Activity", "WorkSpans", "activity", "work_spans"]
+__all__ = ["Activity", "WorkSpans", "activity", "emits", "work_spans"]
 
 _UNCERTAIN: Final = 0.2
 """The largest part of an interval of which samples may leave open what the task did, for its shares to be known."""
@@ -176,6 +176,18 @@ def activity(spans: Sequence[WorkSpan], begin: int, end: int) -> Activity | None
     if unsure > _UNCERTAIN * (end - begin):
         return None
     return Activity(*[total / (end - begin) for total in sums])
+
+
+def emits(spans: Sequence[WorkSpan], begin: int, end: int) -> bool:
+    """Return whether a task emitted rows between ``begin`` and ``end``, in spans that lie in it for the most part."""
+    at = max(0, bisect_right(spans, begin, key=lambda span: span.begin) - 1)
+    for span in islice(spans, at, None):
+        if span.begin >= end:
+            return False
+        inside = min(span.end, end) - max(span.begin, begin)
+        if span.rows_out and 2 * inside > span.end - span.begin:
+            return True
+    return False
 
 
 def _fitted(times: Sequence[int], length: int) -> Sequence[float]:
