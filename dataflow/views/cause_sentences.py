@@ -105,7 +105,7 @@ def _delay_words(causes: Causes, delay: Delay, figures: Figures, it: str) -> Seq
             if facts.snapshot is not None and facts.copy and delay.begin <= facts.snapshot <= delay.end:
                 figures["copy"] = facts.copy
                 copied: list[Word] = [", of which the copy of its state took ", Strong(duration_text(facts.copy))]
-                return [task, " then took ", time, " to complete its snapshot", *copied]
+                return [task, " took ", time, " to complete its snapshot", *copied]
             until = [", until it saw between two steps that the alignment had timed out"]
             return [task, f" held {it} for ", time, *(until if causes.times_out(delay) else [])]
         case Place.ENDED_INPUT:
@@ -173,8 +173,10 @@ def _ahead(causes: Causes, barrier: BarrierTravel, figures: Figures) -> Sequence
 
 
 def _meanwhile(causes: Causes, delay: Delay, figures: Figures) -> Sequence[Word]:
-    """Return the words on what the task did meanwhile. One that had ended did nothing."""
+    """Return the words on what the task did meanwhile. One that had ended did nothing; a long copy is told already."""
     ended = causes.facts.tasks[delay.task].ended
+    if 2 * figures.get("copy", 0) >= delay.duration:
+        return ()
     if delay.place in _WORKED and (ended is None or ended > delay.begin):
         return ["; ", *_activity_words(causes, delay, figures)]
     return ()

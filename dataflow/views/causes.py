@@ -272,6 +272,11 @@ class Causes:
             return self.delays(blocked.task, blocked.end)
         if task is not None and self.facts.travelled is not None:
             return self.delays(task, self.facts.travelled)
+        return self.stopped
+
+    @cached_property
+    def stopped(self) -> tuple[Delay, ...]:
+        """The delays up to where a checkpoint stopped that was not complete at all tasks."""
         if self.stuck is not None and self.stuck.sent is not None:
             last = Delay(Place.QUEUE, self.stuck.target, self.stuck.sent, self.facts.until, self.stuck)
             return (last, *self.delays(self.stuck.source, self.stuck.sent))

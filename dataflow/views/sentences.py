@@ -212,8 +212,7 @@ def _why(causes: Causes) -> Iterator[Sentence]:
     if blocked is not None and explains_blocked and not is_noise(facts, causes.blocked_time(blocked)):
         yield from cause_sentences(causes, chain, ("It was late because ",), "it", told)
     if task is None or facts.travelled is None:
-        if not explains_blocked:
-            yield from _stopped(causes)
+        yield from cause_sentences(causes, causes.stopped, ("Where it stopped: ",), "the barrier", told)
         return
     last = causes.delays(task, facts.travelled)
     if facts.travelled > facts.triggered:
@@ -222,11 +221,6 @@ def _why(causes: Causes) -> Iterator[Sentence]:
         if len(last) == 1:  # it had no barrier
             begin = ("The last task to be complete: ",)
         yield from cause_sentences(causes, last, begin, "its barrier", told)
-
-
-def _stopped(causes: Causes) -> Iterator[Sentence]:
-    """Return sentences on the barrier, or the task, that a checkpoint waited for when it failed."""
-    yield from cause_sentences(causes, causes.chain, ("Where it stopped: ",), "the barrier", set())
 
 
 def _all_blocked(causes: Causes) -> Iterator[Sentence]:

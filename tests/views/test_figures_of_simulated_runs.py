@@ -160,7 +160,8 @@ def test_delays_are_followed_upstream_and_the_longest_is_named(mode: str, seed: 
             complete = max(of(rows, "complete"), key=lambda row: row["time"])
             delays = list(walk(rows, complete["task"], complete["time"], line["triggered"]))
             assert sum(delays) == line["travel"]
-            assert last[0].figures["delay"] == max(delays)
+            is_main = "also because" not in last[0].text  # else the longest was told before
+            assert last[0].figures["delay"] == max(delays) if is_main else last[0].figures["delay"] in delays
 
 
 def walk(rows: Sequence[Row], task: str, until: int, triggered: int) -> Iterator[int]:

@@ -143,3 +143,17 @@ def test_a_barrier_that_was_held_past_the_timeout_is_told_what_the_task_did() ->
 def test_the_hand_made_join_repeats_nothing() -> None:
     told = [sentence.text for sentence in sentences(skewed_join())]
     assert len(told) == len(set(told))
+
+
+def test_where_a_failed_checkpoint_stopped_is_told_beside_an_input_that_was_blocked_before() -> None:
+    story = Story(JOIN).triggered(0, 1).barrier(("payments", "check"), 1, 1, 2).barrier(("orders", "join"), 1, 1, 2)
+    story.blocked(("orders", "join"), 1, 2, 60).barrier(("check", "join"), 1, 3, 60, ahead=9)
+    story.barrier(("join", "sums"), 1, 60, None, ahead=40).work("join", 61, busy=61).work("sums", 1_001, busy=1_001)
+    for task, complete in {"payments": 1, "orders": 1, "check": 2, "join": 61}.items():
+        story.part(task, 1, complete, 62, 63)
+    assert texts(story.failed(1_000, 1, "expired"), "cause") == [
+        "It was late because it spent 57.0 ms in check[0] -> join[0], behind 9 rows; join[0] was busy 100% of that "
+        "time.",
+        "Where it stopped: the barrier was still in join[0] -> sums[0], 940.0 ms after it was sent, behind 40 rows; "
+        "sums[0] was busy 100% of that time.",
+    ]
