@@ -69,13 +69,16 @@ class _Row:
         self.dropped += batch.num_rows
 
     def after(self, number: int) -> list[pa.RecordBatch]:
-        """Return the events from ``number`` on, of those that are left."""
-        self.convert()
+        """Return the events from ``number`` on, of those that are left. What is not converted yet stays as it is."""
         skipped, batches = max(0, number - self.dropped), []
         for batch in self.batches:
             if skipped < batch.num_rows:
                 batches.append(batch.slice(skipped))
             skipped = max(0, skipped - batch.num_rows)
+        for origin, events in self.raw:
+            if skipped < len(events):
+                batches.append(origin.batch(events[skipped:]))
+            skipped = max(0, skipped - len(events))
         return batches
 
 

@@ -242,3 +242,15 @@ def test_the_last_watermark_of_each_operator_outlives_all_samples_of_the_log() -
     ]
     assert table.num_rows + missed == 40 * 60 + 3
     assert log.read(cursor)[0].num_rows == 0
+
+
+def test_reading_often_converts_nothing_for_good() -> None:
+    log = EventLog()
+    log.begin(RECORDED, Origin(PLAN, 1_000, 1))
+    cursor = None
+    for n in range(200):
+        log.add([fact(n)], [sample(n)], 0, 0)
+        table, missed, cursor = log.read(cursor)
+        assert (table.num_rows, missed) == (2, 0)
+    assert not log.has_converted
+    assert log.read()[0].num_rows == 400
