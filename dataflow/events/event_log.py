@@ -1,7 +1,8 @@
 """The events of a job that were drained from the buffers, within a bound.
 
 Where room is short, the oldest samples go first, down to half of the room; then the events of the oldest checkpoints;
-then more samples. Never those of the checkpoint triggered last, nor what happened to the job as a whole.
+then more samples. Never those of the checkpoint triggered last, nor the last watermark of each task, nor what happened
+to the job as a whole.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ class EventLog:
         self._kept = _Row()
         self._facts = _Row()
         self._samples = _Row()
+        self._last_times: dict[tuple[str, str | None], tuple[int, Origin, Event]] = {}  # with its number among samples
         self._last_checkpoint = 0  # facts before the drain with the last trigger
         self._lost_before = (0, 0)  # facts and samples lost in the buffers of earlier attempts
         self._lost = (0, 0)
@@ -120,6 +122,9 @@ class EventLog:
         self._lost = self._lost_before[0] + lost_facts, self._lost_before[1] + lost_samples
         self._kept.add(self._origin, [event for event in facts if event.kind in _KEPT])
         self._facts.add(self._origin, [event for event in facts if event.kind not in _KEPT])
+        for number, event in enumerate(samples, self._samples.total):
+            if event.kind is Kind.WATERMARK:
+                self._last_times[event.task, event.operator] = number, self._origin, event
         self._samples.add(self._origin, samples)
         if any([event.kind is Kind.TRIGGERED for event in facts]):
             self._last_checkpoint = before
@@ -143,6 +148,11 @@ class EventLog:
     def bytes(self) -> int:
         """The memory of the events, about."""
         return self._facts.bytes + self._samples.bytes + self._kept.bytes
+
+    @property
+    def has_converted(self) -> bool:
+        """Whether events were converted, or dropped: then the next two methods do not return all."""
+        return bool(self._facts.batches or self._samples.batches or self._facts.dropped or self._samples.dropped)
 
     def raw_facts(self) -> list[Event]:
         """Return the events of the current attempt, without samples, of those that are not converted."""
@@ -170,7 +180,10 @@ class EventLog:
             at = since or Cursor(self._identity)
             lost = sum(self._lost)
             batches = [*self._kept.after(at.kept), *self._facts.after(at.facts), *self._samples.after(at.samples)]
-            missed = max(0, self._facts.dropped - at.facts) + max(0, self._samples.dropped - at.samples)
+            dropped = range(at.samples, self._samples.dropped)
+            times = [(origin, event) for number, origin, event in self._last_times.values() if number in dropped]
+            batches += [origin.batch([event]) for origin, event in times]
+            missed = max(0, self._facts.dropped - at.facts) + len(dropped) - len(times)
             missed += lost - at.lost
             cursor = Cursor(self._identity, self._facts.total, self._samples.total, self._kept.total, lost)
             metadata = self._recorded.metadata()

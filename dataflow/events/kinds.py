@@ -3,7 +3,8 @@
 ========================  ==========  ===============================================================================
 kind                      writer      fields besides time, seq, attempt, task and kind
 ========================  ==========  ===============================================================================
-``started``               job         value: the wall clock (microseconds since 1970); checkpoint: what was restored
+``started``               job         value: the wall clock (microseconds since 1970); checkpoint: what was restored;
+                                      detail: the mode of the attempt ("": it has no checkpoints)
 ``restored``              job         checkpoint; rows: rows in flight that were put back
 ``triggered``             job         checkpoint; detail: checkpoint, savepoint or final
 ``durable``               job         checkpoint; duration since the trigger, bytes written, rows in flight
@@ -23,7 +24,8 @@ kind                      writer      fields besides time, seq, attempt, task an
 ``watermark``             task        value: merged event time (microseconds since 1970; 2**63-1: the end of all input);
                                       channel that holds it back, or detail: the split that does, and operator: what
                                       makes the time
-``work``                  task        totals: see ``TOTALS``; rows queued in each input follow
+``work``                  task        totals: see ``TOTALS``; rows queued in each input follow; duration: how long the
+                                      step lasted that ended at this time, or goes on, if it was long
 ``ended``                 task
 ``error``                 task        operator where it was raised; detail: the class of the error
 ========================  ==========  ===============================================================================

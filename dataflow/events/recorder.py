@@ -1,7 +1,8 @@
 """The buffers in which tasks, gates, part writers and the job record events, one writer each and without a lock.
 
 A drain moves what was recorded to the ``EventLog``, and to a file if there is one. Between two drains a buffer holds as
-much as its share of the room for all: then its oldest samples, or its oldest other events, are dropped and counted.
+much as its share of the room for all: then its oldest samples, or the events of its oldest checkpoint, are dropped and
+counted. The events of one checkpoint are kept however many there are, and so is the last watermark.
 
 Guarantees: ``record`` never blocks and takes about a microsecond; what a writer records keeps its order.
 This code assumes: one thread at a time records with a writer. Any thread may drain.
@@ -76,7 +77,18 @@ class EventWriter:
     [('snapshot', 17, 1)]
     """
 
-    __slots__ = ("_facts", "_facts_room", "_samples", "_samples_room", "_seq", "lost_facts", "lost_samples", "task")
+    __slots__ = (
+        "_facts",
+        "_facts_room",
+        "_last_times",
+        "_samples",
+        "_samples_room",
+        "_seq",
+        "found_samples",
+        "lost_facts",
+        "lost_samples",
+        "task",
+    )
 
     def __init__(self, task: str) -> None:
         self.task = task
@@ -84,7 +96,9 @@ class EventWriter:
         self._samples: deque[Event] = deque()
         self._seq = 0
         self._facts_room = self._samples_room = _MOST
-        self.lost_facts = self.lost_samples = 0
+        self.lost_facts = self.lost_samples = 0  # only the writer adds to them
+        self.found_samples = 0  # those of ``lost_samples`` that a drain got nevertheless; only a drain adds to it
+        self._last_times: dict[str | None, Event] = {}  # dropped watermarks since the last drain, by operator
 
     def set_room(self, facts: int, samples: int) -> None:
         """Set how many events of each kind the buffer holds."""
@@ -106,7 +120,7 @@ class EventWriter:
     ) -> None:
         """Record an event at ``time``, by the clock of the job. Its fields are those of the table."""
         facts = self._facts
-        if len(facts) >= self._facts_room and _drop_first(facts):
+        if len(facts) >= self._facts_room and not _is_of(facts, checkpoint) and _drop_first(facts):
             self.lost_facts += 1
         numbers = (checkpoint, duration, rows, bytes, value)
         facts.append(Event(kind, time, self._seq, self.task, *numbers, channel, operator, None, detail))
@@ -118,6 +132,7 @@ class EventWriter:
         time: int,
         *,
         totals: Sequence[int | None] | None = None,
+        duration: int | None = None,
         value: int | None = None,
         channel: str | None = None,
         operator: str | None = None,
@@ -125,16 +140,28 @@ class EventWriter:
     ) -> None:
         """Record a sample, of a kind in ``SAMPLES``."""
         samples = self._samples
-        if len(samples) >= self._samples_room and _drop_first(samples):
+        if len(samples) >= self._samples_room and (dropped := _drop_first(samples)):
             self.lost_samples += 1
+            if dropped.kind is Kind.WATERMARK:
+                self._last_times[dropped.operator] = dropped
         samples.append(
-            Event(kind, time, self._seq, self.task, None, None, None, None, value, channel, operator, totals, detail)
+            Event(
+                kind, time, self._seq, self.task, None, duration, None, None, value, channel, operator, totals, detail
+            )
         )
         self._seq += 1
 
     def take(self) -> tuple[list[Event], list[Event]]:
-        """Remove and return the events, and the samples, so far. Called by a drain."""
-        return list(_taken(self._facts)), list(_taken(self._samples))
+        """Remove and return the events, and the samples, so far. Called by a drain.
+
+        The last watermark of each operator is among them, even if it had to make room for later samples.
+        """
+        dropped, self._last_times = self._last_times, {}
+        facts, samples = list(_taken(self._facts)), list(_taken(self._samples))
+        later = {event.operator for event in samples if event.kind is Kind.WATERMARK}
+        kept = [event for operator, event in dropped.items() if operator not in later]
+        self.found_samples += len(kept)
+        return facts, [*kept, *samples]
 
 
 class _Unrecorded(EventWriter):
@@ -152,13 +179,20 @@ class _Unrecorded(EventWriter):
 UNRECORDED: Final[EventWriter] = _Unrecorded("")
 
 
-def _drop_first(buffer: deque[Event]) -> bool:
-    """Drop the oldest event; False: a drain took it first."""
+def _drop_first(buffer: deque[Event]) -> Event | None:
+    """Drop and return the oldest event; None: a drain took it first."""
     try:
-        buffer.popleft()
+        return buffer.popleft()
+    except IndexError:
+        return None
+
+
+def _is_of(buffer: deque[Event], checkpoint: int | None) -> bool:
+    """Return whether the oldest event is of ``checkpoint``: then all in the buffer are of the last checkpoint."""
+    try:
+        return checkpoint is not None and buffer[0].checkpoint == checkpoint
     except IndexError:
         return False
-    return True
 
 
 def _taken(buffer: deque[Event]) -> Iterator[Event]:
@@ -254,7 +288,7 @@ class Recorder:
                 facts += some_facts
                 samples += some_samples
             lost_facts = sum([writer.lost_facts for writer in self._weights]) + self._job.lost_facts
-            lost_samples = sum([writer.lost_samples for writer in self._weights])
+            lost_samples = sum([writer.lost_samples - writer.found_samples for writer in self._weights])
             self.log.add(facts, samples, lost_facts, lost_samples)
             if self._file is not None and (facts or samples):
                 self._file.write(self._origin.batch([*facts, *samples]))

@@ -67,6 +67,7 @@ from dataflow.runtime.task.progress import JobState, Progress
 from dataflow.runtime.task.task import Task
 from dataflow.store.manifest import LOG, STATE
 from dataflow.store.memory import MemoryStore
+from dataflow.views.events import Events, events_since
 
 __all__ = ["Attempt", "Faults", "SimulatedJob", "SimulatedRunner"]
 
@@ -110,8 +111,8 @@ _INJECTED = (
 """Warnings that injected faults cause. They are not given, only listed in ``RunResult.warnings``."""
 
 
-_KEPT_EVENTS = 1 << 30
-"""Events of all attempts together that are kept as recorded: no limit, because the number of turns has one."""
+_KEPT_EVENTS = 500_000
+"""Events that are kept as recorded, for the laws; a longer run is not held to them."""
 
 
 class _Crash(BaseException):
@@ -313,6 +314,23 @@ class SimulatedJob(JobHandle):
         self._predicates.append((answers, then))
         return answers
 
+    def events(self, since: Events | None = None) -> Events:
+        """Return what barriers, tasks and the job did in all attempts so far; see `LocalJob.events`.
+
+        Raises: ConfigurationError if ``since`` are events of another job, or if ``wait`` was not called.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("x") as p:
+        ...     p.source(op.from_arrow(pa.table({"a": [1, 2, 3]}))).sink(op.collect(), name="out")
+        >>> job = flow.SimulatedRunner(seed=7).start(p)
+        >>> result = job.wait()
+        >>> len(job.events()) == len(result.events)
+        True
+        """
+        if not self._log.attempt:
+            raise ConfigurationError("the job has not begun, so there are no events; call wait() first")
+        return events_since(self._log, since)
+
     def cancel(self) -> None:
         """Do nothing: the job runs only inside ``wait``."""
 
@@ -391,9 +409,11 @@ class SimulatedJob(JobHandle):
                 if late or self._turn - first > self._max_turns:
                     waiting = who_waits_for_whom(job, self._clock.now())
                     raise JobTimeout(f"seed {self._seed}: not done after {self._turn - first} turns:\n{waiting}")
-        except BaseException:
+        except BaseException as error:
             job.recorder.close()
             job.release()
+            if isinstance(error, _Crash):
+                check_events(job)
             raise
         finally:
             attempt.turns = self._turn - first

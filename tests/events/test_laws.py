@@ -11,11 +11,14 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.errors import ConfigurationError
 from dataflow.events.kinds import Kind
 from dataflow.events.recorder import EventWriter
+from dataflow.runners.event_laws import check_events
 from dataflow.runners.faults import Faults
 from dataflow.runtime.task.input_gate import InputGate
 from dataflow.views.events import Events
+from tests.forcing import counted_calls
 from tests.seeds import seeds
 
 MODES = ("aligned", "unaligned", "unaligned-persisted", "aligned-timeout")
@@ -170,3 +173,21 @@ def test_the_laws_hold_under_faults(seed: int) -> None:
         {"fail": 0.05, "slow": 0.2, "restarts": 3},
     ][seed // 4 % 4]
     run(seed, mode, **faults)
+
+
+def test_the_laws_are_asserted_after_a_crash_as_well() -> None:
+    with counted_calls(check_events) as counted:
+        result = run(3, crashes=1)
+    assert counted.total == result.restarts + 1 == 2
+
+
+def test_a_simulated_job_has_the_events_of_all_attempts() -> None:
+    with flow.Pipeline("one") as p:
+        p.source(op.from_arrow(pa.table({"x": range(9)}), batch_rows=1), name="in").sink(op.collect(), name="out")
+    job = p.start(
+        flow.SimulatedRunner(3, Faults(crashes=1)), checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms")
+    )
+    with pytest.raises(ConfigurationError, match="the job has not begun"):
+        job.events()
+    result = job.wait()
+    assert job.events().table.equals(result.events.table)

@@ -199,3 +199,46 @@ def test_attempts_of_one_log_are_numbered() -> None:
         recorder.job.record(Kind.STARTED, 1_000, value=7)
         recorder.close()
     assert log.read()[0]["attempt"].to_pylist() == [1, 2]
+
+
+def time_of(n: int, operator: str | None = None) -> Event:
+    """A watermark, among samples."""
+    return sample(n)._replace(kind=Kind.WATERMARK, value=n, operator=operator, totals=None)
+
+
+def test_the_events_of_one_checkpoint_are_kept_however_many_there_are() -> None:
+    writer = EventWriter("a[0]")
+    writer.set_room(facts=2, samples=1)
+    for checkpoint in (1, 2):
+        for n in range(5):
+            writer.record(Kind.SENT, n, checkpoint)
+    facts, _ = writer.take()
+    assert [event.checkpoint for event in facts] == [2] * 5
+    assert writer.lost_facts == 5
+
+
+def test_the_last_watermark_outlives_later_samples_in_a_full_buffer() -> None:
+    writer = EventWriter("a[0]")
+    writer.set_room(facts=1, samples=2)
+    for value in (7, 8):
+        writer.sample(Kind.WATERMARK, value, value=value)
+    for n in range(9, 14):
+        writer.sample(Kind.WORK, n, totals=())
+    _, samples = writer.take()
+    assert [event.value or event.time for event in samples] == [8, 12, 13]
+    assert writer.lost_samples - writer.found_samples == 4
+
+
+def test_the_last_watermark_of_each_operator_outlives_all_samples_of_the_log() -> None:
+    log = EventLog(limit=10_000, converted_at=50)
+    log.begin(RECORDED, Origin(PLAN, 1_000, 1))
+    log.add([], [time_of(1), time_of(2), time_of(3, "b")], 0, 0)
+    for _ in range(40):
+        log.add([], [sample(9)] * 60, 0, 0)
+    table, missed, cursor = log.read()
+    assert [(row["value"], row["operator"]) for row in table.to_pylist() if row["kind"] == "watermark"] == [
+        (2, None),
+        (3, "b"),
+    ]
+    assert table.num_rows + missed == 40 * 60 + 3
+    assert log.read(cursor)[0].num_rows == 0

@@ -128,7 +128,8 @@ class DriverEvents:
             self._totals, self._times, self._trigger = {}, {}, None
             restored = done or None
             record = self._recorder.job.record
-            record(Kind.STARTED, now, restored, value=round(self._clock.wall() * 1_000_000))
+            wall = round(self._clock.wall() * 1_000_000)
+            record(Kind.STARTED, now, restored, value=wall, detail=recorded.mode)
             if restored is not None:
                 record(Kind.RESTORED, now, restored, rows=0)  # none is in flight between two micro-batches
             record(Kind.STATE, now, detail=JobState.RUNNING.value)

@@ -164,7 +164,8 @@ class Job:
         self.recorder.begin(self.started_at)
         report, wall = self.restore_report, round(self.clock.wall() * 1e6)
         restored = None if report is None else report.checkpoint
-        self._record(Kind.STARTED, self.started_at, restored, value=wall)
+        mode = self.identity.mode.value if self.identity.checkpointed else ""
+        self._record(Kind.STARTED, self.started_at, restored, value=wall, detail=mode)
         if report is not None:
             self._record(Kind.RESTORED, self.started_at, restored, rows=report.in_flight_rows)
 

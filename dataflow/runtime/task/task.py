@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Task"]
 
+_LONG = 1_000
+"""Microseconds of a step and the pause after it that a sample tells apart."""
 _UNITS_PER_STEP = 64
 """Limit for the operator calls of one step, so that a long emission does not delay other tasks of the same thread."""
 
@@ -159,13 +161,17 @@ class Task:
 
     def step(self) -> Progress:
         """Do one step. An operator's error is reported to the job, with the operator and the batch as notes."""
-        before = self._began = self._clock.now()
+        before, lasted = self._clock.now(), self._since - self._began
+        is_due = before >= self._sample_at or self._recorder.triggers != self._triggers
+        if is_due and self._opened and before - self._began >= _LONG:  # a checkpoint may have been triggered meanwhile
+            self._sample(self._since, lasted)
+        self._began = before
         self.meter.add(self.state, before - self._since)
         for channel in self._full:
             channel.back_pressured += before - self._since
         self._full = ()
-        if before >= self._sample_at or self._recorder.triggers != self._triggers:
-            self._sample(before, 0)
+        if is_due:
+            self._sample(before)
         try:
             self.state = self._step(before)
         except Exception as error:
@@ -215,20 +221,23 @@ class Task:
         finally:
             self._services.mailbox.put(Crashed(self.name, error))  # otherwise the job would wait for ever
 
-    def _sample(self, now: int, in_step: int) -> None:
-        """Record what the task has done so far; ``in_step`` is the time since the step began."""
+    def _sample(self, now: int, lasted: int | None = None, *, unmetered: int = 0) -> None:
+        """Record what the task has done so far.
+
+        ``lasted`` is the time of the step that ended now, or goes on; of it, ``unmetered`` is not in the meter yet.
+        """
         self._triggers, self._sample_at = self._recorder.triggers, now + self._recorder.sampled_each
         meter, chain, channels = self.meter, self.chain, self.channels
         totals = (
             chain.head.tally.rows_in,
             sum([output.rows for output in chain.outputs]),
-            meter.busy + in_step,
+            meter.busy + unmetered,
             meter.waiting,
             meter.blocked,
             meter.back_pressured,
             *[channel.queued_rows for channel in channels],
         )
-        self._events.sample(Kind.WORK, now, totals=totals)
+        self._events.sample(Kind.WORK, now, totals=totals, duration=lasted)
         self._sample_time(now, None, self.task_input.watermark)
         for node in self._time_makers:
             self._sample_time(now, node, node.made)
@@ -247,7 +256,8 @@ class Task:
     def _sample_here(self) -> None:
         """Record a sample within a step."""
         now = self._clock.now()
-        self._sample(now, now - self._began)
+        lasted = now - self._began
+        self._sample(now, lasted, unmetered=lasted)
 
     def _step(self, now: int) -> Progress:
         if self.state is Progress.DONE:
@@ -569,7 +579,8 @@ class Task:
 
     def close(self) -> list[BaseException]:
         """Record a last sample; close readers and operators; return their errors. No thread is in ``step`` any more."""
-        self._sample(max(self._since, self._began), 0)
+        if self._opened:  # else the time of its last step is when it was built, before the job began
+            self._sample(max(self._since, self._began))
         errors = self.chain.close() if self._opened else []
         return [*errors, *self.task_input.close()]
 

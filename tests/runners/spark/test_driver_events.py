@@ -81,7 +81,7 @@ def test_a_micro_batch_is_a_checkpoint_of_unknown_size(events: DriverEvents, clo
     events.end(JobState.FINISHED)
     kinds = ("started", "restored", "triggered", "durable", "committed", "state")
     assert recorded(events, *kinds) == [
-        {"time": 0, "task": "job", "value": 5_000_000},
+        {"time": 0, "task": "job", "value": 5_000_000, "detail": "aligned"},
         {"time": 0, "task": "job", "detail": "running"},
         {"time": 10, "task": "job", "checkpoint": 1, "detail": "checkpoint"},
         {"time": 90, "task": "job", "checkpoint": 1, "duration": 80, "rows": 0},
