@@ -7,6 +7,8 @@ column                       meaning
 ===========================  ===========================================================================================
 ``attempt``, ``checkpoint``  which one; after a restart, an id may occur again in the next attempt
 ``kind``                     checkpoint, savepoint, or final: the last one, at the end of the input
+``mode``                     of its attempt; null: without ``checkpoint=``, for the commit at the end alone
+``guarantee``                of the engine in this mode; sources and sinks may weaken it
 ``state``                    durable, committed (durable, and all sinks have committed), failed, under way, or
                              abandoned: the attempt ended before the checkpoint did
 ``triggered``                time since the start of the attempt
@@ -32,6 +34,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.events.kinds import Arrival, Kind
+from dataflow.views.attempt_mode import mode_of
 from dataflow.views.select_events import EventRow, event_rows, numbers, select, texts, written_bytes
 
 if TYPE_CHECKING:
@@ -55,7 +58,7 @@ def checkpoint_table(events: Events) -> pa.Table:
     from dataflow.arrow_values import to_array
 
     rows = [row for _, row in sorted(_rows(events).items())]
-    names = {"kind", "state", "longest_blocked", "failure"}
+    names = {"kind", "mode", "guarantee", "state", "longest_blocked", "failure"}
     columns = _Row.columns()
     arrays = {
         name: to_array([getattr(row, name) for row in rows], pa.string() if name in names else pa.int64())
@@ -71,6 +74,8 @@ class _Row:
     attempt: int
     checkpoint: int
     kind: str = "checkpoint"
+    mode: str | None = None
+    guarantee: str | None = None
     state: str = "under way"
     triggered: int = 0
     duration: int | None = None
@@ -100,7 +105,9 @@ def _rows(events: Events) -> dict[_Key, _Row]:
             if (row := begun.get(event.checkpoint)) is not None:
                 row.tasks.setdefault(Kind[event.kind.upper()], {})[event.task] = event
         ended = {event.task: event.time for event in event_rows(events, [Kind.ENDED], attempt=attempt)}
+        mode = mode_of(events, attempt)
         for row in begun.values():
+            row.mode, row.guarantee = mode.mode or None, mode.of_engine
             _add_parts(row, events.plan.tasks, ended)
             rows[attempt, row.checkpoint] = row
     if not events.plan.is_measured:  # 0 would be wrong

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dataflow.errors import EventsDamaged
 from dataflow.events.kinds import SAMPLES, Arrival, Kind, Unblocked
 from dataflow.events.plan_shape import ChannelShape, PlanShape
+from dataflow.views.attempt_mode import mode_of
 from dataflow.views.checkpoint_facts import BarrierTravel, BlockedInput, CheckpointFacts, TaskFacts
 from dataflow.views.choose_checkpoint import attempt_with
 from dataflow.views.select_events import EventRow, event_rows, numbers, written_bytes
@@ -38,7 +39,7 @@ def facts_of(events: Events, checkpoint: int, attempt: int | None = None) -> Che
         EventsDamaged: the events contradict the plan beside them.
     """
     attempt = attempt_with(events, checkpoint, attempt)
-    plan, recorded = events.plan, events.recorded
+    plan, recorded, mode = events.plan, events.recorded, mode_of(events, attempt)
     found = list(event_rows(events, set(Kind) - SAMPLES, attempt=attempt, checkpoint=checkpoint))
     by_kind: dict[str, list[EventRow]] = {kind.label: [] for kind in Kind}
     for event in found:
@@ -57,8 +58,8 @@ def facts_of(events: Events, checkpoint: int, attempt: int | None = None) -> Che
     return CheckpointFacts(
         plan=plan,
         pipeline=recorded.pipeline,
-        mode=recorded.mode,
-        guarantee=recorded.guarantee,
+        mode=mode.mode,
+        guarantee=mode.guarantee,
         attempt=attempt,
         checkpoint=checkpoint,
         kind=trigger.detail if trigger and trigger.detail else "checkpoint",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dataflow.contracts.checkpointing import mode_text
 from dataflow.drawing import Word
+from dataflow.views.attempt_mode import AttemptMode
 from dataflow.views.checkpoint_facts import CheckpointFacts
 from dataflow.views.sentence import Sentence, Strong
 from dataflow.views.sentences import sentences_of
@@ -55,9 +55,28 @@ class Section:
         """The mode with its guarantee, and what it does."""
         if not self.view.plan.is_measured:
             return "On Spark, a micro-batch is a checkpoint."
-        if not self.view.mode:
-            return "Without checkpoints."
-        return f"Mode {mode_text(self.view.mode, self.view.guarantee)}: {_MODES.get(self.view.mode, '')}."
+        if isinstance(self.view, CheckpointFacts):
+            return _explained(AttemptMode(self.view.mode, self.view.guarantee))
+        modes = self.view.modes
+        if len(modes) == 1:
+            return _explained(*modes)
+        each = [f"attempt{'s' * (len(numbers) > 1)} {_listed(numbers)} {mode.text}" for mode, numbers in modes.items()]
+        return f"The mode changed: {'; '.join(each)}."
+
+
+def _explained(mode: AttemptMode) -> str:
+    """Return a mode with its guarantee, and what it does."""
+    return f"Mode {mode.text}: {_MODES.get(mode.mode, '')}." if mode.mode else "Without checkpoints."
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """Return the numbers of some attempts in words.
+
+    >>> _listed([1]), _listed([1, 3, 4])
+    ('1', '1, 3 and 4')
+    """
+    *before, last = map(str, numbers)
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def section_of(view: CheckpointFacts | RunFacts, name: str = "") -> Section:
