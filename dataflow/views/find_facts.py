@@ -18,7 +18,7 @@ from dataflow.views.work_spans import work_spans
 if TYPE_CHECKING:
     from dataflow.views.events import Events
 
-__all__ = ["barriers_of", "blocked_in", "blocked_of", "facts_of"]
+__all__ = ["barriers_of", "blocked_of", "facts_of"]
 
 _ARRIVALS: Final = {how.value: how for how in Arrival}
 _REASONS: Final = {why.value: why for why in Unblocked}
@@ -79,16 +79,6 @@ def facts_of(events: Events, checkpoint: int, attempt: int | None = None) -> Che
         missed=events.missed,
         until=until,
     )
-
-
-def blocked_in(events: Events, checkpoint: int, attempt: int) -> tuple[BlockedInput, ...]:
-    """Return the inputs that were blocked in one checkpoint, without its other facts."""
-    kinds = (Kind.SENT, Kind.ARRIVED, Kind.BLOCKED, Kind.UNBLOCKED)
-    by_kind: dict[str, list[EventRow]] = {kind.label: [] for kind in kinds}
-    for event in event_rows(events, kinds, attempt=attempt, checkpoint=checkpoint):
-        by_kind[event.kind].append(event)
-    barriers = barriers_of(events.plan, by_kind["sent"], by_kind["arrived"])
-    return blocked_of(events.plan, by_kind["blocked"], by_kind["unblocked"], barriers)
 
 
 def _has_ended(task: TaskFacts, triggered: int) -> bool:

@@ -30,11 +30,15 @@ _MODES = {
 
 @dataclass(frozen=True)
 class Section:
-    """One checkpoint or one run, and what to say about it. ``name`` is "" if the picture has only this one."""
+    """One checkpoint or one run, and what to say about it.
+
+    ``name`` is "" if the picture has only this one. ``why`` says why this checkpoint is shown, unless it was asked for.
+    """
 
     name: str
     view: CheckpointFacts | RunFacts
     sentences: tuple[Sentence, ...]
+    why: str = ""
 
     @property
     def length(self) -> int:
@@ -49,6 +53,11 @@ class Section:
         if isinstance(self.view, RunFacts):
             return "Whole run"
         return f"{'Savepoint' if self.view.kind == 'savepoint' else 'Checkpoint'} {self.view.checkpoint}"
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """The lines below the heading: why this checkpoint is shown, and the mode."""
+        return [f"Shown is {self.why}.", self.mode] if self.why else [self.mode]
 
     @property
     def mode(self) -> str:
@@ -79,10 +88,10 @@ def _listed(numbers: Sequence[int]) -> str:
     return f"{', '.join(before)} and {last}" if before else last
 
 
-def section_of(view: CheckpointFacts | RunFacts, name: str = "") -> Section:
+def section_of(view: CheckpointFacts | RunFacts, name: str = "", why: str = "") -> Section:
     """Return a section with its sentences."""
     sentences = run_sentences_of(view) if isinstance(view, RunFacts) else sentences_of(view)
-    return Section(name, view, sentences)
+    return Section(name, view, sentences, why)
 
 
 def draw_body(sheet: Sheet, section: Section, length: int) -> Lanes:
@@ -99,13 +108,14 @@ def draw_sections(title: str, sections: Sequence[Section]) -> Sheet:
     for section in sections:
         if section.name:
             sheet.paragraph([Word(section.name, "strong"), Word(f": {section.what}", "soft")], size=15, gap=2)
-            sheet.paragraph(section.mode, kind="soft", gap=2)
+            for note in section.notes:
+                sheet.paragraph(note, kind="soft", gap=2)
         for sentence in section.sentences:
             words = [Word(w.text, "strong") if isinstance(w, Strong) else Word(w) for w in sentence.words]
             sheet.paragraph(words, gap=1)
         sheet.y += 10
         draw_body(sheet, section, length)
         sheet.y += 34
-    one = [section.mode for section in sections if not section.name]
+    one = [note for section in sections if not section.name for note in section.notes]
     sheet.header(title, one or [f"{len(sections)} runs at one scale of time, which runs to the right."])
     return sheet
