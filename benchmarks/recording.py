@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -29,6 +30,8 @@ from dataflow.clock import SystemClock
 from dataflow.events.event_rows import Origin
 from dataflow.events.kinds import SAMPLES, Kind
 from dataflow.events.recorder import EventWriter
+from dataflow.runtime.task.channel_input import ChannelInput
+from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task import Task
 
 SIZES = (131_072, 1_000)
@@ -94,13 +97,33 @@ def costs(result: flow.RunResult) -> dict[str, float]:
     }
 
 
-def counted(result: flow.RunResult, cpu: float, each: dict[str, float]) -> dict[str, float]:
+def counted_polls(batches: list[pa.RecordBatch], rows: int) -> int:
+    """Return how often a run polls its inputs: each poll reads the clock once more."""
+    polls = Counter[str]()
+
+    def counting(poll: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any) -> Any:
+            polls["all"] += 1
+            return poll(*arguments)
+
+        return wrapped
+
+    with ExitStack() as patches:
+        for owner in (ChannelInput, SourceInput):
+            for name in ("poll", "poll_control"):
+                patches.enter_context(patch.object(owner, name, counting(getattr(owner, name))))
+        run(batches, rows)
+    return polls["all"]
+
+
+def counted(result: flow.RunResult, polls: int, cpu: float, each: dict[str, float]) -> dict[str, float]:
     """Return the numbers of events, samples and polls, and the share of the CPU time that they take."""
     kinds = result.events.table["kind"].to_pylist()
     samples = sum([kind in {sample.label for sample in SAMPLES} for kind in kinds])
     facts = len(kinds) - samples + result.events.missed
     spent = facts * each["event"] + samples * (each["sample"] + 2) + (facts + samples) * each["conversion"]
-    return {"events": facts, "samples": samples, "share": spent / 1e6 / cpu}
+    spent += polls * each["clock"]
+    return {"events": facts, "samples": samples, "polls": polls, "share": spent / 1e6 / cpu}
 
 
 @click.command()
@@ -151,7 +174,7 @@ def measured(size: int, pairs: int, seconds: float, folder: Path) -> dict[str, A
     estimates = {name: estimate(some) for name, some in ratios.items()}
     return {
         "rows": rows,
-        "counted": counted(result, cpu, each),
+        "counted": counted(result, counted_polls(batches, rows), cpu, each),
         "costs": each,
         "ratios": {name: {"mean": e.mean, "half_width": e.half_width} for name, e in estimates.items()},
     }

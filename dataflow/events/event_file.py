@@ -6,9 +6,9 @@
 Each batch is written with one call, so a killed process loses at most what was recorded since its last drain, and what
 a reader finds ends within a batch at worst. Nothing is synced: after a power failure the end may be missing.
 
-A run whose schema and metadata are those of the file continues its stream: it cuts the stream after the last whole
-batch and writes messages of its own. Arrow's writer sends dictionaries before the first of them, which replace those
-before.
+A run of the same job and plan continues the stream of the file: it cuts it after the last whole batch and writes
+messages of its own. Arrow's writer sends dictionaries before the first of them, which replace the earlier ones. Nothing
+changes before the first event: a start that is refused leaves both files as they are.
 
 Invariants: whoever writes holds the lock (``flock``) of the file at ``path``. A new file is locked before it gets this
 name, and the old one, which is then ``.1``, is locked until then. So a second job finds one of the two locked at any
@@ -20,6 +20,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -70,6 +71,9 @@ class EventFile:
         self._stream = _Stream(self._schema)
         self._descriptor = -1
         self._size = 0  # a write that fails is taken back to here
+        self._recorded = recorded
+        self._existing: RecordingReader | None = None
+        self._has_begun = False  # before that, nothing was written
         self._has_events = False
         self._ended = ended
         self.attempt = 1
@@ -94,21 +98,21 @@ class EventFile:
         ...     file = EventFile.open(Record(f"{directory}/events.arrow"), recorded, ended=print)
         ...     file.close()
         ...     file.attempt, os.listdir(directory)
-        (1, ['events.arrow'])
+        (1, [])
         """
         file = cls(record, recorded, ended)
         try:
             file._take()
-            file._begin(recorded)
+            file._examine()
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 file.close()
                 raise EventsError(f"record={record.path!r}: cannot write it: {_reason(error)}") from error
-            file._fail(error)
+            file._fail(_reason(error))
         except EventsDamaged as error:
             file.close()
             raise EventsDamaged(
-                f"record={record.path!r}: {error}. Or move it away, or record to another file"
+                f"record={record.path!r}: {error}. To record here, move the file away; or record to another file"
             ) from error
         except BaseException:
             file.close()
@@ -120,14 +124,19 @@ class EventFile:
         for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
             if self._descriptor >= 0:
                 try:
+                    self._begin()
                     self._append(batch.slice(start, _ROWS_AT_ONCE))
                 except OSError as error:
-                    self._fail(error)
+                    self._fail(_reason(error))
+                except EventsError as error:
+                    self._fail(str(error))
 
     def close(self) -> None:
-        """Release the file. Later calls do nothing."""
+        """Release the file, which is removed if it is empty. Later calls do nothing."""
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
+            if not os.fstat(descriptor).st_size and _is_entry(descriptor, self._path):
+                os.unlink(self._path)
             _release(descriptor)
 
     def _take(self) -> None:
@@ -138,28 +147,30 @@ class EventFile:
         if not os.access(os.path.dirname(self._path), os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, "no file can be made beside it")
 
-    def _begin(self, recorded: Recorded) -> None:
-        """Continue the file, or begin a new one; set the number of the attempt."""
-        reader = self._existing(recorded)
-        last = 0 if reader is None or reader.recorded.job != recorded.job else _last_attempt(reader)
-        with _older(self._path + OLDER, recorded) as older:
-            if not last and older is not None and older.recorded.job == recorded.job:
+    def _examine(self) -> None:
+        """Find out whether the file is to be continued, and set the number of the attempt. Changes nothing."""
+        job, last = self._recorded.job, 0
+        if self._size:
+            reader = self._existing = RecordingReader(self._descriptor, self._path)
+            _refuse_other_pipeline(self._path, reader.recorded, self._recorded)
+            last = _last_attempt(reader) if reader.recorded.job == job else 0
+        with _older(self._path + OLDER, self._recorded) as older:
+            if not last and older is not None and older.recorded.job == job:
                 last = _last_attempt(older)
         self.attempt = 1 + last
+
+    def _begin(self) -> None:
+        """Continue the file, or begin a new one, unless this was done before."""
+        if self._has_begun:
+            return
+        self._has_begun, reader, recorded = True, self._existing, self._recorded
         if reader is None:
             self._size = _write(self._descriptor, self._stream.head, 0)
-        elif reader.head != self._stream.head:
+        elif (reader.recorded.job, reader.recorded.plan) != (recorded.job, recorded.plan):
             self._rotate()
         else:
             self._size, self._has_events = reader.end, reader.end > len(reader.head)
             os.ftruncate(self._descriptor, self._size)
-
-    def _existing(self, recorded: Recorded) -> RecordingReader | None:
-        if not self._size:
-            return None
-        reader = RecordingReader(self._descriptor, self._path)
-        _refuse_other_pipeline(self._path, reader.recorded, recorded)
-        return reader
 
     def _append(self, rows: pa.RecordBatch) -> None:
         data = self._stream.encode(rows)
@@ -173,10 +184,15 @@ class EventFile:
         self._has_events = True
 
     def _rotate(self) -> None:
-        """Make the file the older one, and begin a new one."""
-        temporary = self._path + _TEMPORARY
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
+        """Make the file the older one, and begin a new one.
+
+        Raises: EventsError if a file of another job has the name of the older one by now; OSError.
+        """
+        if _is_locked(self._path + OLDER):
+            raise _in_use(self._path + OLDER)
+        with _older(self._path + OLDER, self._recorded):
+            pass
+        temporary = f"{self._path}.{secrets.token_hex(6)}{_TEMPORARY}"
         descriptor = os.open(temporary, _FLAGS | os.O_EXCL, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -191,11 +207,12 @@ class EventFile:
         _release(self._descriptor)
         self._descriptor, self._size, self._has_events = descriptor, size, False
 
-    def _fail(self, error: OSError) -> None:
-        with suppress(OSError):
-            os.ftruncate(self._descriptor, self._size)
+    def _fail(self, why: str) -> None:
+        if self._has_begun:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)
         self.close()
-        self._ended(f"the recording {self._path} ended, and the run continued: {_reason(error)}")
+        self._ended(f"the recording {self._path} ended, and the run continued: {why}")
 
 
 class _Stream:

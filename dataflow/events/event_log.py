@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from dataflow.events.event_rows import Event, Origin
+from dataflow.events.event_rows import Event, Origin, event_bytes
 from dataflow.events.kinds import Kind, schema
 from dataflow.events.recorded import Cursor, Recorded
 
@@ -28,8 +28,6 @@ _CONVERTED_AT: Final = 4_096
 """Events kept as they were recorded; more are converted to Arrow, which takes a quarter of the memory."""
 _KEPT: Final = frozenset({Kind.STARTED, Kind.RESTORED, Kind.STATE, Kind.ERROR})
 """What happened to the job as a whole: a few events, which are never dropped."""
-_EVENT: Final = 400
-"""Bytes of an event before it is converted, about."""
 
 
 @dataclass(slots=True)
@@ -39,6 +37,7 @@ class _Row:
     batches: deque[pa.RecordBatch] = field(default_factory=deque)
     raw: list[tuple[Origin, list[Event]]] = field(default_factory=list)
     raw_events: int = 0
+    raw_size: int = 0
     size: int = 0
     dropped: int = 0
     total: int = 0
@@ -46,6 +45,7 @@ class _Row:
     def add(self, origin: Origin, events: list[Event]) -> None:
         self.total += len(events)
         self.raw_events += len(events)
+        self.raw_size += sum([event_bytes(len(event.totals or ())) for event in events])
         if self.raw and self.raw[-1][0] is origin:
             self.raw[-1][1].extend(events)
         else:
@@ -57,11 +57,11 @@ class _Row:
                 batch = origin.batch(events)
                 self.batches.append(batch)
                 self.size += _bytes(batch)
-        self.raw, self.raw_events = [], 0
+        self.raw, self.raw_events, self.raw_size = [], 0, 0
 
     @property
     def bytes(self) -> int:
-        return self.size + _EVENT * self.raw_events
+        return self.size + self.raw_size
 
     def drop_first(self) -> None:
         batch = self.batches.popleft()
@@ -69,13 +69,16 @@ class _Row:
         self.dropped += batch.num_rows
 
     def after(self, number: int) -> list[pa.RecordBatch]:
-        """Return the events from ``number`` on, of those that are left."""
-        self.convert()
+        """Return the events from ``number`` on, of those that are left. What is not converted yet stays as it is."""
         skipped, batches = max(0, number - self.dropped), []
         for batch in self.batches:
             if skipped < batch.num_rows:
                 batches.append(batch.slice(skipped))
             skipped = max(0, skipped - batch.num_rows)
+        for origin, events in self.raw:
+            if skipped < len(events):
+                batches.append(origin.batch(events[skipped:]))
+            skipped = max(0, skipped - len(events))
         return batches
 
 
@@ -129,7 +132,7 @@ class EventLog:
         if any([event.kind is Kind.TRIGGERED for event in facts]):
             self._last_checkpoint = before
         for row in (self._facts, self._samples):
-            if row.raw_events > self._converted_at:
+            if row.raw_events > self._converted_at or row.raw_size > self._limit // 4:
                 row.convert()
         self._make_room()
 

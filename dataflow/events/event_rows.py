@@ -15,7 +15,12 @@ from dataflow.events.plan_shape import PlanShape
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Event", "Origin"]
+__all__ = ["Event", "Origin", "event_bytes"]
+
+
+def event_bytes(totals: int) -> int:
+    """Return the memory of an event before it is converted, about, with so many totals."""
+    return 320 + 40 * totals
 
 
 class Event(NamedTuple):

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from dataflow.events.event_log import EventLog
-from dataflow.events.event_rows import Event, Origin
-from dataflow.events.kinds import JOB, Kind
+from dataflow.events.event_rows import Event, Origin, event_bytes
+from dataflow.events.kinds import JOB, TOTALS, Kind
 from dataflow.events.recorded import Recorded
 
 if TYPE_CHECKING:
@@ -29,9 +29,8 @@ DRAINED_EACH: Final = 250_000
 SAMPLED_EACH: Final = 1_000_000
 """Microseconds between two samples of a task, unless a recording asks for more."""
 
-_FACTS_ROOM: Final = 28_000
-_SAMPLES_ROOM: Final = 10_000
-"""Events in all buffers together: about 8 MiB each, of 300 and 800 bytes an event."""
+_ROOM: Final = 8 << 20
+"""Bytes of all buffers together, for events and for samples each."""
 _LEAST_FACTS, _LEAST_SAMPLES = 16, 2
 _MOST: Final = 4_096
 
@@ -62,10 +61,19 @@ def _ignore(reason: str) -> None:
 
 
 class Weight(NamedTuple):
-    """How many events and samples a writer records in one checkpoint, for its share of the room."""
+    """How many events and samples a writer records in one checkpoint, for its share of the room.
+
+    ``inputs`` is the number of inputs, whose queued rows are in each sample.
+    """
 
     facts: int = 4
     samples: int = 2
+    inputs: int = 0
+
+    @property
+    def sample_bytes(self) -> int:
+        """The memory of a sample, about."""
+        return event_bytes(len(TOTALS) + self.inputs)
 
 
 class EventWriter:
@@ -264,10 +272,11 @@ class Recorder:
 
     def _share_room(self) -> None:
         facts = sum([weight.facts for weight in self._weights.values()])
-        samples = sum([weight.samples for weight in self._weights.values()])
+        samples = sum([weight.samples * weight.sample_bytes for weight in self._weights.values()])
         for writer, weight in self._weights.items():
-            most_facts = min(_MOST, max(_LEAST_FACTS, _FACTS_ROOM * weight.facts // facts))
-            writer.set_room(most_facts, min(_MOST, max(_LEAST_SAMPLES, _SAMPLES_ROOM * weight.samples // samples)))
+            most_facts = min(_MOST, max(_LEAST_FACTS, _ROOM * weight.facts // facts // event_bytes(0)))
+            most_samples = min(_MOST, max(_LEAST_SAMPLES, _ROOM * weight.samples // max(1, samples)))
+            writer.set_room(most_facts, most_samples)
 
     def tick(self, now: int) -> None:
         """Drain if it is time."""

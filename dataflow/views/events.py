@@ -111,6 +111,14 @@ class Events:
 
         return timeline_of(self, checkpoint)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Events):
+            return NotImplemented
+        same = self.missed == other.missed
+        return same and bool(self.table.equals(other.table, check_metadata=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __len__(self) -> int:
         return self.table.num_rows
 

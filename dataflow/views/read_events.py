@@ -47,16 +47,17 @@ def read_events(path: str | os.PathLike[str]) -> Events:
     with ExitStack() as files:
         # The newest file is opened first: if a job begins another one now, the older one is this file.
         newest, older = _open(files, name), _open(files, name + OLDER)
-        if newest is not None and older is not None:
-            if os.path.samestat(os.fstat(newest), os.fstat(older)):
-                older = None
-            elif not os.fstat(newest).st_size:  # a job has just made it
-                newest = None
+        if newest is not None and older is not None and os.path.samestat(os.fstat(newest), os.fstat(older)):
+            older = None
+        if newest is not None and not os.fstat(newest).st_size:
+            if older is None:
+                raise EventsError(f"the recording {name} has no events yet; read it again in a second")
+            newest = None  # a job has just made it
         if newest is None and older is None:
             raise EventsError(f"there is no recording {name}: check the path; record= of run() makes one")
         readers = []
         if older is not None:
-            readers.append(RecordingReader(older, name + OLDER))
+            readers.append(_older(older, name))
         if newest is not None:
             readers.append(RecordingReader(newest, name))
         return _events([reader for reader in readers if _job(reader) == _job(readers[-1])], name)
@@ -67,6 +68,13 @@ def _open(files: ExitStack, path: str) -> int | None:
         return files.enter_context(open_recording(path))
     except FileNotFoundError:
         return None
+
+
+def _older(descriptor: int, name: str) -> RecordingReader:
+    try:
+        return RecordingReader(descriptor, name + OLDER)
+    except EventsError as error:
+        raise EventsDamaged(f"{error}; move {name + OLDER} away to read {name} alone") from error
 
 
 def _job(reader: RecordingReader) -> tuple[str, str]:

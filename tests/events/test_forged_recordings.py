@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from dataflow.errors import EventsDamaged
+from dataflow.errors import EventsDamaged, EventsError
 from dataflow.events import recording_reader
 from dataflow.events.kinds import JOB, Kind
 from dataflow.events.plan_shape import LinkShape, PlanShape, VertexShape
@@ -61,7 +61,7 @@ def test_a_recording_cut_at_any_byte_has_its_whole_batches(path: Path, step: int
     for size in sorted({*range(0, end, step), *near} & {*range(end)}):
         path.write_bytes(whole[:size])
         if size < head:
-            with pytest.raises(EventsDamaged, match=f"it ends after {size} bytes"):
+            with pytest.raises(EventsError, match=f"it ends after {size} bytes" if size else "has no events yet"):
                 read_events(path)
         else:
             assert len(read_events(path)) == (checkpoint().num_rows if size >= second else 0), size

@@ -324,7 +324,7 @@ class _Builder:
         out_of = Counter(channel.source for channel in shape.channels)
         for task in shape.tasks:
             inputs, outputs = into[task], out_of[task]
-            self.writers[task] = recorder.writer(task, Weight(3 * inputs + outputs + 4, inputs + 2))
+            self.writers[task] = recorder.writer(task, Weight(3 * inputs + outputs + 4, inputs + 2, inputs))
 
     def _completed(self) -> list[int]:
         """Return the checkpoints that count for ``keep``: not savepoints, nor checkpoints that cannot be read."""

@@ -346,7 +346,9 @@ class Job:
                 self.fail(JobCancelled(reason), JobState.CANCELLED)
             case Enough():
                 self._over(JobState.STOPPED)
-            case Crashed(_, error):
+            case Crashed(task, error):
+                if task not in self.tasks or self.tasks[task].state is not Progress.DONE:  # it recorded no error itself
+                    self._record(Kind.ERROR, self.clock.now(), detail=type(error).__name__)
                 self.fail(error)
             case _:
                 assert_never(message)

@@ -8,7 +8,7 @@ from dataflow.clock import duration_text
 from dataflow.contracts.source import Json
 from dataflow.contracts.tuning import Choice
 from dataflow.protocol.actions import AbortReason, Action
-from dataflow.protocol.events import Data, Idle, LastWatermark, PortEnded, Watermark
+from dataflow.protocol.events import Barrier, Cancel, Data, Idle, LastWatermark, PortEnded, Watermark
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.task.blocked_channels import Alignment
 from dataflow.runtime.task.byte_credit import TASK_BYTES, room
@@ -65,11 +65,14 @@ class ChannelInput(TaskInput):
         if element == _LAST and self.gate.is_ending:
             return PollResult(port, LastWatermark(), taken.actions)
         flow = element if isinstance(element, Data | Watermark | Idle | PortEnded) else None
-        return PollResult(port, flow, taken.actions)
+        is_control = isinstance(element, Barrier | Cancel)
+        return PollResult(port, flow, taken.actions, is_control=is_control)
 
     def poll_control(self, now: int) -> PollResult | None:
         taken = self.gate.poll_control(now)
-        return None if taken is None else PollResult(self.gate.ports[taken.channel], None, taken.actions)
+        if taken is None:
+            return None
+        return PollResult(self.gate.ports[taken.channel], None, taken.actions, is_control=True)
 
     def rests(self, now: int) -> bool:
         return not self._held and self.gate.rests(now)

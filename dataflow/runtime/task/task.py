@@ -209,13 +209,10 @@ class Task:
     def crash(self, error: BaseException) -> None:
         """End this task and report ``error`` to the job, with its location. On the thread that steps the task."""
         self.state = Progress.DONE
-        working = self.chain.working
-        self._events.record(
-            Kind.ERROR,
-            self._clock.now(),
-            operator=None if working is None else working.name,
-            detail=type(error).__name__,
-        )
+        self._since = self._clock.now()  # it may have left the step: an exit of a user's function
+        working = self.chain.working or (self.chain.head if self.task_input.is_source else None)
+        where = None if working is None else working.name
+        self._events.record(Kind.ERROR, self._since, operator=where, detail=type(error).__name__)
         try:
             _annotate(error, self)
         finally:
@@ -345,8 +342,8 @@ class Task:
             self.chain.push(taken.port, taken.flow)
             self._rows, self._spent = (len(taken.flow.rows) if isinstance(taken.flow, Data) else 0), 0
             self._carry()
-        elif not any([isinstance(action, TakeSnapshot) for action in taken.actions]):
-            self._sample_here()  # a barrier or a cancel; a snapshot has a sample of its own
+        elif taken.is_control and not any([isinstance(action, TakeSnapshot) for action in taken.actions]):
+            self._sample_here()  # a snapshot has a sample of its own
         if taken.actions:
             assert not self.chain.busy, f"{self.name}: a barrier was taken while the chain is busy"
             self._act(taken.actions, now)

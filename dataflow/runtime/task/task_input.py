@@ -44,12 +44,14 @@ class PollResult:
     """The result of one poll: an element for the chain's head (or None), then actions to carry out after it.
 
     ``rejected`` are rows that a source set aside; they come with ``Data``, and leave through a side output.
+    ``is_control``: it was a barrier or a cancel, and not time that changed nothing.
     """
 
     port: int
     flow: Flow | None
     actions: Sequence[Action] = ()
     rejected: pa.RecordBatch | None = None
+    is_control: bool = False
 
 
 @dataclass(slots=True)
