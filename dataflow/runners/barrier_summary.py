@@ -12,9 +12,10 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dataflow.clock import duration_text
-from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.checkpointing import Mode, mode_text
 from dataflow.errors import EventsError
 from dataflow.events.repeat_precision import Precision
+from dataflow.views.attempt_mode import mode_of
 from dataflow.views.blocked_channels import BlockedChannel, blocked_channels
 from dataflow.views.checkpoint_table import SlowCheckpoint, slowest
 from dataflow.views.choose_checkpoint import choose
@@ -46,7 +47,8 @@ class BarrierSummary:
     def __init__(self, result: RunResult) -> None:
         self._result = result
         self._events = result.events
-        self._has_attempts = len(self._events.attempts) > 1
+        self._modes = {attempt: mode_of(self._events, attempt).mode for attempt in self._events.attempts}
+        self._has_attempts = len(self._modes) > 1
         self.blocked: Sequence[BlockedChannel] = self._blocked()
         self.slowest: Sequence[SlowCheckpoint] = slowest(self._events) if result.mode is not None else ()
         self.repeats: _Repeats | None = self._repeats()
@@ -113,7 +115,11 @@ class BarrierSummary:
         return (each.channel, longest, self._number(each), awaited, duration_text(each.blocked))
 
     def _number(self, each: BlockedChannel | SlowCheckpoint | _Repeats) -> str:
-        return f"{each.checkpoint} of attempt {each.attempt}" if self._has_attempts else f"{each.checkpoint}"
+        """Return the id; of several attempts, with the attempt, and with its mode if they differ."""
+        if not self._has_attempts:
+            return f"{each.checkpoint}"
+        mode = f", {mode_text(self._modes[each.attempt], None)}" if len(set(self._modes.values())) > 1 else ""
+        return f"{each.checkpoint} of attempt {each.attempt}{mode}"
 
     def timeline_html(self) -> str:
         """Return the timeline of the checkpoint that tells most, folded; "" if no checkpoint has events."""

@@ -23,13 +23,14 @@ def result() -> flow.RunResult:
     return _run()
 
 
-def _run(**faults: int) -> flow.RunResult:
+def _run(mode: str = "aligned", then: str = "aligned", **faults: int) -> flow.RunResult:
     with flow.Pipeline("<b>two</b>") as p:
         left = p.source(op.from_arrow(pa.table({"k": range(90)}), batch_rows=3), name="left")
         right = p.source(op.from_arrow(pa.table({"k": range(90)}), batch_rows=3), name="right")
         left.union(right, name="both").sink(op.collect(), name="out")
-    settings = flow.Checkpointing(flow.MemoryStore(), every="5ms")
-    return p.run(flow.SimulatedRunner(2, Faults(skew=0.5, **faults)), checkpoint=settings)
+    store = flow.MemoryStore()
+    first, later = (flow.Checkpointing(store, every="5ms", mode=each) for each in (mode, then))
+    return p.run(flow.SimulatedRunner(2, Faults(skew=0.5, restart_with=[later], **faults)), checkpoint=first)
 
 
 def _tables(result: flow.RunResult) -> dict[str, list[tuple[str, ...]]]:
@@ -85,6 +86,14 @@ def test_after_a_restart_checkpoints_have_the_number_of_their_attempt() -> None:
     for event in done.events.table.to_pylist():
         sums[event["channel"]] += event["duration"] if event["kind"] == "unblocked" else 0
     assert {line["channel"]: line["blocked_us"] for line in done.to_dict()["blocked_channels"]} == +sums
+
+
+def test_after_a_restart_in_another_mode_checkpoints_have_the_mode_of_their_attempt() -> None:
+    done = _run("unaligned", crashes=1)
+    modes = {row["attempt"]: row["mode"] for row in done.events.checkpoints.to_pylist()}
+    assert set(modes.values()) == {"unaligned", "aligned"}
+    for line, row in zip(done.to_dict()["checkpoints"]["slowest"], _tables(done)["slowest checkpoint"], strict=True):
+        assert f" of attempt {line['attempt']}, {modes[line['attempt']]} (" in row[0]
 
 
 def test_the_sum_of_a_channel_is_exact_though_its_events_were_dropped(result: flow.RunResult) -> None:
