@@ -43,6 +43,6 @@ def timeline(events: Path, checkpoint: int | str | None, output: Path | None) ->
         picture.save(output)
         click.echo(f"wrote {output}")
         return
-    click.echo(printable(picture.title))
+    click.echo(printable(picture.heading))
     for sentence in picture.sentences:
         click.echo(wrapped(printable(sentence), "- "))

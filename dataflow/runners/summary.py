@@ -84,6 +84,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
             "failures": list(result.failures),
             "not_listed": result.earlier.completed + result.earlier.failed,
             "slowest": barriers.slowest_json(),
+            "repeats": barriers.repeats_json(),
         },
         "blocked_channels": barriers.blocked_json(),
         "restarts": result.restarts,

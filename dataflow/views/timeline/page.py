@@ -50,7 +50,8 @@ def timeline_body(sections: Sequence[Section]) -> str:
 def _section(section: Section, length: int) -> Iterator[str]:
     if section.name:
         yield f"<h2>{_text(section.name)}: {_text(section.what)}</h2>"
-    yield f'<p class="mode">{_text(section.mode)}</p>'
+    for note in section.notes:
+        yield f'<p class="mode">{_text(note)}</p>'
     yield from map(_paragraph, section.sentences)
     sheet = Sheet(section.what)
     lanes = draw_body(sheet, section, length)

@@ -32,8 +32,9 @@ def _sentences(run: RunFacts) -> Iterator[Sentence]:
         error = f" ({before.error})" if before.error else ""
         start = "from the beginning" if after.restored is None else f"from checkpoint {after.restored}"
         gap = after.begin + after.left_out - before.end - before.left_out
+        mode = f", in mode {after.mode.text}" if after.mode != before.mode and after.mode.mode else ""
         words = (f"Attempt {before.number} {how}{error} after ", Strong(duration_text(before.end - before.begin)),
-                 "; ", Strong(duration_text(gap)), f" later the job began again {start}.")  # fmt: skip
+                 "; ", Strong(duration_text(gap)), f" later the job began again {start}{mode}.")  # fmt: skip
         yield Sentence("attempts", words, {"attempt": before.number, "gap": gap})
     if run.earlier:
         yield Sentence("attempts", (f"{counted(run.earlier, 'earlier attempt')} not shown.",), {"earlier": run.earlier})

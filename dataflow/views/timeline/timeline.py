@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dataflow.drawing import printable
 from dataflow.errors import ConfigurationError, EventsError
-from dataflow.views.choose_checkpoint import choose
+from dataflow.views.choose_checkpoint import choose, why_chosen
 from dataflow.views.documents import save
 from dataflow.views.find_facts import facts_of
 from dataflow.views.timeline.page import timeline_body, timeline_page
@@ -52,6 +52,12 @@ class Timeline:
         return self._title
 
     @property
+    def heading(self) -> str:
+        """The title, and why this checkpoint is shown unless it was asked for; each character is printed."""
+        reasons = [f", {section.why}" for section in self._sections if section.why and not section.name]
+        return printable(self._title + "".join(reasons))
+
+    @property
     def sentences(self) -> tuple[str, ...]:
         """The sentences above the pictures, as plain text. Of several runs, each begins with the name of its run.
 
@@ -90,7 +96,7 @@ class Timeline:
         return f"<h3>{escape(printable(self._title))}</h3>\n{timeline_body(self._sections)}"
 
     def __str__(self) -> str:
-        return "\n".join([printable(self._title), *self.sentences])
+        return "\n".join([self.heading, *self.sentences])
 
     def __repr__(self) -> str:
         return f"Timeline({self._title!r})"
@@ -164,7 +170,7 @@ def _section(events: Events, checkpoint: int | str | None, name: str) -> Section
         return section_of(run_facts_of(events), name)
     if checkpoint is None:
         attempt, chosen = choose(events)
-        return section_of(facts_of(events, chosen, attempt), name)
+        return section_of(facts_of(events, chosen, attempt), name, why_chosen(events))
     if isinstance(checkpoint, bool) or not isinstance(checkpoint, int):
         raise ConfigurationError(f'checkpoint must be an id, "all" or None, got {checkpoint!r}')
     return section_of(facts_of(events, checkpoint), name)

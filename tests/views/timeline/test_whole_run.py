@@ -67,7 +67,8 @@ def test_a_wall_clock_that_goes_back_does_not_put_an_attempt_before_another():
 def test_a_failed_checkpoint_is_counted_and_named():
     timeline = failed().events().timeline("all")
     assert timeline.sentences[0] == "No checkpoint was durable, and 1 failed."
-    assert "checkpoint 3: failed after 500.0 ms: checkpoint 3: timed out after 500 ms" in titles(timeline)
+    name = "checkpoint 3, in mode aligned (exactly once)"
+    assert f"{name}: failed after 500.0 ms: checkpoint 3: timed out after 500 ms" in titles(timeline)
 
 
 def test_on_spark_lanes_say_what_is_not_measured():
