@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from itertools import pairwise
 from typing import Final, assert_never
 
 from dataflow.clock import duration_text
 from dataflow.contracts.checkpointing import Mode
 from dataflow.views.causes import Causes, Delay, Place
-from dataflow.views.checkpoint_facts import BarrierTravel
-from dataflow.views.sentence import Sentence, Strong, Word, counted, percent
+from dataflow.views.checkpoint_facts import BarrierTravel, CheckpointFacts
+from dataflow.views.sentence import Sentence, Strong, Word, counted, joined, percent
 from dataflow.views.work_spans import Activity
 
-__all__ = ["Figures", "cause_sentences", "main_delay"]
+__all__ = ["Figures", "Told", "cause_sentences", "is_noise"]
 
 _WORTH_SAYING: Final = 0.15
 """The part of the whole delay from which a second and a third cause are told, too."""
 _MOST_CAUSES: Final = 3
 _LEAST_SHARE: Final = 0.1
+_SHORT: Final = 1_000
+"""Microseconds of a delay that is not worth saying beside a longer part of the checkpoint."""
+_WORKED: Final = (Place.QUEUE, Place.TASK, Place.ENDED_INPUT, Place.SOURCE)
+"""Where it matters what the task did meanwhile."""
 
 Figures = dict[str, int]
+Told = set[tuple[Place, str, int]]
+"""The keys of delays."""
 
 
 def main_delay(delays: Sequence[Delay]) -> Delay | None:
@@ -28,7 +34,18 @@ def main_delay(delays: Sequence[Delay]) -> Delay | None:
     return max(reversed(delays), key=lambda delay: delay.duration, default=None)
 
 
-def cause_sentences(causes: Causes, delays: Sequence[Delay], begin: Sequence[Word], it: str) -> Iterator[Sentence]:
+def is_noise(facts: CheckpointFacts, duration: int) -> bool:
+    """Return whether a delay does not matter: less than a hundredth of the checkpoint, or 1 ms beside a longer part."""
+    if duration * 100 < facts.until - facts.triggered:
+        return True
+    times = [facts.triggered, facts.travelled, facts.written, facts.ended]
+    travel, *others = [0 if a is None or b is None else b - a for a, b in pairwise(times)]
+    return duration < _SHORT and travel < max(others)
+
+
+def cause_sentences(
+    causes: Causes, delays: Sequence[Delay], begin: Sequence[Word], it: str, told: Told
+) -> Iterator[Sentence]:
     """Return a sentence on the longest of ``delays``, which ``begin`` opens, and on others that are worth saying.
 
     Args:
@@ -36,20 +53,35 @@ def cause_sentences(causes: Causes, delays: Sequence[Delay], begin: Sequence[Wor
         delays: a chain, as ``Causes.delays`` returns it.
         begin: words before the first sentence, up to "because" or a colon.
         it: what the first sentence calls the barrier.
+        told: keys of the delays that were told already, which are not told again; those told now are added.
     """
     main = main_delay(delays)
     if main is None:
         return
     whole = sum([delay.duration for delay in delays])
     is_spread = main.duration < _WORTH_SAYING * whole
-    if is_spread:
+    worth = [d for d in delays if d is main or d.duration >= max(1, _WORTH_SAYING * whole)]
+    most = sorted(worth, key=lambda delay: (delay is not main, -delay.duration))[:_MOST_CAUSES]
+    new = [delay for delay in most if delay.key not in told and not is_noise(causes.facts, delay.duration)]
+    if not new:
+        return
+    first, *others = new
+    told |= {delay.key for delay in new}
+    if first is not main:
+        begin = (*begin[:-1], _also(begin[-1]))
+    elif is_spread:
         begin = (*begin, f"{it} passed {counted(len(delays), 'place')} that each took some time; the longest: ")
-    yield _sentence(causes, main, begin, "it" if is_spread else it)
-    worth = [d for d in delays if d is not main and d.duration >= max(1, _WORTH_SAYING * whole)]
-    others = sorted(worth, key=lambda delay: -delay.duration)[: _MOST_CAUSES - 1]
+    yield _sentence(causes, first, begin, "it" if first is main and is_spread else it)
+    before = first
     for delay in sorted(others, key=lambda delay: delay.begin):
-        when = "Before that, " if delay.end <= main.begin else "After that, "
+        when = "Before that, " if delay.end <= before.begin else "After that, "
         yield _sentence(causes, delay, (when,), "it")
+        before = delay
+
+
+def _also(begin: Word) -> Word:
+    """Return the last words before a cause that is not the main one, which was told already."""
+    return begin.replace("because ", "also because ") if isinstance(begin, str) else begin
 
 
 def _sentence(causes: Causes, delay: Delay, begin: Sequence[Word], it: str) -> Sentence:
@@ -73,13 +105,17 @@ def _delay_words(causes: Causes, delay: Delay, figures: Figures, it: str) -> Seq
             if facts.snapshot is not None and facts.copy and delay.begin <= facts.snapshot <= delay.end:
                 figures["copy"] = facts.copy
                 copied: list[Word] = [", of which the copy of its state took ", Strong(duration_text(facts.copy))]
-                return [task, " then took ", time, " to complete its snapshot", *copied]
-            until = [", until the timeout of the alignment"] if causes.times_out(delay) else []
-            return [task, f" held {it} for ", time, *until]
+                return [task, " took ", time, " to complete its snapshot", *copied]
+            until = [", until it saw between two steps that the alignment had timed out"]
+            return [task, f" held {it} for ", time, *(until if causes.times_out(delay) else [])]
+        case Place.ENDED_INPUT:
+            return _ended_words(causes, delay, figures)
         case Place.SOURCE:
             return [*_without_barrier(causes, delay.task, delay.end), " ", time, " after the trigger"]
         case Place.STARTED_HERE:
             started: list[Word] = [", so the checkpoint started there, ", time, " after the trigger"]
+            if causes.facts.mode == Mode.ALIGNED_TIMEOUT.value:
+                started.append(", when its alignment had timed out")
             return [f"no task sent {it}: all tasks that write to ", task, " had ended", *started]
         case Place.UNKNOWN:
             return [f"{it} reached ", task, " ", time, " after the trigger; the event of its sending is missing"]
@@ -98,8 +134,32 @@ def _without_barrier(causes: Causes, task: str, at: int) -> Sequence[Word]:
     if facts.ended is not None and facts.ended <= causes.facts.triggered:
         return [name, f", which had ended, {took}"]
     if causes.has_ended_inputs(task, at):
+        rows = _queued(causes, causes.ended_inputs(task, at))
+        if rows:
+            return [name, ", which still had ", Strong(rows), f" to read of tasks that had ended, {took}"]
         return [name, f", whose inputs had ended but were not read to the end, {took}"]
     return [name, f", which got no barrier, {took}"]
+
+
+def _ended_words(causes: Causes, delay: Delay, figures: Figures) -> Sequence[Word]:
+    """Return the words on a task that read inputs without writers to their ends."""
+    figures["ended_inputs"] = len(delay.ended)
+    rows, is_one = _queued(causes, delay.ended), len(delay.ended) == 1
+    which: list[Word] = [*joined(delay.ended, what="input"), " to its end" if is_one else " to their ends"]
+    if rows:
+        which += [" (", Strong(rows), ")"]
+    why = "its writer had ended and sent no barrier" if is_one else "their writers had ended and sent no barriers"
+    task, time = Strong(delay.task), Strong(duration_text(delay.duration))
+    if causes.facts.tasks[delay.task].complete is None:
+        return [task, " had not read ", *which, " after ", time, f", and {why}"]
+    return [task, " took ", time, " to read ", *which, f", as {why}"]
+
+
+def _queued(causes: Causes, channels: Sequence[str]) -> str:
+    """Return how many rows were queued in some channels, "" if that is not known of each."""
+    queued = [causes.facts.queued.get(channel) for channel in channels]
+    known = [rows for rows in queued if rows is not None]
+    return counted(sum(known), "row") if known and len(known) == len(queued) and sum(known) else ""
 
 
 def _ahead(causes: Causes, barrier: BarrierTravel, figures: Figures) -> Sequence[Word]:
@@ -113,19 +173,19 @@ def _ahead(causes: Causes, barrier: BarrierTravel, figures: Figures) -> Sequence
 
 
 def _meanwhile(causes: Causes, delay: Delay, figures: Figures) -> Sequence[Word]:
-    is_told = delay.place in (Place.QUEUE, Place.TASK, Place.SOURCE) and not causes.times_out(delay)
-    return ["; ", *_activity_words(causes, delay, figures)] if is_told else ()
+    """Return the words on what the task did meanwhile. One that had ended did nothing; a long copy is told already."""
+    ended = causes.facts.tasks[delay.task].ended
+    if 2 * figures.get("copy", 0) >= delay.duration:
+        return ()
+    if delay.place in _WORKED and (ended is None or ended > delay.begin):
+        return ["; ", *_activity_words(causes, delay, figures)]
+    return ()
 
 
 def _activity_words(causes: Causes, delay: Delay, figures: Figures) -> Sequence[Word]:
-    """Return the words on what a task did meanwhile, and, if it had no room downstream, on what took none of its rows.
-
-    A task that a barrier or a trigger waits for does not lack input: it waits for a thread.
-    """
+    """Return the words on what a task did meanwhile; if it had no room downstream, also on what took no rows of it."""
     task, begin, end = delay.task, delay.begin, delay.end
-    did = causes.activity(task, begin, end)
-    if did is not None and delay.place is not Place.TASK:
-        did = replace(did, waiting=0.0)
+    did = causes.did(delay)
     if did is None:
         return ["what ", Strong(task), " did in that time is unknown: samples are missing, or too far apart"]
     shares = _shares(did)

@@ -10,16 +10,22 @@ Invariant: the delays follow each other without a gap, from the trigger to the t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+from typing import Final
 
+from dataflow.contracts.checkpointing import Mode
 from dataflow.events.kinds import Arrival, Unblocked
 from dataflow.events.plan_shape import ChannelShape
 from dataflow.views.checkpoint_facts import BarrierTravel, BlockedInput, CheckpointFacts
-from dataflow.views.work_spans import Activity, activity
+from dataflow.views.work_spans import Activity, activity, emits
 
 __all__ = ["Causes", "Delay", "Place"]
+
+
+_SOON: Final = 1_000
+"""A task that was complete so many microseconds after a delay had waited for the same."""
 
 
 class Place(Enum):
@@ -27,6 +33,7 @@ class Place(Enum):
 
     QUEUE = "in a channel, until the receiver took it"
     TASK = "at a task, which had its barriers"
+    ENDED_INPUT = "at a task that had its barriers, and read inputs to their ends, whose writers had ended"
     SOURCE = "at a source, or a task without live inputs, since the trigger"
     STARTED_HERE = "at a task whose writers had ended, since the trigger"
     UNKNOWN = "the event of its sending is missing"
@@ -37,7 +44,7 @@ class Place(Enum):
 class Delay:
     """Time that a barrier spent at one place. ``task`` held it up: of a queue, the receiver.
 
-    ``barrier`` is set for a QUEUE.
+    ``barrier`` is set for a QUEUE, ``ended`` are the inputs of an ENDED_INPUT.
     """
 
     place: Place
@@ -45,11 +52,17 @@ class Delay:
     begin: int
     end: int
     barrier: BarrierTravel | None = None
+    ended: tuple[str, ...] = ()
 
     @property
     def duration(self) -> int:
         """Microseconds."""
         return self.end - self.begin
+
+    @property
+    def key(self) -> tuple[Place, str, int]:
+        """What it has in common with the same delay of another barrier, which the task sent a little later."""
+        return self.place, self.task, self.begin
 
 
 class Causes:
@@ -84,7 +97,7 @@ class Causes:
                 yield Delay(Place.SOURCE, task, begin, until)
                 return
             if barrier.arrived < until:
-                yield Delay(Place.TASK, task, barrier.arrived, until)
+                yield self._at_task(task, barrier.arrived, until)
             if barrier.sent is None:
                 is_here = barrier.how is Arrival.STARTED_HERE
                 yield Delay(Place.STARTED_HERE if is_here else Place.UNKNOWN, task, begin, barrier.arrived)
@@ -93,9 +106,36 @@ class Causes:
             task, until = barrier.source, barrier.sent
         yield Delay(Place.ROUND, task, begin, until)
 
+    def _at_task(self, task: str, begin: int, until: int) -> Delay:
+        """Return the delay of a task that had its last barrier at ``begin``.
+
+        An input without writer brings no barrier: then its end counts as one. It was waited for if the task was
+        complete when the delay ended, and did more than copy its state.
+        """
+        facts = self.facts.tasks[task]
+        is_over = self.facts.until if facts.complete is None else facts.complete - facts.copy
+        ended = self.ended_inputs(task, until) if is_over - until <= _SOON else ()
+        if not ended or until - begin <= 2 * facts.copy:
+            return Delay(Place.TASK, task, begin, until)
+        return Delay(Place.ENDED_INPUT, task, begin, until, ended=ended)
+
+    def ended_inputs(self, task: str, at: int) -> tuple[str, ...]:
+        """Return the inputs of ``task`` without barrier whose writers had ended at a time, if they had rows left."""
+        arrived = {b.channel for b in self._arrivals.get(task, ()) if b.arrived is not None and b.arrived <= at}
+        return tuple([c.name for c in self._inputs.get(task, ()) if c.name not in arrived and self._has_rest(c, at)])
+
+    def _has_rest(self, channel: ChannelShape, at: int) -> bool:
+        """Return whether the writer of a channel had ended at a time, and rows were in it since the trigger.
+
+        If it is not known how many rows were queued, there may have been some.
+        """
+        if self._lives(channel.source, at):
+            return False
+        return self._lives(channel.source, self.facts.triggered) or self.facts.queued.get(channel.name, 1) > 0
+
     def times_out(self, delay: Delay) -> bool:
         """Return whether a task held a barrier until the timeout of its alignment."""
-        if delay.place is not Place.TASK:
+        if delay.place not in (Place.TASK, Place.ENDED_INPUT):
             return False
         ends = [b.end for b in self.facts.blocked if b.task == delay.task and b.why is Unblocked.TIMEOUT]
         return any(end is not None and delay.begin < end <= delay.end for end in ends)
@@ -103,6 +143,27 @@ class Causes:
     def activity(self, task: str, begin: int, end: int) -> Activity | None:
         """Return what a task did in a time; None if samples are missing."""
         return activity(self.facts.work.get(task, ()), begin, end)
+
+    def did(self, delay: Delay) -> Activity | None:
+        """Return what the task that a delay is blamed on did meanwhile; None if samples are missing.
+
+        A task that a barrier or a trigger waits for does not lack input: it waits for a thread. If no rows precede the
+        barrier, it needs no room either, unless it has to emit rows first; and blocked inputs hold up the barrier only
+        if its own is blocked, by an earlier checkpoint.
+        """
+        did = self.activity(delay.task, delay.begin, delay.end)
+        if did is None or delay.place not in (Place.QUEUE, Place.SOURCE):
+            return did
+        did = replace(did, waiting=0.0)
+        barrier = delay.barrier
+        passes = barrier is not None and barrier.overtakes and self.facts.mode == Mode.UNALIGNED_PERSISTED.value
+        if barrier is not None and barrier.rows_ahead and not passes:
+            return did
+        if not emits(self.facts.work.get(delay.task, ()), delay.begin, delay.end):
+            did = replace(did, back_pressured=0.0)
+        if barrier is None or self.facts.held_until.get(barrier.channel, 0) <= delay.begin:
+            did = replace(did, blocked=0.0)
+        return did
 
     def downstream(self, task: str, begin: int, end: int) -> Sequence[tuple[str, Activity | None]]:
         """Return the tasks that left ``task`` without room, each with what it did: from its neighbour to the culprit.
@@ -161,6 +222,10 @@ class Causes:
         inputs = [blocked for blocked in self.facts.blocked if self.blocked_time(blocked)]
         return max(inputs, key=self.blocked_time, default=None)
 
+    def is_explained(self, blocked: BlockedInput) -> bool:
+        """Return whether it is known which barrier, or which end of an input, a blocked input waited for."""
+        return blocked.awaited is not None or (blocked.why is Unblocked.ENDED and blocked.end is not None)
+
     def blocked_time(self, blocked: BlockedInput) -> int:
         """Return the microseconds that an input was blocked, until now if it still is."""
         return (self.facts.until if blocked.end is None else blocked.end) - blocked.begin
@@ -203,8 +268,15 @@ class Causes:
         if blocked is not None and blocked.awaited is not None and blocked.end is not None:
             awaited = next(b for b in self.facts.barriers if b.channel == blocked.awaited)
             return self.delays(blocked.task, awaited.arrived or blocked.end)
+        if blocked is not None and blocked.why is Unblocked.ENDED and blocked.end is not None:
+            return self.delays(blocked.task, blocked.end)
         if task is not None and self.facts.travelled is not None:
             return self.delays(task, self.facts.travelled)
+        return self.stopped
+
+    @cached_property
+    def stopped(self) -> tuple[Delay, ...]:
+        """The delays up to where a checkpoint stopped that was not complete at all tasks."""
         if self.stuck is not None and self.stuck.sent is not None:
             last = Delay(Place.QUEUE, self.stuck.target, self.stuck.sent, self.facts.until, self.stuck)
             return (last, *self.delays(self.stuck.source, self.stuck.sent))

@@ -34,6 +34,11 @@ class BarrierTravel:
     overtaken_bytes: int = 0
     how: Arrival = Arrival.IN_ORDER
 
+    @property
+    def overtakes(self) -> bool:
+        """Whether it passed rows, or began the checkpoint at a gate ahead of rows whose writers had ended."""
+        return self.how is Arrival.OVERTAKING or (self.how is Arrival.STARTED_HERE and self.overtaken > 0)
+
 
 @dataclass(frozen=True, slots=True)
 class BlockedInput:
@@ -102,6 +107,9 @@ class CheckpointFacts:
     ``missed`` counts events that are missing, because buffers are bounded. ``tasks`` has all tasks of the plan.
     ``barriers`` has the channels with an event, in the order of arrival; those that have not arrived come last.
     ``work`` has the samples from a while before the trigger until after the end, by task, in order.
+    ``queued`` has the rows in channels on which no barrier was sent, at the reader's first sample since the trigger;
+    of channels without such a sample it has none. ``held_until`` is when channels were unblocked that an earlier
+    checkpoint blocked after the trigger of this one. ``is_abandoned``: its attempt ended before it did.
     """
 
     plan: PlanShape
@@ -126,3 +134,6 @@ class CheckpointFacts:
     work: Mapping[str, tuple[WorkSpan, ...]]
     missed: int = 0
     until: int = 0
+    queued: Mapping[str, int] = field(default_factory=dict)
+    held_until: Mapping[str, int] = field(default_factory=dict)
+    is_abandoned: bool = False

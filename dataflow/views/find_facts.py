@@ -12,7 +12,8 @@ from dataflow.events.plan_shape import ChannelShape, PlanShape
 from dataflow.views.attempt_mode import mode_of
 from dataflow.views.checkpoint_facts import BarrierTravel, BlockedInput, CheckpointFacts, TaskFacts
 from dataflow.views.choose_checkpoint import attempt_with
-from dataflow.views.select_events import EventRow, event_rows, numbers, written_bytes
+from dataflow.views.queued_rows import queued_rows
+from dataflow.views.select_events import EventRow, event_rows, numbers, texts, where, written_bytes
 from dataflow.views.work_spans import work_spans
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def facts_of(events: Events, checkpoint: int, attempt: int | None = None) -> Che
     barriers = barriers_of(plan, by_kind["sent"], by_kind["arrived"])
     until = ended if ended is not None else _last_time(events, attempt)
     margin = max(_LEAST_MARGIN, (until - triggered) // 10)
+    sent = {event.channel for event in by_kind["sent"]}
+    without_barrier = [channel for channel in plan.channels if channel.name not in sent]
     return CheckpointFacts(
         plan=plan,
         pipeline=recorded.pipeline,
@@ -78,6 +81,9 @@ def facts_of(events: Events, checkpoint: int, attempt: int | None = None) -> Che
         work=work_spans(events, attempt, triggered - margin, until + margin),
         missed=events.missed,
         until=until,
+        queued=queued_rows(events, attempt, triggered, until, without_barrier),
+        held_until=_held_until(events, attempt, checkpoint, triggered),
+        is_abandoned=ended is None and _is_over(events, attempt),
     )
 
 
@@ -174,6 +180,22 @@ def blocked_of(
 def _committed(events: Events, attempt: int, checkpoint: int) -> int | None:
     commits = event_rows(events, [Kind.COMMITTED], attempt=attempt)
     return next((event.time for event in commits if event.checkpoint >= checkpoint), None)
+
+
+def _held_until(events: Events, attempt: int, checkpoint: int, triggered: int) -> dict[str, int]:
+    """Return when channels were unblocked that an earlier checkpoint had blocked, after the trigger of this one."""
+    import pyarrow.compute as pc
+
+    table = events.unified.select(["time", "channel", "checkpoint"])
+    table = table.filter(where(events, [Kind.UNBLOCKED], attempt=attempt))
+    table = table.filter(pc.and_(pc.greater(table["time"], triggered), pc.less(table["checkpoint"], checkpoint)))
+    return dict(zip(texts(table, "channel"), numbers(table, "time").tolist(), strict=True))
+
+
+def _is_over(events: Events, attempt: int) -> bool:
+    """Return whether an attempt has ended."""
+    states = event_rows(events, [Kind.STATE], attempt=attempt)
+    return attempt != events.attempts[-1] or any(event.detail != "running" for event in states)
 
 
 def _last_time(events: Events, attempt: int) -> int:

@@ -10,13 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataflow.clock import duration_text
 from dataflow.contracts.checkpointing import mode_text
 from dataflow.events.kinds import Unblocked
-from dataflow.views.cause_sentences import Figures, cause_sentences, main_delay
+from dataflow.views.cause_sentences import Figures, Told, cause_sentences, is_noise
 from dataflow.views.causes import Causes
 from dataflow.views.checkpoint_facts import BlockedInput, CheckpointFacts
 from dataflow.views.row_sentences import prediction_sentences, repeats_sentence, stored_sentences
 from dataflow.views.sentence import Sentence, Strong, Word, counted, joined, size_text
 
 __all__ = ["sentences_of"]
+
+_EXPLAINED = 0.9
+"""The part of a wait for the writer that is explained by other parts, or else is said not to be."""
 
 
 def sentences_of(facts: CheckpointFacts) -> tuple[Sentence, ...]:
@@ -77,6 +80,9 @@ def _parts(facts: CheckpointFacts) -> Sentence:
     figures = {"duration": whole, "travel": travel, "write": write, "manifest": manifest}
     until: tuple[Word, ...] = (" of the ", Strong(duration_text(whole)), f" until {name}")
     times = {part: duration_text(length) for part, length in figures.items()}
+    for part in ("travel", "write", "manifest"):
+        if times[part] == times["duration"]:
+            times[part] = "nearly all"
     longest = max(travel, write, manifest)
     if longest == travel:
         words: tuple[Word, ...] = ("Barriers travelled for ", Strong(times["travel"]), *until)
@@ -109,10 +115,14 @@ def _slow_part(facts: CheckpointFacts, figures: Figures) -> Sequence[Word]:
         for other in facts.tasks.values()
         if other.part_begin is not None and other.part_end is not None and other.task != task.task
     }
-    longest = max(overlaps, key=lambda name: overlaps[name], default=None)
-    if longest is not None and overlaps[longest] > 0:
-        figures["other_part"] = overlaps[longest]
-        waited += [f", which wrote the part of {longest} for {duration_text(overlaps[longest])} of that time"]
+    overlaps = {name: time for name, time in overlaps.items() if time > 0}
+    longest, together = max(overlaps, key=lambda name: overlaps[name], default=None), sum(overlaps.values())
+    if longest is not None:
+        figures |= {"other_part": overlaps[longest], "other_parts": together}
+        which = f"the part of {longest}" if len(overlaps) == 1 else counted(len(overlaps), "other part")
+        waited += [f", which wrote {which} for {duration_text(together)} of that time"]
+    if together < wait * _EXPLAINED:
+        waited += [", and was not writing for the rest" if together else ", which wrote no other part"]
     return [*part, *waited, f"; it took {duration_text(write)} to write"]
 
 
@@ -122,7 +132,9 @@ def _unfinished(causes: Causes) -> Iterator[Sentence]:
     time = Strong(duration_text(_took(facts)))
     figures = {"duration": _took(facts), "incomplete": len(causes.incomplete), "unwritten": len(causes.unwritten)}
     name = f"{_capital(_name(facts))}, {_mode(facts)},"
-    if facts.failure is None:
+    if facts.is_abandoned:
+        yield Sentence("open", (f"{name} was abandoned: the attempt ended ", time, " after its trigger."), figures)
+    elif facts.failure is None:
         words: tuple[Word, ...] = (f"{name} was still under way at the last event, ", time, " after its trigger.")
         yield Sentence("open", words, figures)
     else:
@@ -166,48 +178,54 @@ def _reason(causes: Causes, blocked: BlockedInput) -> Sequence[Word]:
     had: list[Word] = [": ", Strong(task), f" had barrier {facts.checkpoint} and waited for "]
     if blocked.awaited is not None:
         return [*had, "the one of ", Strong(blocked.awaited), "."]
-    missing = causes.missing(task, facts.until if blocked.end is None else blocked.end)
+    at = facts.until if blocked.end is None else blocked.end
+    missing, ended = causes.missing(task, at), causes.ended_inputs(task, at)
     channels: Sequence[Word] = ["the one of ", *joined(missing, what="input")] if missing else ["other barriers"]
+    rest: Sequence[Word] = ["the end of ", *joined(ended, what="input"), _whose_writers(len(ended))]
+    if ended and not missing:
+        channels = rest
     match blocked.why:
         case Unblocked.TIMEOUT:
             return [", until the timeout", *had, *channels, "; then barriers were allowed to overtake rows."]
         case Unblocked.ABORTED:
             return [*had, *channels, ", until the checkpoint was aborted."]
         case Unblocked.ENDED:
-            return [*had, "the barriers of its other inputs, of which the last one ended."]
+            if not ended:
+                return [*had, "the barriers of its other inputs, of which the last one ended."]
+            return [*had, *rest, "."]
         case Unblocked.COMPLETE | None if blocked.end is not None:
             return [*had, "others; the event of the last one is missing."]
         case _:
-            return [" and still was", *had, *channels, "."]
+            still = ", until the attempt ended" if facts.is_abandoned else " and still was"
+            return [still, *had, *channels, "."]
+
+
+def _whose_writers(inputs: int) -> str:
+    return ", whose writer had ended" if inputs == 1 else ", whose writers had ended"
 
 
 def _why(causes: Causes) -> Iterator[Sentence]:
     """Return sentences on why barriers came late: of the longest blocked input, and of the task that was last."""
     facts, blocked, chain, task = causes.facts, causes.longest_blocked, causes.chain, causes.last_complete
-    explains_blocked = blocked is not None and blocked.awaited is not None
-    if explains_blocked:
-        yield from cause_sentences(causes, chain, ("It was late because ",), "it")
+    told: Told = set()
+    explains_blocked = blocked is not None and causes.is_explained(blocked)
+    if blocked is not None and explains_blocked and not is_noise(facts, causes.blocked_time(blocked)):
+        yield from cause_sentences(causes, chain, ("It was late because ",), "it", told)
     if task is None or facts.travelled is None:
-        if not explains_blocked:
-            yield from _stopped(causes)
+        yield from cause_sentences(causes, causes.stopped, ("Where it stopped: ",), "the barrier", told)
         return
     last = causes.delays(task, facts.travelled)
-    if facts.travelled > facts.triggered and not (explains_blocked and main_delay(last) == main_delay(chain)):
+    if facts.travelled > facts.triggered:
         travel = Strong(duration_text(facts.travelled - facts.triggered))
         begin: Sequence[Word] = (Strong(task), " was complete last, ", travel, " after the trigger, because ")
         if len(last) == 1:  # it had no barrier
             begin = ("The last task to be complete: ",)
-        yield from cause_sentences(causes, last, begin, "its barrier")
-
-
-def _stopped(causes: Causes) -> Iterator[Sentence]:
-    """Return sentences on the barrier, or the task, that a checkpoint waited for when it failed."""
-    yield from cause_sentences(causes, causes.chain, ("Where it stopped: ",), "the barrier")
+        yield from cause_sentences(causes, last, begin, "its barrier", told)
 
 
 def _all_blocked(causes: Causes) -> Iterator[Sentence]:
     times = [time for blocked in causes.facts.blocked if (time := causes.blocked_time(blocked))]
-    if len(times) > 1:
+    if len(times) > 1 and not is_noise(causes.facts, max(times)):
         words = (f"In all, {len(times):,} inputs were blocked, together for ", Strong(duration_text(sum(times))), ".")
         yield Sentence("all blocked", words, {"inputs": len(times), "blocked": sum(times)})
 

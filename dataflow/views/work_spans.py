@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.errors import EventsDamaged
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dataflow.views.events import Events
 
-__all__ = ["Activity", "WorkSpans", "activity", "work_spans"]
+__all__ = ["Activity", "WorkSpans", "activity", "emits", "work_spans"]
 
 _UNCERTAIN: Final = 0.2
 """The largest part of an interval of which samples may leave open what the task did, for its shares to be known."""
@@ -27,8 +27,8 @@ _UNCERTAIN: Final = 0.2
 class WorkSpans(Mapping[str, tuple[WorkSpan, ...]]):
     """The spans of each task, built when they are read: a recording may have a million samples.
 
-    ``samples`` has a row of time, totals, and whether busy time is unknown, for each sample of a task, in order, at
-    least two.
+    ``samples`` has a row of time, totals, whether busy time is unknown, and how long the step lasted that ended then or
+    goes on, for each sample of a task, in order, at least two.
     """
 
     def __init__(self, samples: Mapping[str, Any]) -> None:
@@ -38,7 +38,7 @@ class WorkSpans(Mapping[str, tuple[WorkSpan, ...]]):
     def __getitem__(self, task: str) -> tuple[WorkSpan, ...]:
         if task not in self._spans:
             rows = self._samples[task].tolist()
-            self._spans[task] = tuple(map(_span, rows, rows[1:]))
+            self._spans[task] = tuple([span for pair in pairwise(rows) for span in _spans(*pair)])
         return self._spans[task]
 
     def __iter__(self) -> Iterator[str]:
@@ -48,11 +48,18 @@ class WorkSpans(Mapping[str, tuple[WorkSpan, ...]]):
         return len(self._samples)
 
 
-def _span(before: Sequence[int], after: Sequence[int]) -> WorkSpan:
-    rows_in, rows_out, *times = [max(0, new - old) for old, new in zip(before[1:-1], after[1:-1], strict=True)]
+def _spans(before: Sequence[int], after: Sequence[int]) -> Iterator[WorkSpan]:
+    """Return what a task did between two samples; the step at the end of that time, if it is known, is its own span."""
+    begin, end, is_unknown, lasted = before[0], after[0], after[-2], after[-1]
+    rows_in, rows_out, *times = [max(0, new - old) for old, new in zip(before[1:-2], after[1:-2], strict=True)]
     busy, waiting, blocked, back_pressured = times
-    is_measured = not after[-1]
-    return WorkSpan(before[0], after[0], busy, waiting, blocked, back_pressured, rows_in, rows_out, is_measured)
+    if is_unknown or lasted <= 0:
+        yield WorkSpan(begin, end, busy, waiting, blocked, back_pressured, rows_in, rows_out, not is_unknown)
+        return
+    middle = max(begin, end - lasted)
+    if begin < middle:
+        yield WorkSpan(begin, middle, max(0, busy - lasted), waiting, blocked, back_pressured, 0, 0)
+    yield WorkSpan(middle, end, end - middle, 0, 0, 0, rows_in, rows_out)
 
 
 def work_spans(events: Events, attempt: int, begin: int, end: int) -> WorkSpans:
@@ -73,7 +80,7 @@ def work_spans(events: Events, attempt: int, begin: int, end: int) -> WorkSpans:
     codes, times = names.indices.fill_null(len(known)).to_numpy(zero_copy_only=False), numbers(table, "time")
     rows = _covering(codes, times, begin, end)
     at = selected.combine_chunks().to_numpy(zero_copy_only=False).nonzero()[0]
-    codes, samples = codes[rows], _samples(events.unified.select(["time", "totals"]).take(at[rows]))
+    codes, samples = codes[rows], _samples(events.unified.select(["time", "totals", "duration"]).take(at[rows]))
     order = np.argsort(codes, kind="stable")
     edges = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1))
     by_code = {int(codes[order[at]]): _once(samples[order[at:to]], begin) for at, to in pairwise(edges)}
@@ -104,17 +111,24 @@ def _samples(table: pa.Table) -> Any:
     first = np.cumsum(lengths) - lengths
     unknown = entries.is_null().to_numpy(zero_copy_only=False)[first + TOTALS.index("busy")]
     times, sums = numbers(table, "time"), values[first[:, None] + np.arange(wide)]
-    return np.concatenate([times[:, None], sums, unknown[:, None]], axis=1).astype(np.int64)
+    columns = [times[:, None], sums, unknown[:, None], numbers(table, "duration")[:, None]]
+    return np.concatenate(columns, axis=1).astype(np.int64)
 
 
 def _once(samples: Any, begin: int) -> Any:
-    """Return the samples of a task, the last one of each time; first the start of the attempt if none precedes."""
+    """Return the samples of a task, the last one of each time; first the start of the attempt if none precedes.
+
+    Of samples of one time, one may tell how long a step lasted.
+    """
     import numpy as np
 
     if samples[0, 0] > begin:
         samples = np.concatenate([np.zeros((1, samples.shape[1]), np.int64), samples])
     times = samples[:, 0]
-    return samples[np.append(times[1:] > times[:-1], True)]
+    is_last = np.append(times[1:] > times[:-1], True)
+    kept = samples[is_last]
+    kept[:, -1] = np.maximum.reduceat(samples[:, -1], np.flatnonzero(np.append(True, is_last[:-1])))
+    return kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +176,18 @@ def activity(spans: Sequence[WorkSpan], begin: int, end: int) -> Activity | None
     if unsure > _UNCERTAIN * (end - begin):
         return None
     return Activity(*[total / (end - begin) for total in sums])
+
+
+def emits(spans: Sequence[WorkSpan], begin: int, end: int) -> bool:
+    """Return whether a task emitted rows between ``begin`` and ``end``, in spans that lie in it for the most part."""
+    at = max(0, bisect_right(spans, begin, key=lambda span: span.begin) - 1)
+    for span in islice(spans, at, None):
+        if span.begin >= end:
+            return False
+        inside = min(span.end, end) - max(span.begin, begin)
+        if span.rows_out and 2 * inside > span.end - span.begin:
+            return True
+    return False
 
 
 def _fitted(times: Sequence[int], length: int) -> Sequence[float]:

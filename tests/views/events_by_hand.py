@@ -129,11 +129,18 @@ class Story:
             self.add("part", name, end, n, duration=end - begin, bytes=bytes)
         return self
 
-    def work(self, task: str, time: float, **totals: float) -> Story:
-        """A sample: milliseconds ``busy``, ``waiting``, ``blocked``, ``full`` since the start."""
+    def work(
+        self, task: str, time: float, *, queued: Sequence[int] = (0,), lasted: float = 0, **totals: float
+    ) -> Story:
+        """A sample: milliseconds ``busy``, ``waiting``, ``blocked``, ``full`` since the start, and ``rows`` in and out.
+
+        ``queued`` are the rows in each input; ``lasted`` is the time of the step that ended then, or goes on.
+        """
         names = ("busy", "waiting", "blocked", "full")
         times = [round(totals.get(name, 0) * MS) for name in names]
-        return self.add("work", f"{task}[0]", time, totals=[int(totals.get("rows", 0)), 0, *times, 0])
+        rows = [int(totals.get("rows", 0)), int(totals.get("out", 0))]
+        fields = {"duration": lasted} if lasted else {}
+        return self.add("work", f"{task}[0]", time, totals=[*rows, *times, *queued], **fields)
 
     def events(self, order: Sequence[int] | None = None) -> Events:
         """The events in the order of the table."""

@@ -115,7 +115,8 @@ def test_blocked_channels_and_their_sums_are_those_of_unblocked_events(mode: str
         if line["state"] in ("durable", "committed") and of(rows, "arrived"):
             assert topics["blocked"].figures["blocked"] == max(times.values(), default=0)
         if len([time for time in times.values() if time]) > 1 and line["state"] in ("durable", "committed"):
-            assert topics["all blocked"].figures["blocked"] == times.total()
+            is_noise = max(times.values()) < max(1_000, line["duration"] / 100)
+            assert is_noise or topics["all blocked"].figures["blocked"] == times.total()
     total, longest = Counter[str](), Counter[str]()
     for row in of(rows_of(mode, seed), "unblocked"):
         total[row["channel"]] += row["duration"]
@@ -134,7 +135,7 @@ def test_an_input_is_said_to_wait_for_the_barrier_that_was_the_last_to_arrive(mo
             found = re.fullmatch(
                 r"(\S+ -> (\S+)) was blocked for .* and waited for the one of (\S+ -> \S+?)\.", sentence.text
             )
-            if found and "still was" not in sentence.text:
+            if found and "still was" not in sentence.text and "until the attempt" not in sentence.text:
                 arrivals = [row for row in of(rows, "arrived", "unblocked") if row["task"] == found[2]]
                 arrivals.sort(key=lambda row: (row["time"], row["seq"]))
                 end = next(
@@ -164,7 +165,8 @@ def test_delays_are_followed_upstream_and_the_longest_is_named(mode: str, seed: 
             complete = max(of(rows, "complete"), key=lambda row: row["time"])
             delays = list(walk(rows, complete["task"], complete["time"], line["triggered"]))
             assert sum(delays) == line["travel"]
-            assert last[0].figures["delay"] == max(delays)
+            is_main = "also because" not in last[0].text  # else the longest was told before
+            assert last[0].figures["delay"] == max(delays) if is_main else last[0].figures["delay"] in delays
 
 
 def walk(rows: Sequence[Row], task: str, until: int, triggered: int) -> Iterator[int]:
@@ -197,7 +199,10 @@ def test_what_a_task_did_in_a_queue_s_time_is_in_its_samples(mode: str, seed: in
             samples = {row["time"]: row["totals"] for row in of(all_rows, "work")
                        if row["task"] == task and row["attempt"] == line["attempt"]}  # fmt: skip
             times = [0, *samples]
-            for name, at in (("busy", 2), ("blocked", 4), ("back_pressured", 5)):
+            is_held = sentence.figures["rows_ahead"] and not (
+                mode == "unaligned-persisted" and "overtaken" in sentence.figures
+            )
+            for name, at in (("busy", 2), ("blocked", 4), ("back_pressured", 5))[: 3 if is_held else 1]:
                 totals = np.interp([begin, end], times, [0, *(each[at] for each in samples.values())])
                 share = 100 * (totals[1] - totals[0]) / (end - begin)
                 assert abs(sentence.figures.get(name, share if share < 10 else -1) - share) <= 0.5 + 1e-6, sentence.text
@@ -205,6 +210,7 @@ def test_what_a_task_did_in_a_queue_s_time_is_in_its_samples(mode: str, seed: in
 
 @every_run()
 def test_rows_overtaken_stored_predicted_and_repeated_are_counted_in_the_events(mode: str, seed: int) -> None:
+    events = skewed_join(mode, seed)
     for rows, sentences, line in checkpoints(mode, seed):
         topics = {sentence.topic: sentence for sentence in sentences}
         overtaken = sum([row["rows"] for row in of(rows, "arrived")])
@@ -216,13 +222,30 @@ def test_rows_overtaken_stored_predicted_and_repeated_are_counted_in_the_events(
             assert dict(topics["stored"].figures)["stored"] == stored == line["rows_in_flight"]
             assert topics["stored"].figures["between"] == stored - overtaken
         if "prediction" in topics:
-            assert topics["prediction"].figures["rows_ahead"] == sum([row["rows"] for row in of(rows, "sent")])
+            ahead = sum([row["rows"] for row in of(rows, "sent")])
+            assert topics["prediction"].figures["rows_ahead"] == ahead + queued_of_ended(events, rows, line)
             assert topics["prediction"].figures.get("sooner") == (line["travel"] if of(rows, "durable") else None)
         if "repeats" in topics:
             repeats: Counter[str] = Counter()
             for row in of(rows, "repeats"):
                 repeats[f"repeats at {row['operator']}"] += row["rows"]
             assert dict(topics["repeats"].figures) == dict(+repeats)
+
+
+def queued_of_ended(events: Events, rows: Sequence[Row], line: Row) -> int:
+    """The rows in channels that had no barrier, after their writers ended, at the reader's first sample."""
+    sent, total = {row["channel"] for row in of(rows, "sent")}, 0
+    until = line["triggered"] + line["duration"] if line["duration"] is not None else None
+    these = [row for row in events.table.to_pylist() if row["attempt"] == line["attempt"]]
+    last = max(row["time"] for row in these) if until is None else until
+    ended = {row["task"]: row["time"] for row in of(these, "ended")}
+    for task in events.plan.tasks:
+        inputs = [channel for channel in events.plan.channels if channel.target == task]
+        samples = [row for row in of(these, "work") if row["task"] == task and line["triggered"] <= row["time"] <= last]
+        for at, channel in enumerate(inputs):
+            if samples and channel.name not in sent and channel.source in ended:
+                total += samples[0]["totals"][6 + at] if ended.get(task, last + 1) > line["triggered"] else 0
+    return total
 
 
 def test_each_topic_occurs_in_these_runs_so_the_tests_above_count_something() -> None:

@@ -63,3 +63,23 @@ def test_a_receiver_without_room_passes_the_blame_on() -> None:
     story.work("a", 100, full=100).work("b", 100, full=90, busy=10).work("c", 100, full=80, busy=20).durable(100, 1)
     path = Causes(facts_of(story.events(), 1)).downstream("in[0]", 0, 100_000)
     assert [task for task, _ in path] == ["a[0]", "b[0]", "c[0]"]
+
+
+def test_a_step_that_a_sample_tells_of_was_busy_to_its_end() -> None:
+    chain = plan(("in", "out", "hash"))
+    story = Story(chain).work("in", 100, busy=10, waiting=90).triggered(650, 1)
+    story.work("in", 850, busy=160, waiting=690, lasted=150).work("in", 850, busy=160, waiting=690).durable(900, 1)
+    facts = facts_of(story.events(), 1)
+    whole = activity(facts.work["in[0]"], 700_000, 850_000)
+    assert whole is not None
+    assert whole.busy == 1
+    before = activity(facts.work["in[0]"], 650_000, 700_000)
+    assert before is not None
+    assert (before.busy, before.waiting) == (0, 1)
+
+
+def test_a_step_longer_than_the_time_between_two_samples_fills_it() -> None:
+    story = Story(plan(("in", "out", "hash"))).triggered(0, 1).work("in", 100, busy=20, waiting=80)
+    story.work("in", 150, busy=70, waiting=80, lasted=90).durable(150, 1)
+    (_, *spans) = facts_of(story.events(), 1).work["in[0]"]
+    assert [(each.begin, each.end, each.busy) for each in spans] == [(100_000, 150_000, 50_000)]

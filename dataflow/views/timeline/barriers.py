@@ -39,7 +39,8 @@ def barrier_words(barrier: BarrierTravel, checkpoint: int, end: int) -> str:
         waited = "" if barrier.sent is None else f" after {duration_text(end - barrier.sent)}{behind}"
         return f"barrier {checkpoint} has not arrived{waited}"
     if barrier.how is Arrival.STARTED_HERE:
-        return "all writers had ended: the checkpoint was started here"
+        passed = f", ahead of {counted(barrier.overtaken, 'row')}" if barrier.overtaken else ""
+        return f"all writers had ended: the checkpoint was started here{passed}"
     if barrier.sent is None:
         return f"barrier {checkpoint} arrived; when it was sent is not known"
     return f"barrier {checkpoint}: {duration_text(barrier.arrived - barrier.sent)} in the queue{behind}"
@@ -92,9 +93,7 @@ def _delay(barrier: BarrierTravel, end: int) -> int:
 def _is_worth_words(barrier: BarrierTravel, scale: Scale, end: int) -> bool:
     long = scale.x(scale.begin + _delay(barrier, end)) - scale.left >= LONG
     return (
-        long
-        or (barrier.how is Arrival.OVERTAKING and barrier.overtaken > 0)
-        or (barrier.arrived is None and barrier.sent is not None)
+        long or (barrier.overtakes and barrier.overtaken > 0) or (barrier.arrived is None and barrier.sent is not None)
     )
 
 
@@ -112,7 +111,7 @@ def _draw_one(
     title = f"{barrier.channel}: {barrier_words(barrier, facts.checkpoint, end)}"
     title += f"; the slowest of {count}" if count > 1 else ""
     x = scale.x(end if barrier.arrived is None else barrier.arrived)
-    cause = "failed" if barrier.arrived is None else "overtaken" if barrier.how is Arrival.OVERTAKING else "barrier"
+    cause = "failed" if barrier.arrived is None else "overtaken" if barrier.overtakes else "barrier"
     weight = " heavy" if barrier.channel in marks.names else ""
     if barrier.arrived is None and barrier.sent is None:
         return
@@ -135,7 +134,7 @@ def _write_one(
     source, target = lanes
     x = scale.x(end if barrier.arrived is None else barrier.arrived)
     begin = x if barrier.sent is None else scale.x(barrier.sent)
-    cause = "failed" if barrier.arrived is None else "overtaken" if barrier.how is Arrival.OVERTAKING else "barrier"
+    cause = "failed" if barrier.arrived is None else "overtaken" if barrier.overtakes else "barrier"
     words = [Word(barrier_words(barrier, facts.checkpoint, end), "strong")]
     places = [(x + 12, target + 4, "start")]
     if source is not None and x - begin > LONG:  # below the line, where it is high enough

@@ -9,6 +9,7 @@ from dataflow.clock import duration_text
 from dataflow.drawing import Box
 from dataflow.drawing.words import words_width
 from dataflow.events.kinds import Unblocked
+from dataflow.views.causes import Causes
 from dataflow.views.checkpoint_facts import BlockedInput, CheckpointFacts
 from dataflow.views.timeline.scale import Scale
 from dataflow.views.timeline.sheet import CHART, Place, Sheet
@@ -33,7 +34,7 @@ def blocked_words(blocked: BlockedInput, awaited: str | None, end: int) -> tuple
         case Unblocked.ABORTED:
             reason = "until the checkpoint was aborted"
         case Unblocked.ENDED:
-            reason = f"until {awaited} ended" if awaited else "until another input ended"
+            reason = f"waits for the last rows of {awaited}" if awaited else "until another input ended"
         case Unblocked.COMPLETE:
             reason = f"waits for {awaited}" if awaited else "waits for other barriers"
         case None:
@@ -133,8 +134,12 @@ def _draw_shared(
 
 
 def _awaited(facts: CheckpointFacts, blocked: BlockedInput) -> str | None:
-    """Return the task whose barrier a blocked input waited for."""
-    return facts.plan.channels_by_name[blocked.awaited].source if blocked.awaited else None
+    """Return the task whose barrier, or whose last rows, a blocked input waited for."""
+    awaited = blocked.awaited
+    if blocked.why is Unblocked.ENDED and blocked.end is not None:
+        ended = Causes(facts).ended_inputs(blocked.task, blocked.end)
+        awaited = max(ended, key=lambda name: facts.queued.get(name, 0), default=None)
+    return facts.plan.channels_by_name[awaited].source if awaited else None
 
 
 def _longest(together: Sequence[BlockedInput], facts: CheckpointFacts) -> BlockedInput:

@@ -12,6 +12,8 @@ __all__ = ["Marks", "marks_of"]
 
 _LEAST = 0.03
 """A delay of less than this part of the chain is not stressed."""
+_HELD = (Place.QUEUE, Place.TASK, Place.ENDED_INPUT, Place.SOURCE)
+"""Where a task held a barrier up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,12 @@ def marks_of(facts: CheckpointFacts) -> Marks:
             names.add(delay.task)
             if delay.barrier is not None:
                 names |= {delay.barrier.channel, delay.barrier.source}
+            names |= set(delay.ended)
     longest = max(causes.chain, key=lambda delay: delay.duration, default=None)
-    if longest is None or not longest.duration or longest.place not in (Place.QUEUE, Place.TASK, Place.SOURCE):
+    if longest is None or not longest.duration or longest.place not in _HELD:
         return Marks(names)
     culprit = longest.task
-    did = causes.activity(culprit, longest.begin, longest.end)
+    did = causes.did(longest)
     if did is not None and did.back_pressured > max(did.busy, did.blocked, did.waiting):
         downstream = causes.downstream(culprit, longest.begin, longest.end)
         culprit = downstream[-1][0] if downstream else culprit

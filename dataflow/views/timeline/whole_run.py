@@ -10,7 +10,6 @@ from dataflow.clock import duration_text
 from dataflow.drawing import Box, Word
 from dataflow.drawing.text_width import text_width
 from dataflow.drawing.words import plain
-from dataflow.events.kinds import Arrival
 from dataflow.views.checkpoint_facts import BarrierTravel, BlockedInput
 from dataflow.views.timeline.lanes import Interest, Lanes, choose_lanes
 from dataflow.views.timeline.row_rates import draw_rates
@@ -214,7 +213,7 @@ def _draw_barriers(sheet: Sheet, run: RunFacts, scale: Scale, places: Sequence[P
         if room < 0:
             break
         for (source, target), barrier in slowest.items():
-            cause = "overtaken" if barrier.how is Arrival.OVERTAKING else "barrier"
+            cause = "overtaken" if barrier.overtakes else "barrier"
             length = duration_text((barrier.arrived or 0) - (barrier.sent or 0))
             title = f"{barrier.channel}: barrier {key[1]}, {length} in the queue"
             start, end = scale.x(barrier.sent or 0), scale.x(barrier.arrived or 0)
