@@ -51,16 +51,17 @@ def html_page(title: str, body: str, *, style: str = "") -> str:
     )
 
 
-def notebook_html(svg: str, columns: str = "") -> str:
+def notebook_html(picture: str, columns: str = "") -> str:
     """Return what a notebook shows: a picture, which scrolls if it is wide, and below it a folded text of some lines.
 
     Args:
-        svg: the picture. It is part of the page, so parts of it have titles that are shown under the pointer.
+        picture: an ``svg`` element, or HTML with some. It is part of the page, so parts of it have titles that are
+            shown under the pointer.
         columns: the text; none if it is empty.
     """
     lines = escape("\n".join([printable(line) for line in columns.split("\n")]))
     details = f"<details><summary>columns</summary><pre>{lines}</pre></details>\n" if columns else ""
-    return f'<div style="overflow-x:auto">\n{svg}</div>\n{details}'
+    return f'<div style="overflow-x:auto">\n{picture}</div>\n{details}'
 
 
 def save(path: str | PathLike[str], forms: Mapping[str, Callable[[], str]]) -> None:

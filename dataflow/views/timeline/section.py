@@ -52,12 +52,13 @@ class Section:
 
     @property
     def mode(self) -> str:
-        """The mode with its guarantee, and what it does."""
+        """The mode with its guarantee, unless that is the name of the section, and what it does."""
         if not self.view.plan.is_measured:
             return "On Spark, a micro-batch is a checkpoint."
         if not self.view.mode:
             return "Without checkpoints."
-        return f"Mode {mode_text(self.view.mode, self.view.guarantee)}: {_MODES.get(self.view.mode, '')}."
+        mode, does = mode_text(self.view.mode, self.view.guarantee), _MODES.get(self.view.mode, "")
+        return f"{does[:1].upper()}{does[1:]}." if does and self.name == mode else f"Mode {mode}: {does}."
 
 
 def section_of(view: CheckpointFacts | RunFacts, name: str = "") -> Section:
