@@ -43,6 +43,21 @@ def failing():
     return p
 
 
+def broken_pipe():
+    with flow.Pipeline("broken") as p:
+        rows = p.source(op.from_arrow(pa.table({"n": [2]})), name="numbers")
+        rows.map_batches(unplugged, name="unplugged").sink(op.collect(), name="out")
+    return p
+
+
+def unplugged(batch):
+    raise BrokenPipeError(32, "Broken pipe")
+
+
+def leaving():
+    sys.exit(0)
+
+
 def collected():
     with flow.Pipeline("collected") as p:
         p.source(op.from_arrow(pa.table({"n": [1]})), name="numbers").sink(op.collect(), name="out")
@@ -164,6 +179,34 @@ def test_a_failing_function_is_shown_with_its_line_and_what_the_engine_was_doing
     assert f'File "{Path.cwd()}/job.py", line' in done.stderr
     assert "raised by operator 'divided'" in done.stderr
     assert "dataflow/runtime" not in done.stderr
+
+
+def test_a_broken_pipe_of_the_users_own_is_no_closed_standard_output() -> None:
+    done = _run("job:broken_pipe")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "error: the pipeline failed: BrokenPipeError: [Errno 32] Broken pipe" in done.stderr
+    assert f'File "{Path.cwd()}/job.py", line' in done.stderr
+
+
+def test_a_module_that_exits_or_raises_when_it_is_asked_for_a_pipeline_is_an_error() -> None:
+    Path("job.py").write_text(
+        MODULE + "\ndef __getattr__(name):\n    raise ValueError('no ' + name)\n", encoding="utf-8"
+    )
+    for name, message in (
+        ("leaving", "job:leaving() raised SystemExit: 0"),
+        ("none", "job:none raised ValueError: no"),
+    ):
+        done = _run(f"job:{name}")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert message in done.stderr
+
+
+def test_a_run_whose_standard_error_is_closed_prints_its_summary() -> None:
+    command = f"exec {sys.executable} -m dataflow run job:collected 2>&-"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, shell=True, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.startswith("collected: finished in ")
 
 
 def test_a_terminal_gets_tables() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import sys
 import textwrap
@@ -32,9 +33,21 @@ _TEXT_WIDTH = 110
 class CommandGroup(click.Group):
     """A group whose commands print an error as one red line instead of a traceback, and take SIGTERM as Ctrl-C."""
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        _open_missing_streams()
+        with sigterm_as_ctrl_c():
+            return super().main(*args, **options)
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **options)
+        except KeyboardInterrupt:
+            print_error("interrupted")
+            sys.exit(130)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with sigterm_as_ctrl_c(), warnings.catch_warnings():
+            with warnings.catch_warnings():
                 warnings.showwarning = _print_warnings_with(warnings.showwarning)
                 return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
@@ -45,6 +58,20 @@ class CommandGroup(click.Group):
                 raise
             print_error(f"error: {error}", error)
             ctx.exit(2)
+
+
+def _open_missing_streams() -> None:
+    """Open the null device for standard streams that were closed when the process started (``2>&-``).
+
+    Without it, Python has None for them, and the next file that is opened gets their descriptor.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
 
 
 def _print_warnings_with(show: Callable[..., None]) -> Callable[..., None]:
