@@ -59,6 +59,7 @@ class JobProgress:
         left: time for the rest of the input at the average rate so far; None if unknown.
         waiting: for each sink that has not committed all durable rows: see `WaitingCommit`. Always empty on Spark,
             where a commit that fails fails the job.
+        is_checkpointed: whether the job takes checkpoints; else its text does not count them.
         compiling: the kernels being compiled or loaded before the first row; "" once rows are read.
 
     >>> str(JobProgress(JobState.RUNNING, 2_000_000, 1_500_000, 7, 1e6, 40, 0, 2, 3, 1, 0, done=0.25, left=6_000_000))
@@ -84,6 +85,7 @@ class JobProgress:
     updates_out: int = 0
     changes_out: int = 0
     waiting: Sequence[WaitingCommit] = ()
+    is_checkpointed: bool = True
 
     def __str__(self) -> str:
         if self.compiling:
@@ -96,7 +98,9 @@ class JobProgress:
         if self.lag is not None and self.lag < _DAY:  # a larger lag means a replay, where the lag has no use
             parts.append(f"lag {duration_text(max(0, self.lag))}")
         troubles = [f"{n} {label}" for n, label in ((self.failed, "failed"), (self.pending, "under way")) if n]
-        parts.append(f"{self.checkpoints:,} checkpoints" + (f" ({', '.join(troubles)})" if troubles else ""))
+        if self.is_checkpointed:
+            count = f"{self.checkpoints:,} checkpoint{'s' * (self.checkpoints != 1)}"
+            parts.append(count + (f" ({', '.join(troubles)})" if troubles else ""))
         parts += [f"{label} {n:,}" for n, label in ((self.late, "late"), (self.skipped, "skipped")) if n]
         parts.append(f"backlog {self.backlog:,}")
         return ", ".join(parts + [str(commit) for commit in self.waiting if commit.failure or commit.age >= _SLOW])
@@ -144,7 +148,8 @@ class ProgressMeter:
             ),
             late=sum([node.tally.late for node in nodes]),
             skipped=sum([node.tally.skipped for node in nodes]),
-            checkpoints=job.history.completed,
+            checkpoints=job.history.completed if job.identity.checkpointed else 0,
+            is_checkpointed=job.identity.checkpointed,
             failed=job.history.failed,
             pending=len(job.history.under_way),
             watermark=watermark,
