@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
 import dataflow as flow
+import operators as op
 from dataflow.cli import main
 from dataflow.runners.interrupts import CtrlC, sigterm_as_ctrl_c
 from dataflow.store.directory import DirectoryStore
@@ -108,6 +110,7 @@ def test_a_run_prints_its_summary_and_writes_to_the_sinks_of_the_pipeline() -> N
     assert "no checkpoints" in done.stdout
     assert "out  out: 1,000 rows -> out/*.parquet" in done.stdout
     assert done.stderr.startswith("copy: 1,000 rows, ")  # the progress
+    assert "checkpoint" not in done.stderr
     assert len(read_committed("out")) == 1_000
 
 
@@ -207,6 +210,21 @@ def test_a_run_whose_standard_error_is_closed_prints_its_summary() -> None:
     done = subprocess.run(command, shell=True, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0
     assert done.stdout.startswith("collected: finished in ")
+
+
+def test_names_and_paths_do_not_control_the_terminal() -> None:
+    escaping = MODULE.replace('flow.Pipeline("copy")', 'flow.Pipeline("\\x1b]0;owned\\x07\\u202e\\0")')
+    Path("job.py").write_text(escaping, encoding="utf-8")
+    done = _run("job:copy", "--record", "e\x1b]0;owned\x07.arrow")
+    assert done.exit_code == 0
+    drawn = CliRunner().invoke(main, ["draw", "job:copy", "-o", "e\x1b]0;owned.svg"])
+    missing = CliRunner().invoke(main, ["timeline", "e\x1b]0;owned"])
+    printed = done.output + drawn.output + missing.output
+    assert printed.count("\\x1b]0;owned") >= 5  # progress, summary, and three messages
+    assert not {"\x1b", "\x07", "\u202e", "\0"} & {*printed}
+    with flow.Pipeline("\x1b\0") as p:
+        p.source(op.from_arrow(pa.table({"x": [1]})), name="\x1b").sink(op.collect(), name="out")
+    assert all(c.isprintable() or c == "\n" for c in p.run()._repr_html_())
 
 
 def test_a_terminal_gets_tables() -> None:

@@ -12,6 +12,7 @@ from dataflow.cli.parameters import duration, target
 from dataflow.cli.terminal import make_console, print_error, with_traceback
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.execution import Execution
+from dataflow.drawing import printable
 from dataflow.errors import BarrierflowWarning, ConfigurationError, DataflowError, is_raised_by_user, user_traceback
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def run(
         options["record"] = record
     result = _result(ctx, Subject(target).pipeline(), options)
     if record is not None:
-        click.echo(f"events: {record}; barrierflow timeline {shlex.quote(record)} explains them", err=True)
+        click.echo(printable(f"events: {record}; barrierflow timeline {shlex.quote(record)} explains them"), err=True)
     console = make_console()
     if as_json:
         click.echo(result.to_json())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dataflow.drawing import printable_lines
 from dataflow.errors import BarrierflowWarning, DataflowError
 from dataflow.runners.interrupts import sigterm_as_ctrl_c
 
@@ -79,7 +80,7 @@ def _print_warnings_with(show: Callable[..., None]) -> Callable[..., None]:
 
     def showwarning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, BarrierflowWarning):
-            make_console(stderr=True).print(f"warning: {message}", style="yellow", markup=False)
+            make_console(stderr=True).print(printable_lines(f"warning: {message}"), style="yellow", markup=False)
         else:
             show(message, category, *where, **more)
 
@@ -89,9 +90,9 @@ def _print_warnings_with(show: Callable[..., None]) -> Callable[..., None]:
 def print_error(text: str, error: BaseException | None = None) -> None:
     """Print ``text`` in red to stderr, and the notes of ``error`` below it."""
     console = make_console(stderr=True)
-    console.print(text, style="red", markup=False)
+    console.print(printable_lines(text), style="red", markup=False)
     for note in getattr(error, "__notes__", ()):
-        console.print(f"  {note}", markup=False)
+        console.print(printable_lines(f"  {note}"), markup=False)
 
 
 def make_console(*, stderr: bool = False) -> Console:
@@ -138,11 +139,14 @@ def with_traceback(command: _F) -> _F:
 
 
 def wrapped(text: str, bullet: str = "") -> str:
-    """Return ``text`` in lines for the terminal, with further lines indented to the width of ``bullet``."""
+    """Return ``text`` in lines for the terminal, without control characters.
+
+    Further lines are indented to the width of ``bullet``.
+    """
     width = min(_TEXT_WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else _TEXT_WIDTH
     indent = " " * len(bullet)
     return textwrap.fill(
-        text,
+        printable_lines(text),
         max(width, 40),
         initial_indent=bullet,
         subsequent_indent=indent,

@@ -16,7 +16,7 @@ from bisect import bisect
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["ASCENT", "DESCENT", "ELLIPSIS", "fitted", "fitted_name", "printable", "text_width"]
+__all__ = ["ASCENT", "DESCENT", "ELLIPSIS", "fitted", "fitted_name", "printable", "printable_lines", "text_width"]
 
 ADVANCES: Final = (
     349, 457, 521, 838, 696, 1002, 873, 307, 458, 458, 523, 838, 380, 416, 380, 366,  # space to /
@@ -149,6 +149,16 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join([c if c.isprintable() else c.encode("unicode_escape").decode() for c in text])
+
+
+def printable_lines(text: str) -> str:
+    """Return a text of several lines, each as ``printable`` does.
+
+    >>> print(printable_lines(chr(27) + "[2J of two" + chr(10) + "lines"))
+    \\x1b[2J of two
+    lines
+    """
+    return "\n".join([printable(line) for line in text.split("\n")])
 
 
 @lru_cache(maxsize=4096)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from dataflow.clock import Clock, Duration, duration_text, microseconds
 from dataflow.contracts.updates import Changes
+from dataflow.drawing import printable
 from dataflow.planning.specs import Write
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.job.committer import WaitingCommit
@@ -279,7 +280,7 @@ class ProgressLine:
 
     def _draw(self, end: str) -> None:
         assert self._meter is not None, f"the line of {self._name} has nothing to draw"
-        text = f"{self._name}: {self._meter.read()}"
+        text = printable(f"{self._name}: {self._meter.read()}")
         if self._terminal:
             text = f"\r{text[: _width(self._stream) - 1]}\x1b[K{end}"
         else:

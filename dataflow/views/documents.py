@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
-from dataflow.drawing import printable
+from dataflow.drawing import printable, printable_lines
 from dataflow.errors import ConfigurationError
 from dataflow.store.files import DISK, storing
 
@@ -59,8 +59,8 @@ def notebook_html(picture: str, columns: str = "") -> str:
             shown under the pointer.
         columns: the text; none if it is empty.
     """
-    lines = escape("\n".join([printable(line) for line in columns.split("\n")]))
-    details = f"<details><summary>columns</summary><pre>{lines}</pre></details>\n" if columns else ""
+    lines = escape(printable_lines(columns))
+    details = f"<details><summary>columns</summary><pre>{lines}</pre></details>\n" if lines else ""
     return f'<div style="overflow-x:auto">\n{picture}</div>\n{details}'
 
 
