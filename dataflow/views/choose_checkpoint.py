@@ -12,7 +12,7 @@ from dataflow.views.select_events import event_rows
 if TYPE_CHECKING:
     from dataflow.views.events import Events
 
-__all__ = ["attempt_with", "choose", "require_begun", "why_chosen"]
+__all__ = ["attempt_with", "choose", "require_begun", "takes_checkpoints", "why_chosen"]
 
 _JOB_KINDS: Final = (Kind.TRIGGERED, Kind.DURABLE, Kind.FAILED)
 _LISTED: Final = 12
@@ -48,6 +48,9 @@ def why_chosen(events: Events) -> str:
 
 def _candidates(events: Events) -> tuple[Sequence[tuple[int, int, int | None]], str]:
     """Return the checkpoints to choose from, each with its attempt, its id and its duration, and what they have."""
+    require_begun(events)
+    if not takes_checkpoints(events):
+        raise _no_checkpoint(events)
     columns = ("attempt", "checkpoint", "duration", "state", "barriers")
     table = events.checkpoints
     rows = list(zip(*[table[name].to_pylist() for name in columns], strict=True))
@@ -72,11 +75,11 @@ def attempt_with(events: Events, checkpoint: int, attempt: int | None = None) ->
     Raises: EventsError if there is none; the message says which checkpoints there are.
     """
     begun = {(found, event.checkpoint) for found in events.attempts for event in _begun(events, found)}
+    if not begun or not takes_checkpoints(events):
+        raise _no_checkpoint(events)
     attempts = [found for found, n in begun if n == checkpoint and attempt in (None, found)]
     if attempts:
         return max(attempts)
-    if not begun:
-        raise _no_checkpoint(events)
     ids = _listing({n for found, n in begun if attempt in (None, found)})
     where = "the events" if attempt is None else f"the events of attempt {attempt}"
     dropped = ""
@@ -87,6 +90,15 @@ def attempt_with(events: Events, checkpoint: int, attempt: int | None = None) ->
 
 def _begun(events: Events, attempt: int) -> Iterable[Any]:
     return event_rows(events, _JOB_KINDS, attempt=attempt)
+
+
+def takes_checkpoints(events: Events) -> bool:
+    """Return whether the run has checkpoints to show.
+
+    Without ``checkpoint=`` the last barrier, which ends a job, is in the events like a final checkpoint; nothing is
+    stored. On Spark, micro-batches are shown also then.
+    """
+    return bool(events.recorded.mode) or not events.plan.is_measured
 
 
 def require_begun(events: Events) -> None:

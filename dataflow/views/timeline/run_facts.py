@@ -15,7 +15,7 @@ from dataflow.events.kinds import Kind
 from dataflow.events.plan_shape import PlanShape
 from dataflow.views.attempt_mode import AttemptMode, mode_of
 from dataflow.views.checkpoint_facts import BarrierTravel, BlockedInput, WorkSpan
-from dataflow.views.choose_checkpoint import require_begun
+from dataflow.views.choose_checkpoint import require_begun, takes_checkpoints
 from dataflow.views.find_facts import barriers_of, blocked_of
 from dataflow.views.select_events import EventRow, event_rows, numbers, select
 from dataflow.views.work_spans import work_spans
@@ -122,7 +122,7 @@ def run_facts_of(events: Events) -> RunFacts:
     blocked: list[BlockedInput] = []
     work: defaultdict[str, list[WorkSpan]] = defaultdict(list)
     for attempt in attempts:
-        by_checkpoint = _by_checkpoint(events, attempt.number)
+        by_checkpoint = _by_checkpoint(events, attempt.number) if takes_checkpoints(events) else {}
         for checkpoint, by_kind in by_checkpoint.items():
             span = _checkpoint(by_kind, checkpoint, attempt)
             checkpoints += [span] if span is not None else []

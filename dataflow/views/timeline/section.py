@@ -61,21 +61,24 @@ class Section:
 
     @property
     def mode(self) -> str:
-        """The mode with its guarantee, and what it does."""
+        """The mode with its guarantee, unless that is the name of the section, and what it does."""
         if not self.view.plan.is_measured:
             return "On Spark, a micro-batch is a checkpoint."
         if isinstance(self.view, CheckpointFacts):
-            return _explained(AttemptMode(self.view.mode, self.view.guarantee))
+            return _explained(AttemptMode(self.view.mode, self.view.guarantee), self.name)
         modes = self.view.modes
         if len(modes) == 1:
-            return _explained(*modes)
+            return _explained(next(iter(modes)), self.name)
         each = [f"attempt{'s' * (len(numbers) > 1)} {_listed(numbers)} {mode.text}" for mode, numbers in modes.items()]
         return f"The mode changed: {'; '.join(each)}."
 
 
-def _explained(mode: AttemptMode) -> str:
-    """Return a mode with its guarantee, and what it does."""
-    return f"Mode {mode.text}: {_MODES.get(mode.mode, '')}." if mode.mode else "Without checkpoints."
+def _explained(mode: AttemptMode, name: str) -> str:
+    """Return a mode with its guarantee, unless that is the ``name`` of the section, and what it does."""
+    if not mode.mode:
+        return "Without checkpoints."
+    does = _MODES.get(mode.mode, "")
+    return f"{does[:1].upper()}{does[1:]}." if does and name == mode.text else f"Mode {mode.text}: {does}."
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dataflow.drawing import printable
 from dataflow.errors import ConfigurationError, EventsError
 from dataflow.views.choose_checkpoint import choose, why_chosen
-from dataflow.views.documents import save
+from dataflow.views.documents import notebook_html, save
 from dataflow.views.find_facts import facts_of
 from dataflow.views.timeline.page import timeline_body, timeline_page
 from dataflow.views.timeline.run_facts import run_facts_of
@@ -92,8 +92,16 @@ class Timeline:
         """
         save(path, {".svg": self.svg, ".html": self.html})
 
+    def body(self, level: int = 2) -> str:
+        """Return the part of ``html()`` below the title, for a page that has a heading and a style sheet of its own.
+
+        Args:
+            level: the level of the headings in it, 2 for ``h2``.
+        """
+        return timeline_body(self._sections, level)
+
     def _repr_html_(self) -> str:
-        return f"<h3>{escape(printable(self._title))}</h3>\n{timeline_body(self._sections)}"
+        return notebook_html(f"<h3>{escape(printable(self._title))}</h3>\n{self.body(level=4)}\n")
 
     def __str__(self) -> str:
         return "\n".join([self.heading, *self.sentences])
