@@ -37,6 +37,7 @@ from dataflow.registry import register as _register
 
 if _TYPE_CHECKING:
     from dataflow.events.record import Record
+    from dataflow.events.repeat_precision import Precision
     from dataflow.runners.job_progress import JobProgress
     from dataflow.runners.local import LocalRunner
     from dataflow.runners.local_job import LocalJob
@@ -48,7 +49,6 @@ if _TYPE_CHECKING:
     from dataflow.runtime.checkpoint_reader.checkpoint import Checkpoint
     from dataflow.runtime.job.checkpoint_state import CheckpointState
     from dataflow.runtime.job.committer import WaitingCommit
-    from dataflow.runtime.restore.duplicate_precision import Precision
     from dataflow.runtime.restore.find_checkpoint import RestoreReport
     from dataflow.state.keyed_state import KeyedState
     from dataflow.state.timers import TimeDomain
@@ -169,7 +169,7 @@ _LAZY = {
     "StoredObject": "dataflow.store.status",
     "CheckpointState": "dataflow.runtime.job.checkpoint_state",
     "RestoreReport": "dataflow.runtime.restore.find_checkpoint",
-    "Precision": "dataflow.runtime.restore.duplicate_precision",
+    "Precision": "dataflow.events.repeat_precision",
     "Picture": "dataflow.views.picture",
     "SparkRunner": "dataflow.runners.spark.runner",
     "SparkSource": "dataflow.runners.spark.spark_source",

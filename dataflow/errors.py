@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from difflib import get_close_matches
 from numbers import Integral
+from types import TracebackType
 from typing import Any
 
 __all__ = [
@@ -81,6 +82,7 @@ __all__ = [
     "UnsupportedOnRunner",
     "check_count",
     "did_you_mean",
+    "is_raised_by_user",
     "repeated_names",
     "user_frame",
     "user_traceback",
@@ -481,10 +483,20 @@ def user_traceback(error: BaseException) -> str:
     """Return the traceback of ``error`` from the first frame outside this library on; all of it if there is none."""
     import traceback
 
+    return "".join(traceback.format_tb(_outside(error, _OURS) or error.__traceback__)).rstrip()
+
+
+def is_raised_by_user(error: BaseException) -> bool:
+    """Return whether ``error`` was raised by code that is neither of this library nor of pyarrow."""
+    return _outside(error, (*_OURS, "pyarrow")) is not None
+
+
+def _outside(error: BaseException, packages: Container[str]) -> TracebackType | None:
+    """Return the traceback of ``error`` from the first frame outside some packages on."""
     step = error.__traceback__
-    while step is not None and str(step.tb_frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
+    while step is not None and str(step.tb_frame.f_globals.get("__name__")).partition(".")[0] in packages:
         step = step.tb_next
-    return "".join(traceback.format_tb(step or error.__traceback__)).rstrip()
+    return step
 
 
 def check_count(what: str, value: object, *, least: int = 1, advice: str = "") -> None:

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
 import dataflow as flow
+import operators as op
 from dataflow.cli import main
 from dataflow.runners.interrupts import CtrlC, sigterm_as_ctrl_c
 from dataflow.store.directory import DirectoryStore
@@ -41,6 +43,21 @@ def failing():
         rows = p.source(op.from_arrow(pa.table({"n": [2, 1, 0]})), name="numbers")
         rows.map_batches(divided, name="divided").sink(op.collect(), name="out")
     return p
+
+
+def broken_pipe():
+    with flow.Pipeline("broken") as p:
+        rows = p.source(op.from_arrow(pa.table({"n": [2]})), name="numbers")
+        rows.map_batches(unplugged, name="unplugged").sink(op.collect(), name="out")
+    return p
+
+
+def unplugged(batch):
+    raise BrokenPipeError(32, "Broken pipe")
+
+
+def leaving():
+    sys.exit(0)
 
 
 def collected():
@@ -93,6 +110,7 @@ def test_a_run_prints_its_summary_and_writes_to_the_sinks_of_the_pipeline() -> N
     assert "no checkpoints" in done.stdout
     assert "out  out: 1,000 rows -> out/*.parquet" in done.stdout
     assert done.stderr.startswith("copy: 1,000 rows, ")  # the progress
+    assert "checkpoint" not in done.stderr
     assert len(read_committed("out")) == 1_000
 
 
@@ -164,6 +182,49 @@ def test_a_failing_function_is_shown_with_its_line_and_what_the_engine_was_doing
     assert f'File "{Path.cwd()}/job.py", line' in done.stderr
     assert "raised by operator 'divided'" in done.stderr
     assert "dataflow/runtime" not in done.stderr
+
+
+def test_a_broken_pipe_of_the_users_own_is_no_closed_standard_output() -> None:
+    done = _run("job:broken_pipe")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "error: the pipeline failed: BrokenPipeError: [Errno 32] Broken pipe" in done.stderr
+    assert f'File "{Path.cwd()}/job.py", line' in done.stderr
+
+
+def test_a_module_that_exits_or_raises_when_it_is_asked_for_a_pipeline_is_an_error() -> None:
+    Path("job.py").write_text(
+        MODULE + "\ndef __getattr__(name):\n    raise ValueError('no ' + name)\n", encoding="utf-8"
+    )
+    for name, message in (
+        ("leaving", "job:leaving() raised SystemExit: 0"),
+        ("none", "job:none raised ValueError: no"),
+    ):
+        done = _run(f"job:{name}")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert message in done.stderr
+
+
+def test_a_run_whose_standard_error_is_closed_prints_its_summary() -> None:
+    command = f"exec {sys.executable} -m dataflow run job:collected 2>&-"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, shell=True, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.startswith("collected: finished in ")
+
+
+def test_names_and_paths_do_not_control_the_terminal() -> None:
+    escaping = MODULE.replace('flow.Pipeline("copy")', 'flow.Pipeline("\\x1b]0;owned\\x07\\u202e\\0")')
+    Path("job.py").write_text(escaping, encoding="utf-8")
+    done = _run("job:copy", "--record", "e\x1b]0;owned\x07.arrow")
+    assert done.exit_code == 0
+    drawn = CliRunner().invoke(main, ["draw", "job:copy", "-o", "e\x1b]0;owned.svg"])
+    missing = CliRunner().invoke(main, ["timeline", "e\x1b]0;owned"])
+    printed = done.output + drawn.output + missing.output
+    assert printed.count("\\x1b]0;owned") >= 5  # progress, summary, and three messages
+    assert not {"\x1b", "\x07", "\u202e", "\0"} & {*printed}
+    with flow.Pipeline("\x1b\0") as p:
+        p.source(op.from_arrow(pa.table({"x": [1]})), name="\x1b").sink(op.collect(), name="out")
+    assert all(c.isprintable() or c == "\n" for c in p.run()._repr_html_())
 
 
 def test_a_terminal_gets_tables() -> None:

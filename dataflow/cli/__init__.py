@@ -27,6 +27,7 @@ from dataflow.cli.timeline import timeline
 from dataflow.clock import SystemClock, duration_text, microseconds
 from dataflow.compare.options import KillPoint, Options, RunnerName
 from dataflow.contracts.checkpointing import Mode
+from dataflow.drawing import printable, printable_lines
 from dataflow.errors import ConfigurationError, PipelineFailed
 from dataflow.runtime.task.channel import DEFAULT_CREDIT
 
@@ -336,10 +337,10 @@ def _print_report(report: PrintableReport, folder: Path, *, is_kept: bool) -> No
     click.echo(f"\nIt took {duration_text(report.duration)}.")
     if is_kept:
         for line in report.where_to_look():
-            click.echo(line)
-        click.echo(f"To delete all files: rm -r {shlex.quote(str(folder))}")
+            click.echo(printable_lines(line))
+        click.echo(printable(f"To delete all files: rm -r {shlex.quote(str(folder))}"))
     else:
-        click.echo(f"All files of the runs were in {folder} and are deleted; use --keep to keep them.")
+        click.echo(printable(f"All files of the runs were in {folder} and are deleted; use --keep to keep them."))
 
 
 def _progress(*, to_stderr: bool, silent: bool) -> Callable[[str], None]:

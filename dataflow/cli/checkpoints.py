@@ -12,6 +12,7 @@ import click
 
 from dataflow.cli.terminal import fits, make_console, print_table, with_traceback, wrapped
 from dataflow.clock import SystemClock
+from dataflow.drawing import printable, printable_lines
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -73,7 +74,7 @@ def ls(ctx: click.Context, directory: Path, restore: int | None, *, as_json: boo
     if as_json:
         click.echo(json.dumps([line.to_json() for line in lines], indent=1))
     elif not lines:
-        click.echo(_none_in(directory))
+        click.echo(printable(_none_in(directory)))
     else:
         now = SystemClock().wall()
         wide = table(lines, now)
@@ -113,7 +114,7 @@ def show(directory: Path, checkpoint: int, events: Path | None, *, as_json: bool
         return
     _print_section(f"checkpoint {checkpoint} in {directory}", facts_table(sheet))
     if sentences is not None:
-        click.echo(f"\nwhat {events} says of it\n")
+        click.echo(f"\nwhat {printable(str(events))} says of it\n")
         for sentence in sentences:
             click.echo(wrapped(sentence, "- "))
     if sheet.blocked:
@@ -159,7 +160,7 @@ def verify(directory: Path, ids: tuple[int, ...], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(documents, indent=1))
     elif not count:
-        click.echo(_none_in(directory))
+        click.echo(printable(_none_in(directory)))
     else:
         click.echo(f"{count} verified, {bad} of them not whole" if bad else f"{count} verified")
     if bad:
@@ -195,7 +196,7 @@ def rm(directory: Path, ids: tuple[int, ...], *, yes: bool, as_json: bool) -> No
 
 
 def _print_section(title: str, table: Table) -> None:
-    make_console().print(title, markup=False)
+    make_console().print(printable_lines(title), markup=False)
     print_table(table)
 
 

@@ -8,6 +8,7 @@ import click
 
 from dataflow.cli.parameters import target
 from dataflow.cli.terminal import with_traceback
+from dataflow.drawing import printable
 
 __all__ = ["draw"]
 
@@ -44,4 +45,4 @@ def draw(target: str, parallelism: int, output: Path | None, *, physical: bool) 
         click.echo(picture.text())
     else:
         picture.save(output)
-        click.echo(f"wrote {output}")
+        click.echo(printable(f"wrote {output}"))

@@ -12,7 +12,8 @@ from dataflow.cli.parameters import duration, target
 from dataflow.cli.terminal import make_console, print_error, with_traceback
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.execution import Execution
-from dataflow.errors import BarrierflowWarning, ConfigurationError, DataflowError, user_traceback
+from dataflow.drawing import printable
+from dataflow.errors import BarrierflowWarning, ConfigurationError, DataflowError, is_raised_by_user, user_traceback
 
 if TYPE_CHECKING:
     from dataflow.api.pipeline import Pipeline
@@ -129,7 +130,7 @@ def run(
         options["record"] = record
     result = _result(ctx, Subject(target).pipeline(), options)
     if record is not None:
-        click.echo(f"events: {record}; barrierflow timeline {shlex.quote(record)} explains them", err=True)
+        click.echo(printable(f"events: {record}; barrierflow timeline {shlex.quote(record)} explains them"), err=True)
     console = make_console()
     if as_json:
         click.echo(result.to_json())
@@ -153,10 +154,12 @@ def _result(ctx: click.Context, pipeline: Pipeline, options: dict[str, Any]) -> 
     try:
         with pipeline.start(**options) as job:
             return job.wait()
-    except (DataflowError, OSError, BarrierflowWarning):
+    except (DataflowError, BarrierflowWarning):
         raise  # printed as one line
     except Exception as error:
-        if ctx.meta.get("traceback"):
+        if ctx.meta.get("traceback") and not isinstance(error, BrokenPipeError):
             raise
+        if isinstance(error, OSError) and not is_raised_by_user(error):
+            raise  # a disk, or a closed standard output
         print_error(f"error: the pipeline failed: {type(error).__name__}: {error}\n{user_traceback(error)}", error)
         ctx.exit(2)

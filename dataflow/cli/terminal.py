@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import sys
 import textwrap
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dataflow.drawing import printable_lines
 from dataflow.errors import BarrierflowWarning, DataflowError
 from dataflow.runners.interrupts import sigterm_as_ctrl_c
 
@@ -32,9 +34,21 @@ _TEXT_WIDTH = 110
 class CommandGroup(click.Group):
     """A group whose commands print an error as one red line instead of a traceback, and take SIGTERM as Ctrl-C."""
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        _open_missing_streams()
+        with sigterm_as_ctrl_c():
+            return super().main(*args, **options)
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **options)
+        except KeyboardInterrupt:
+            print_error("interrupted")
+            sys.exit(130)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with sigterm_as_ctrl_c(), warnings.catch_warnings():
+            with warnings.catch_warnings():
                 warnings.showwarning = _print_warnings_with(warnings.showwarning)
                 return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
@@ -47,12 +61,26 @@ class CommandGroup(click.Group):
             ctx.exit(2)
 
 
+def _open_missing_streams() -> None:
+    """Open the null device for standard streams that were closed when the process started (``2>&-``).
+
+    Without it, Python has None for them, and the next file that is opened gets their descriptor.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
+
+
 def _print_warnings_with(show: Callable[..., None]) -> Callable[..., None]:
     """Return a ``warnings.showwarning`` that prints warnings of this library as one line, and others with ``show``."""
 
     def showwarning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, BarrierflowWarning):
-            make_console(stderr=True).print(f"warning: {message}", style="yellow", markup=False)
+            make_console(stderr=True).print(printable_lines(f"warning: {message}"), style="yellow", markup=False)
         else:
             show(message, category, *where, **more)
 
@@ -62,9 +90,9 @@ def _print_warnings_with(show: Callable[..., None]) -> Callable[..., None]:
 def print_error(text: str, error: BaseException | None = None) -> None:
     """Print ``text`` in red to stderr, and the notes of ``error`` below it."""
     console = make_console(stderr=True)
-    console.print(text, style="red", markup=False)
+    console.print(printable_lines(text), style="red", markup=False)
     for note in getattr(error, "__notes__", ()):
-        console.print(f"  {note}", markup=False)
+        console.print(printable_lines(f"  {note}"), markup=False)
 
 
 def make_console(*, stderr: bool = False) -> Console:
@@ -111,11 +139,14 @@ def with_traceback(command: _F) -> _F:
 
 
 def wrapped(text: str, bullet: str = "") -> str:
-    """Return ``text`` in lines for the terminal, with further lines indented to the width of ``bullet``."""
+    """Return ``text`` in lines for the terminal, without control characters.
+
+    Further lines are indented to the width of ``bullet``.
+    """
     width = min(_TEXT_WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else _TEXT_WIDTH
     indent = " " * len(bullet)
     return textwrap.fill(
-        text,
+        printable_lines(text),
         max(width, 40),
         initial_indent=bullet,
         subsequent_indent=indent,

@@ -8,6 +8,7 @@ import click
 
 from dataflow.cli.parameters import checkpoint_or_all
 from dataflow.cli.terminal import with_traceback, wrapped
+from dataflow.drawing import printable
 
 __all__ = ["timeline"]
 
@@ -35,14 +36,13 @@ def timeline(events: Path, checkpoint: int | str | None, output: Path | None) ->
     EVENTS is a file that `run --record EVENTS`, or `record=` in Python, writes. It is also read while the run writes
     it, and after its process was killed.
     """
-    from dataflow.untrusted import printable
     from dataflow.views.read_events import read_events
 
     picture = read_events(events).timeline(checkpoint)
     if output is not None:
         picture.save(output)
-        click.echo(f"wrote {output}")
+        click.echo(printable(f"wrote {output}"))
         return
-    click.echo(printable(picture.title))
+    click.echo(printable(picture.heading))
     for sentence in picture.sentences:
-        click.echo(wrapped(printable(sentence), "- "))
+        click.echo(wrapped(sentence, "- "))

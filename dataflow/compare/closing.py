@@ -25,9 +25,9 @@ def conclude(modes: Sequence[ModeReport], evidence: Mapping[Mode, str] | None = 
         summary = f"{len(held)} of {len(tested)} tested modes kept their promise after the kill"
         summary += f", and {untested} could not be tested" if untested else ""
     else:
-        summary = "no promise was tested"
+        summary = "No promise was tested"
     return [
-        f"This is what you saw: {summary}.",
+        f"{summary}.",
         *(_of_mode(mode, (evidence or {}).get(mode.mode)) for mode in modes),
         *_costs_compared(modes),
     ]

@@ -26,9 +26,10 @@ table{border-collapse:collapse;margin:.5rem 0}
 th,td{padding:.2rem .7rem .2rem 0;text-align:left;vertical-align:top;border-bottom:1px solid #98a2b0}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
 .table{overflow-x:auto}
-figure svg{max-width:100%;height:auto}
-.soft{opacity:.75}
-.problem{font-weight:bold}
+h3{font-size:1.1rem;overflow-wrap:anywhere}
+figure svg,details svg{max-width:100%;height:auto}
+p.soft{opacity:.75}
+p.problem{font-weight:bold}
 """
 
 
@@ -147,7 +148,7 @@ def _whole(events: Events) -> str:
 
 
 def _body(timeline: Timeline) -> str:
-    return timeline._repr_html_()
+    return timeline.body(level=3)
 
 
 def _paragraph(text: str, kind: str = "") -> str:

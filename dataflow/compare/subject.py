@@ -45,16 +45,19 @@ class Subject:
                 f"expected MODULE:PIPELINE, such as jobs.orders:pipeline, got {self.target!r}{_advice(name)}"
             )
         module = _import(name)
-        if not hasattr(module, attribute):
+        try:
+            value = getattr(module, attribute)
+        except AttributeError:
             public = [word for word in vars(module) if not word.startswith("_")]
             hint = did_you_mean(attribute, public) or _pipelines_of(module)
-            raise ConfigurationError(f"module {name!r} has no {attribute!r}{hint}")
-        value = getattr(module, attribute)
+            raise ConfigurationError(f"module {name!r} has no {attribute!r}{hint}") from None
+        except (Exception, SystemExit) as error:  # a module may have a function __getattr__
+            raise ConfigurationError(f"{self.target} raised {type(error).__name__}: {error}") from error
         pipeline = value
         if callable(value):
             try:
                 pipeline = value(*self.arguments)
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # a script may exit when it is called
                 raise ConfigurationError(f"{self.target}() raised {type(error).__name__}: {error}") from error
         if not isinstance(pipeline, Pipeline):
             kind = type(pipeline).__name__

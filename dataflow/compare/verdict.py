@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from dataflow.compare.claims import AnyRows, Claim, LastRowsOfKeys, Rows, Unsettled
 from dataflow.compare.rows import difference, differing_keys, last_rows, same_but_for_rounding
-from dataflow.runtime.restore.duplicate_precision import Precision
+from dataflow.events.repeat_precision import Precision
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -57,12 +57,18 @@ class Mode(Enum):
 def mode_text(mode: str, guarantee: str | None) -> str:
     """Return a mode with its guarantee, and with the guarantee from source to sink if that is weaker.
 
+    If that one is not known, ``guarantee`` is None.
+
     >>> mode_text("aligned", "exactly once"), mode_text("aligned", "at least once")
     ('aligned (exactly once)', 'aligned (exactly once), end to end at least once')
+    >>> mode_text("unaligned", None)
+    'unaligned (at least once)'
     """
     known = Mode(mode) if mode in [each.value for each in Mode] else None
-    if known is None or known.guarantee.value == guarantee:
-        return f"{mode} ({guarantee})"
+    if known is None:
+        return mode if guarantee is None else f"{mode} ({guarantee})"
+    if guarantee in (None, known.guarantee.value):
+        return str(known)
     return f"{known}, end to end {guarantee}"
 
 

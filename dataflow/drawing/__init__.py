@@ -9,10 +9,10 @@ causes), ``svg`` (the canvas).
 
 from dataflow.drawing.palette import CAUSES, Cause
 from dataflow.drawing.svg import Box, Canvas
-from dataflow.drawing.text_width import fitted, printable, text_width
+from dataflow.drawing.text_width import fitted, fitted_name, printable, printable_lines, text_width
 from dataflow.drawing.words import Word, Words, plain, words_width, wrapped
 
 __all__ = [
-    "CAUSES", "Box", "Canvas", "Cause", "Word", "Words", "fitted", "plain", "printable", "text_width", "words_width",
-    "wrapped",
+    "CAUSES", "Box", "Canvas", "Cause", "Word", "Words", "fitted", "fitted_name", "plain", "printable",
+    "printable_lines", "text_width", "words_width", "wrapped",
 ]  # fmt: skip

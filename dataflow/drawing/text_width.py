@@ -16,7 +16,7 @@ from bisect import bisect
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["ASCENT", "DESCENT", "ELLIPSIS", "fitted", "printable", "text_width"]
+__all__ = ["ASCENT", "DESCENT", "ELLIPSIS", "fitted", "fitted_name", "printable", "printable_lines", "text_width"]
 
 ADVANCES: Final = (
     349, 457, 521, 838, 696, 1002, 873, 307, 458, 458, 523, 838, 380, 416, 380, 366,  # space to /
@@ -82,7 +82,7 @@ def text_width(text: str, size: float) -> float:
     >>> text_width("->", 100), text_width("→", 100)
     (125.45, 110.05)
     """
-    return round(sum([_advance(character) for character in text]) * size / 1000 + ROUNDING, 3)
+    return round(_breadth(text) * size / 1000 + ROUNDING, 3)
 
 
 def fitted(text: str, width: float, size: float) -> str:
@@ -91,20 +91,50 @@ def fitted(text: str, width: float, size: float) -> str:
     >>> fitted("payments[0]", 100, 12), fitted("payments[0]", 60, 12), fitted("payments[0]", 5, 12)
     ('payments[0]', 'payme…', '')
     """
-    room = (width - ROUNDING) * 1000 / size + 1e-6
-    advances = [_advance(character) for character in text]
-    if sum(advances) <= room:
+    room = _room(width, size)
+    if _breadth(text) <= room:
         return text
     room -= _advance(ELLIPSIS)
+    return "" if room < 0 else _beginning(text, room).rstrip() + ELLIPSIS
+
+
+def fitted_name(name: str, suffix: str, width: float, size: float) -> str:
+    """Return a name with its suffix if it fits into ``width`` pixels, else without the middle of the name.
+
+    Names that differ only in the suffix, as those of subtasks do, stay different; so do most that differ at the end.
+
+    >>> fitted_name("orders-of-the-web-shop", "[1]", 120, 12), fitted_name("a", "[1]", 120, 12)
+    ('orders-o…hop[1]', 'a[1]')
+    """
+    room = _room(width, size)
+    if _breadth(name + suffix) <= room:
+        return name + suffix
+    room -= _advance(ELLIPSIS) + _breadth(suffix)
     if room < 0:
-        return ""
+        return fitted(name + suffix, width, size)
+    head = _beginning(name, room * 2 / 3)
+    tail = _beginning(name[: len(head) - 1 : -1], room - _breadth(head))[::-1]
+    return f"{head.rstrip()}{ELLIPSIS}{tail.lstrip()}{suffix}"
+
+
+def _room(width: float, size: float) -> float:
+    """Return ``width`` pixels in thousandths of an em."""
+    return (width - ROUNDING) * 1000 / size + 1e-6
+
+
+def _breadth(text: str) -> int:
+    return sum([_advance(character) for character in text])
+
+
+def _beginning(text: str, room: float) -> str:
+    """Return as many characters as have room."""
     end = 0
-    for advance in advances:
-        room -= advance
+    for character in text:
+        room -= _advance(character)
         if room < 0:
             break
         end += 1
-    return text[:end].rstrip() + ELLIPSIS
+    return text[:end]
 
 
 def printable(text: str) -> str:
@@ -119,6 +149,16 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join([c if c.isprintable() else c.encode("unicode_escape").decode() for c in text])
+
+
+def printable_lines(text: str) -> str:
+    """Return a text of several lines, each as ``printable`` does.
+
+    >>> print(printable_lines(chr(27) + "[2J of two" + chr(10) + "lines"))
+    \\x1b[2J of two
+    lines
+    """
+    return "\n".join([printable(line) for line in text.split("\n")])
 
 
 @lru_cache(maxsize=4096)

@@ -18,6 +18,7 @@ from typing import Annotated, Final
 import msgspec
 
 from dataflow.errors import EventsDamaged
+from dataflow.events.repeat_precision import Precision
 
 __all__ = [
     "ChannelShape",
@@ -69,7 +70,8 @@ class InputShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 class OperatorShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A logical operator, as the user wrote it. ``role`` is "source", "sink" or "transform".
 
-    ``parallelism`` is the operator's own; None if it has the one of the job.
+    ``parallelism`` is the operator's own; None if it has the one of the job. ``repeat_precision`` is how precise the
+    event ``repeats`` counts at this operator.
     """
 
     name: str
@@ -78,6 +80,7 @@ class OperatorShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     inputs: tuple[InputShape, ...] = ()
     stateful: bool = False
     parallelism: _Parallelism | None = None
+    repeat_precision: Precision = Precision.EXACT
 
 
 class VertexShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -179,6 +182,11 @@ class PlanShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         """The names of the operators of all vertices, and then of logical operators that are in none."""
         names = [name for vertex in self.vertices for name in vertex.operators]
         return tuple(dict.fromkeys([*names, *[operator.name for operator in self.operators]]))
+
+    @cached_property
+    def repeat_precisions(self) -> Mapping[str, Precision]:
+        """How precise the event ``repeats`` counts at each logical operator."""
+        return {operator.name: operator.repeat_precision for operator in self.operators}
 
     def vertex(self, name: str) -> VertexShape:
         """Return the vertex of this name. Raises: KeyError."""

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataflow.contracts.checkpointing import mode_text
+from dataflow.drawing import printable
 from dataflow.errors import NoCheckpoint
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.status import CheckpointContents, CheckpointStatus, contents
-from dataflow.untrusted import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -13,6 +13,7 @@ import msgspec
 from dataflow.clock import duration_text
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.operator import Snapshot
+from dataflow.drawing import printable
 from dataflow.errors import CheckpointError
 from dataflow.observe.checkpoints import line_of, store_in
 from dataflow.observe.verification import to_json as status_json
@@ -24,7 +25,7 @@ from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.task.parts import TaskState
 from dataflow.store.manifest import Manifest
 from dataflow.store.status import CheckpointContents, CheckpointStatus, verified
-from dataflow.untrusted import damaged_by, printable
+from dataflow.untrusted import damaged_by
 
 if TYPE_CHECKING:
     from rich.table import Table

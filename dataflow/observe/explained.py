@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dataflow.drawing import printable
 from dataflow.errors import EventsError
 from dataflow.store.status import CheckpointContents
-from dataflow.untrusted import printable
 from dataflow.views.read_events import read_events
 
 __all__ = ["sentences_on"]

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dataflow.drawing import printable_lines
 from dataflow.errors import CheckpointError, ConfigurationError
 from dataflow.protocol.events import BarrierKind
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.folder import folder_name
 from dataflow.store.status import CheckpointContents, CheckpointStatus, contents, contents_of, verified
-from dataflow.untrusted import printable
 
 __all__ = ["Deleted", "Removal", "delete", "planned", "text", "to_json"]
 
@@ -131,7 +131,7 @@ def text(removal: Removal, deleted: Sequence[Deleted]) -> str:
         lines.append(f"checkpoint {removal.newest} was the newest whole one: {now}")
     if len(deleted) > 1:
         lines.append(f"{sum(one.bytes for one in deleted):,} bytes freed in all")
-    return printable("\n".join(lines))
+    return printable_lines("\n".join(lines))
 
 
 def to_json(removal: Removal, deleted: Sequence[Deleted]) -> dict[str, Any]:

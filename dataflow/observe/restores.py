@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dataflow.drawing import printable
 from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.restore.report_text import Section, sections
-from dataflow.untrusted import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

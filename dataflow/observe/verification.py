@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dataflow.drawing import printable
 from dataflow.errors import NoCheckpoint
 from dataflow.observe.checkpoints import store_in
 from dataflow.store.status import (
@@ -17,7 +18,6 @@ from dataflow.store.status import (
     refuse_unknown,
     verified,
 )
-from dataflow.untrusted import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataflow.contracts.checkpointing import Mode
 from dataflow.events.plan_shape import InputShape, LinkShape, OperatorShape, PlanShape, VertexShape
+from dataflow.events.repeat_precision import Precision
+from dataflow.planning.duplicate_precision import precisions
 from dataflow.planning.graph import Edge, Graph, Node
 from dataflow.planning.physical_plan import Plan
 from dataflow.planning.specs import Read, Write
@@ -35,13 +38,14 @@ def shape_of(plan: Plan, engine: str) -> PlanShape:
 
 def shape_of_graph(graph: Graph) -> PlanShape:
     """Return the logical operators of ``graph`` alone, without tasks."""
-    return PlanShape("", tuple([_operator(graph, node) for node in graph]))
+    repeats = precisions(graph.describe(), Mode.UNALIGNED)
+    return PlanShape("", tuple([_operator(graph, node, repeats[node.name]) for node in graph]))
 
 
-def _operator(graph: Graph, node: Node) -> OperatorShape:
+def _operator(graph: Graph, node: Node, repeats: Precision) -> OperatorShape:
     role = "source" if isinstance(node.spec, Read) else "sink" if isinstance(node.spec, Write) else "transform"
     inputs = [input_shape(graph, edge) for edge in node.inputs]
-    return OperatorShape(node.name, node.kind, role, tuple(inputs), node.stateful, node.parallelism)
+    return OperatorShape(node.name, node.kind, role, tuple(inputs), node.stateful, node.parallelism, repeats)
 
 
 def input_shape(graph: Graph, edge: Edge) -> InputShape:

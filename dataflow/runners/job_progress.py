@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from dataflow.clock import Clock, Duration, duration_text, microseconds
 from dataflow.contracts.updates import Changes
+from dataflow.drawing import printable
 from dataflow.planning.specs import Write
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.job.committer import WaitingCommit
@@ -59,6 +60,7 @@ class JobProgress:
         left: time for the rest of the input at the average rate so far; None if unknown.
         waiting: for each sink that has not committed all durable rows: see `WaitingCommit`. Always empty on Spark,
             where a commit that fails fails the job.
+        is_checkpointed: whether the job takes checkpoints; else its text does not count them.
         compiling: the kernels being compiled or loaded before the first row; "" once rows are read.
 
     >>> str(JobProgress(JobState.RUNNING, 2_000_000, 1_500_000, 7, 1e6, 40, 0, 2, 3, 1, 0, done=0.25, left=6_000_000))
@@ -84,6 +86,7 @@ class JobProgress:
     updates_out: int = 0
     changes_out: int = 0
     waiting: Sequence[WaitingCommit] = ()
+    is_checkpointed: bool = True
 
     def __str__(self) -> str:
         if self.compiling:
@@ -96,7 +99,9 @@ class JobProgress:
         if self.lag is not None and self.lag < _DAY:  # a larger lag means a replay, where the lag has no use
             parts.append(f"lag {duration_text(max(0, self.lag))}")
         troubles = [f"{n} {label}" for n, label in ((self.failed, "failed"), (self.pending, "under way")) if n]
-        parts.append(f"{self.checkpoints:,} checkpoints" + (f" ({', '.join(troubles)})" if troubles else ""))
+        if self.is_checkpointed:
+            count = f"{self.checkpoints:,} checkpoint{'s' * (self.checkpoints != 1)}"
+            parts.append(count + (f" ({', '.join(troubles)})" if troubles else ""))
         parts += [f"{label} {n:,}" for n, label in ((self.late, "late"), (self.skipped, "skipped")) if n]
         parts.append(f"backlog {self.backlog:,}")
         return ", ".join(parts + [str(commit) for commit in self.waiting if commit.failure or commit.age >= _SLOW])
@@ -144,7 +149,8 @@ class ProgressMeter:
             ),
             late=sum([node.tally.late for node in nodes]),
             skipped=sum([node.tally.skipped for node in nodes]),
-            checkpoints=job.history.completed,
+            checkpoints=job.history.completed if job.identity.checkpointed else 0,
+            is_checkpointed=job.identity.checkpointed,
             failed=job.history.failed,
             pending=len(job.history.under_way),
             watermark=watermark,
@@ -274,7 +280,7 @@ class ProgressLine:
 
     def _draw(self, end: str) -> None:
         assert self._meter is not None, f"the line of {self._name} has nothing to draw"
-        text = f"{self._name}: {self._meter.read()}"
+        text = printable(f"{self._name}: {self._meter.read()}")
         if self._terminal:
             text = f"\r{text[: _width(self._stream) - 1]}\x1b[K{end}"
         else:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dataflow.clock import duration_text
 from dataflow.contracts.operator_metrics import RULES, SAMPLES, OperatorMetrics
 from dataflow.contracts.updates import Changes
+from dataflow.drawing import printable
 from dataflow.errors import LateRowsWarning
 from dataflow.runners.barrier_summary import BarrierSummary
 from dataflow.runners.run_warnings import lateness_text, share_text
@@ -84,6 +85,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
             "failures": list(result.failures),
             "not_listed": result.earlier.completed + result.earlier.failed,
             "slowest": barriers.slowest_json(),
+            "repeats": barriers.repeats_json(),
         },
         "blocked_channels": barriers.blocked_json(),
         "restarts": result.restarts,
@@ -98,7 +100,11 @@ def as_dict(result: RunResult) -> dict[str, Any]:
 
 
 def _lines(result: RunResult, barriers: BarrierSummary) -> list[str]:
-    """Return the lines above the tables."""
+    """Return the lines above the tables, without control characters: names and errors may have any."""
+    return [printable(line) for line in _raw_lines(result, barriers)]
+
+
+def _raw_lines(result: RunResult, barriers: BarrierSummary) -> list[str]:
     mode = "no checkpoints" if result.mode is None else f"mode {result.mode}"
     lines = [
         f"{result.pipeline}: {result.state.value} in {duration_text(result.duration)}; {mode}; "
@@ -153,7 +159,8 @@ def _tables(result: RunResult, barriers: BarrierSummary) -> list[tuple[tuple[str
     """Return the headings and rows of each table."""
     batches = result.micro_batches
     phases = [] if batches is None else [(_PHASES, _phases(batches))]
-    return [(_OPERATORS, _operators(result)), (_TASKS, _tasks(result)), *barriers.tables, *phases]
+    tables = [(_OPERATORS, _operators(result)), (_TASKS, _tasks(result)), *barriers.tables, *phases]
+    return [(heads, [tuple(map(printable, row)) for row in rows]) for heads, rows in tables]
 
 
 def _phases(batches: MicroBatches) -> list[tuple[str, ...]]:

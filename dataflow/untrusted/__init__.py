@@ -32,7 +32,6 @@ __all__ = [
     "is_plain_name",
     "parsed",
     "plain_name",
-    "printable",
 ]
 
 MAX_DEPTH: Final = 100
@@ -163,16 +162,3 @@ def excerpt(value: object) -> str:
     shown = repr(value if not isinstance(value, str) else value[:_SHOWN])
     cut = len(shown) > _SHOWN + 2 or (isinstance(value, str) and len(value) > _SHOWN)
     return f"{shown[: _SHOWN + 2]}..." if cut else shown
-
-
-def printable(text: str) -> str:
-    """Return ``text`` with escapes for control characters, because a document could otherwise control a terminal.
-
-    Args:
-        text: a text with parts that come from a document.
-
-    >>> print(printable(chr(27) + "[2J of two\\nlines"))
-    \\x1b[2J of two
-    lines
-    """
-    return "".join([c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text])

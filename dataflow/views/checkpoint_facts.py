@@ -98,8 +98,9 @@ class WorkSpan:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFacts:
-    """One checkpoint of one attempt.
+    """One checkpoint of one attempt, in the ``mode`` of that attempt.
 
+    ``guarantee`` is the one from source to sink; None if it is not known.
     ``travelled`` is when the last task was complete (None: not all were), ``written`` when the last part was,
     ``ended`` when the checkpoint was durable or failed (None: neither, yet). ``until`` is ``ended``, or the time of the
     last event. ``failure`` says why it failed. ``bytes`` is None if they are not measured, as in a stream on Spark.
@@ -114,7 +115,7 @@ class CheckpointFacts:
     plan: PlanShape
     pipeline: str
     mode: str
-    guarantee: str
+    guarantee: str | None
     attempt: int
     checkpoint: int
     kind: str

@@ -1,4 +1,4 @@
-"""The checkpoints of a run as a table, and the tables of a summary: blocked channels and slow checkpoints.
+"""The checkpoints of a run as a table, and its slowest checkpoints.
 
 Columns of ``Events.checkpoints``; times and durations are in microseconds, and null where events do not tell:
 
@@ -7,6 +7,8 @@ column                       meaning
 ===========================  ===========================================================================================
 ``attempt``, ``checkpoint``  which one; after a restart, an id may occur again in the next attempt
 ``kind``                     checkpoint, savepoint, or final: the last one, at the end of the input
+``mode``                     of its attempt; null: without ``checkpoint=``, for the commit at the end alone
+``guarantee``                of the engine in this mode; sources and sinks may weaken it
 ``state``                    durable, committed (durable, and all sinks have committed), failed, under way, or
                              abandoned: the attempt ended before the checkpoint did
 ``triggered``                time since the start of the attempt
@@ -21,6 +23,8 @@ column                       meaning
 ``longest_blocked``          the channel blocked longest
 ``longest_blocked_time``     how long
 ``barriers``                 channels where a barrier arrived that a task had sent
+``repeats``                  for each operator, upstream first, the rows that a restore would deliver twice there, and
+                             the precision of this count: a `Precision`; of a durable checkpoint
 ``failure``                  why it failed
 ===========================  ===========================================================================================
 """
@@ -32,6 +36,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.events.kinds import Arrival, Kind
+from dataflow.views.attempt_mode import mode_of
+from dataflow.views.repeats import repeats_in_order
 from dataflow.views.select_events import EventRow, event_rows, numbers, select, texts, written_bytes
 
 if TYPE_CHECKING:
@@ -39,7 +45,7 @@ if TYPE_CHECKING:
 
     from dataflow.views.events import Events
 
-__all__ = ["BlockedChannel", "SlowCheckpoint", "blocked_inputs", "checkpoint_table", "slowest"]
+__all__ = ["SlowCheckpoint", "checkpoint_table", "slowest"]
 
 _Key = tuple[int, int]
 """An attempt and a checkpoint."""
@@ -55,12 +61,11 @@ def checkpoint_table(events: Events) -> pa.Table:
     from dataflow.arrow_values import to_array
 
     rows = [row for _, row in sorted(_rows(events).items())]
-    names = {"kind", "state", "longest_blocked", "failure"}
+    names = {"kind", "mode", "guarantee", "state", "longest_blocked", "failure"}
     columns = _Row.columns()
-    arrays = {
-        name: to_array([getattr(row, name) for row in rows], pa.string() if name in names else pa.int64())
-        for name in columns
-    }
+    repeat = pa.struct([("operator", pa.string()), ("rows", pa.int64()), ("precision", pa.string())])
+    types = {"repeats": pa.list_(repeat), **dict.fromkeys(names, pa.string())}
+    arrays = {name: to_array([getattr(row, name) for row in rows], types.get(name, pa.int64())) for name in columns}
     return pa.table(arrays)
 
 
@@ -71,6 +76,8 @@ class _Row:
     attempt: int
     checkpoint: int
     kind: str = "checkpoint"
+    mode: str | None = None
+    guarantee: str | None = None
     state: str = "under way"
     triggered: int = 0
     duration: int | None = None
@@ -84,6 +91,7 @@ class _Row:
     longest_blocked: str | None = None
     longest_blocked_time: int | None = None
     barriers: int | None = None
+    repeats: Sequence[Mapping[str, Any]] | None = None
     failure: str | None = None
     tasks: dict[Kind, dict[str, EventRow]] = field(default_factory=dict)
 
@@ -100,7 +108,9 @@ def _rows(events: Events) -> dict[_Key, _Row]:
             if (row := begun.get(event.checkpoint)) is not None:
                 row.tasks.setdefault(Kind[event.kind.upper()], {})[event.task] = event
         ended = {event.task: event.time for event in event_rows(events, [Kind.ENDED], attempt=attempt)}
+        mode = mode_of(events, attempt)
         for row in begun.values():
+            row.mode, row.guarantee = mode.mode or None, mode.of_engine
             _add_parts(row, events.plan.tasks, ended)
             rows[attempt, row.checkpoint] = row
     if not events.plan.is_measured:  # 0 would be wrong
@@ -109,6 +119,7 @@ def _rows(events: Events) -> dict[_Key, _Row]:
         return rows
     for row in rows.values():
         row.rows_overtaken = row.blocked = row.longest_blocked_time = row.barriers = 0
+    _add_repeats(rows, events)
     _add_blocked(rows, select(events, [Kind.UNBLOCKED], _BLOCKED_COLUMNS))
     _add_arrivals(rows, select(events, [Kind.ARRIVED], ("attempt", "checkpoint", "channel", "rows", "detail")))
     return rows
@@ -165,6 +176,19 @@ def _last_of(tasks: Sequence[str], events: Mapping[str, EventRow]) -> int | None
     return max(times) if times and len(times) == len(tasks) else None
 
 
+def _add_repeats(rows: Mapping[_Key, _Row], events: Events) -> None:
+    """Add the rows that a restore would deliver twice, of durable checkpoints of which no event is missing."""
+    counts: dict[_Key, dict[str, int]] = {}
+    for attempt in events.attempts:
+        for event in event_rows(events, [Kind.REPEATS], attempt=attempt):
+            by_operator = counts.setdefault((attempt, event.checkpoint), {})
+            by_operator[event.operator] = by_operator.get(event.operator, 0) + event.rows
+    for key, row in rows.items():
+        if row.travel is not None and row.state in ("durable", "committed"):
+            some = repeats_in_order(events.plan, counts.get(key, {}))
+            row.repeats = [{"operator": r.operator, "rows": r.rows, "precision": r.precision.value} for r in some]
+
+
 def _add_blocked(rows: Mapping[_Key, _Row], unblocked: pa.Table) -> None:
     import numpy as np
 
@@ -208,51 +232,6 @@ def _groups(table: pa.Table, by: Any) -> tuple[Any, list[_Key], Any]:
     changes = (np.diff(attempts) != 0) | (np.diff(checkpoints) != 0)
     starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
     return order, list(zip(attempts[starts].tolist(), checkpoints[starts].tolist(), strict=True)), starts
-
-
-@dataclass(frozen=True, slots=True)
-class BlockedChannel:
-    """How long a channel was blocked in all attempts together, and the longest of these times.
-
-    ``awaited`` is the channel whose barrier ended the longest wait, which was in ``checkpoint`` of ``attempt``; None if
-    something else ended it. ``attempt`` and ``checkpoint`` are those of the longest wait.
-    """
-
-    channel: str
-    blocked: int
-    longest: int
-    attempt: int
-    checkpoint: int
-    awaited: str | None
-
-
-def blocked_inputs(events: Events, limit: int = 5) -> tuple[BlockedChannel, ...]:
-    """Return the channels that were blocked longest in the whole run, the longest first, at most ``limit``."""
-    import numpy as np
-
-    from dataflow.views.find_facts import blocked_in
-
-    table = select(events, [Kind.UNBLOCKED], _BLOCKED_COLUMNS)
-    if table.num_rows == 0:
-        return ()
-    codes = table["channel"].combine_chunks().indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    duration, channels = numbers(table, "duration"), texts(table, "channel")
-    order = np.lexsort((duration, codes))
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(codes[order])) + 1])
-    sums = np.add.reduceat(duration[order], starts)
-    last = order[np.append(starts[1:], len(order)) - 1]
-    attempts, checkpoints = numbers(table, "attempt"), numbers(table, "checkpoint")
-    awaited: dict[_Key, Mapping[str, str | None]] = {}
-    blocked = []
-    for at in np.argsort(-sums, kind="stable")[:limit].tolist():
-        if sums[at] == 0:
-            break
-        event = last[at]
-        key, channel = (int(attempts[event]), int(checkpoints[event])), channels[event]
-        if key not in awaited:
-            awaited[key] = {each.channel: each.awaited for each in blocked_in(events, key[1], key[0])}
-        blocked.append(BlockedChannel(channel, int(sums[at]), int(duration[event]), *key, awaited[key].get(channel)))
-    return tuple(blocked)
 
 
 @dataclass(frozen=True, slots=True)

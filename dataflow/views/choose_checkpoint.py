@@ -12,7 +12,7 @@ from dataflow.views.select_events import event_rows
 if TYPE_CHECKING:
     from dataflow.views.events import Events
 
-__all__ = ["attempt_with", "choose", "require_begun"]
+__all__ = ["attempt_with", "choose", "require_begun", "takes_checkpoints", "why_chosen"]
 
 _JOB_KINDS: Final = (Kind.TRIGGERED, Kind.DURABLE, Kind.FAILED)
 _LISTED: Final = 12
@@ -27,19 +27,46 @@ def choose(events: Events) -> tuple[int, int]:
 
     Raises: EventsError if there is none.
     """
-    columns = ("attempt", "checkpoint", "state", "duration", "barriers")
+    candidates, _ = _candidates(events)
+    attempt, checkpoint, _ = max(reversed(candidates), key=lambda row: -1 if row[2] is None else row[2])
+    return attempt, checkpoint
+
+
+def why_chosen(events: Events) -> str:
+    """Return in words why ``choose`` returns that checkpoint; "" if there is no other one.
+
+    Raises: EventsError if there is none.
+    """
+    candidates, rule = _candidates(events)
+    if events.checkpoints.num_rows == 1:
+        return ""
+    if candidates[0][2] is None:  # none has ended
+        return f"the last of {len(candidates)} checkpoints, {rule}"
+    which = "the only checkpoint" if len(candidates) == 1 else f"the slowest of {len(candidates):,} checkpoints"
+    return f"{which} {rule}"
+
+
+def _candidates(events: Events) -> tuple[Sequence[tuple[int, int, int | None]], str]:
+    """Return the checkpoints to choose from, each with its attempt, its id and its duration, and what they have."""
+    require_begun(events)
+    if not takes_checkpoints(events):
+        raise _no_checkpoint(events)
+    columns = ("attempt", "checkpoint", "duration", "state", "barriers")
     table = events.checkpoints
     rows = list(zip(*[table[name].to_pylist() for name in columns], strict=True))
     if not rows:
         raise _no_checkpoint(events)
-
-    def rank(row: Sequence[Any]) -> tuple[bool, bool, int]:
-        _, _, state, duration, barriers = row
-        is_durable = state in ("durable", "committed")
-        return is_durable and barriers == len(events.plan.channels), is_durable, -1 if duration is None else duration
-
-    attempt, checkpoint, *_ = max(reversed(rows), key=rank)
-    return attempt, checkpoint
+    durable = [row for row in rows if row[3] in ("durable", "committed")]
+    whole = [row for row in durable if row[4] == len(events.plan.channels)]
+    failed = [row for row in rows if row[3] == "failed"]
+    groups = (
+        (whole, "in which every input still had a barrier"),
+        (durable, "that became durable"),
+        (failed, "that failed"),
+        (rows, "of which none has ended"),
+    )
+    chosen, rule = next((group, rule) for group, rule in groups if group)
+    return [row[:3] for row in chosen], rule
 
 
 def attempt_with(events: Events, checkpoint: int, attempt: int | None = None) -> int:
@@ -48,11 +75,11 @@ def attempt_with(events: Events, checkpoint: int, attempt: int | None = None) ->
     Raises: EventsError if there is none; the message says which checkpoints there are.
     """
     begun = {(found, event.checkpoint) for found in events.attempts for event in _begun(events, found)}
+    if not begun or not takes_checkpoints(events):
+        raise _no_checkpoint(events)
     attempts = [found for found, n in begun if n == checkpoint and attempt in (None, found)]
     if attempts:
         return max(attempts)
-    if not begun:
-        raise _no_checkpoint(events)
     ids = _listing({n for found, n in begun if attempt in (None, found)})
     where = "the events" if attempt is None else f"the events of attempt {attempt}"
     dropped = ""
@@ -63,6 +90,15 @@ def attempt_with(events: Events, checkpoint: int, attempt: int | None = None) ->
 
 def _begun(events: Events, attempt: int) -> Iterable[Any]:
     return event_rows(events, _JOB_KINDS, attempt=attempt)
+
+
+def takes_checkpoints(events: Events) -> bool:
+    """Return whether the run has checkpoints to show.
+
+    Without ``checkpoint=`` the last barrier, which ends a job, is in the events like a final checkpoint; nothing is
+    stored. On Spark, micro-batches are shown also then.
+    """
+    return bool(events.recorded.mode) or not events.plan.is_measured
 
 
 def require_begun(events: Events) -> None:

@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
-from dataflow.drawing import printable
+from dataflow.drawing import printable, printable_lines
 from dataflow.errors import ConfigurationError
 from dataflow.store.files import DISK, storing
 
@@ -51,16 +51,17 @@ def html_page(title: str, body: str, *, style: str = "") -> str:
     )
 
 
-def notebook_html(svg: str, columns: str = "") -> str:
+def notebook_html(picture: str, columns: str = "") -> str:
     """Return what a notebook shows: a picture, which scrolls if it is wide, and below it a folded text of some lines.
 
     Args:
-        svg: the picture. It is part of the page, so parts of it have titles that are shown under the pointer.
+        picture: an ``svg`` element, or HTML with some. It is part of the page, so parts of it have titles that are
+            shown under the pointer.
         columns: the text; none if it is empty.
     """
-    lines = escape("\n".join([printable(line) for line in columns.split("\n")]))
-    details = f"<details><summary>columns</summary><pre>{lines}</pre></details>\n" if columns else ""
-    return f'<div style="overflow-x:auto">\n{svg}</div>\n{details}'
+    lines = escape(printable_lines(columns))
+    details = f"<details><summary>columns</summary><pre>{lines}</pre></details>\n" if lines else ""
+    return f'<div style="overflow-x:auto">\n{picture}</div>\n{details}'
 
 
 def save(path: str | PathLike[str], forms: Mapping[str, Callable[[], str]]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dataflow.errors import EventsDamaged
 from dataflow.events.kinds import SAMPLES, Arrival, Kind, Unblocked
 from dataflow.events.plan_shape import ChannelShape, PlanShape
+from dataflow.views.attempt_mode import mode_of
 from dataflow.views.checkpoint_facts import BarrierTravel, BlockedInput, CheckpointFacts, TaskFacts
 from dataflow.views.choose_checkpoint import attempt_with
 from dataflow.views.queued_rows import queued_rows
@@ -18,7 +19,7 @@ from dataflow.views.work_spans import work_spans
 if TYPE_CHECKING:
     from dataflow.views.events import Events
 
-__all__ = ["barriers_of", "blocked_in", "blocked_of", "facts_of"]
+__all__ = ["barriers_of", "blocked_of", "facts_of"]
 
 _ARRIVALS: Final = {how.value: how for how in Arrival}
 _REASONS: Final = {why.value: why for why in Unblocked}
@@ -39,7 +40,7 @@ def facts_of(events: Events, checkpoint: int, attempt: int | None = None) -> Che
         EventsDamaged: the events contradict the plan beside them.
     """
     attempt = attempt_with(events, checkpoint, attempt)
-    plan, recorded = events.plan, events.recorded
+    plan, recorded, mode = events.plan, events.recorded, mode_of(events, attempt)
     found = list(event_rows(events, set(Kind) - SAMPLES, attempt=attempt, checkpoint=checkpoint))
     by_kind: dict[str, list[EventRow]] = {kind.label: [] for kind in Kind}
     for event in found:
@@ -60,8 +61,8 @@ def facts_of(events: Events, checkpoint: int, attempt: int | None = None) -> Che
     return CheckpointFacts(
         plan=plan,
         pipeline=recorded.pipeline,
-        mode=recorded.mode,
-        guarantee=recorded.guarantee,
+        mode=mode.mode,
+        guarantee=mode.guarantee,
         attempt=attempt,
         checkpoint=checkpoint,
         kind=trigger.detail if trigger and trigger.detail else "checkpoint",
@@ -84,16 +85,6 @@ def facts_of(events: Events, checkpoint: int, attempt: int | None = None) -> Che
         held_until=_held_until(events, attempt, checkpoint, triggered),
         is_abandoned=ended is None and _is_over(events, attempt),
     )
-
-
-def blocked_in(events: Events, checkpoint: int, attempt: int) -> tuple[BlockedInput, ...]:
-    """Return the inputs that were blocked in one checkpoint, without its other facts."""
-    kinds = (Kind.SENT, Kind.ARRIVED, Kind.BLOCKED, Kind.UNBLOCKED)
-    by_kind: dict[str, list[EventRow]] = {kind.label: [] for kind in kinds}
-    for event in event_rows(events, kinds, attempt=attempt, checkpoint=checkpoint):
-        by_kind[event.kind].append(event)
-    barriers = barriers_of(events.plan, by_kind["sent"], by_kind["arrived"])
-    return blocked_of(events.plan, by_kind["blocked"], by_kind["unblocked"], barriers)
 
 
 def _has_ended(task: TaskFacts, triggered: int) -> bool:

@@ -9,12 +9,14 @@ from dataflow.clock import duration_text
 from dataflow.contracts.checkpointing import Mode
 from dataflow.events.kinds import Arrival, Unblocked
 from dataflow.views.checkpoint_facts import BarrierTravel, CheckpointFacts
+from dataflow.views.repeats import repeats_in_order
 from dataflow.views.sentence import Sentence, Strong, Word, counted, joined, size_text
 
 __all__ = ["is_aligned", "prediction_sentences", "repeats_sentence", "stored_sentences"]
 
 _PERSISTED: Final = str(Mode.UNALIGNED_PERSISTED)
-_LISTED: Final = 3
+_OPERATORS: Final = 12
+"""So many operators are listed where rows come twice."""
 
 
 def is_aligned(facts: CheckpointFacts) -> bool:
@@ -169,22 +171,23 @@ def repeats_sentence(facts: CheckpointFacts) -> Iterator[Sentence]:
     for task in facts.tasks.values():
         for operator, rows in task.repeats.items():
             repeats[operator] = repeats.get(operator, 0) + rows
-    some = sorted([operator for operator, rows in repeats.items() if rows], key=lambda operator: -repeats[operator])
-    figures = {f"repeats at {operator}": repeats[operator] for operator in some}
+    figures = {f"repeats at {operator}": rows for operator, rows in repeats.items() if rows}
+    some = repeats_in_order(facts.plan, repeats)
     is_partial = facts.travelled is None
     if not some:
-        unknown, none = (
-            "How many rows a restore would deliver twice is unknown.",
-            "A restore would deliver no row twice.",
-        )
+        unknown = "How many rows a restore would deliver twice is unknown."
+        none = "A restore would deliver no row twice."
         yield Sentence("repeats", (unknown if is_partial else none,), figures)
         return
-    words: list[Word] = ["A restore would deliver ", "at least " if is_partial else ""]
-    words += [Strong(counted(repeats[some[0]], "row")), " twice at ", Strong(some[0])]
-    for at, operator in enumerate(some[1:_LISTED], start=2):
-        words += [" and " if at == len(some) else ", ", Strong(f"{repeats[operator]:,}"), " at ", Strong(operator)]
-    if len(some) > _LISTED:
-        words.append(f", and some at {counted(len(some) - _LISTED, 'other operator')}")
+    listed = some[:_OPERATORS]
+    words: list[Word] = ["A restore would deliver ", Strong(some[0].amount_of_rows), " twice at "]
+    words.append(Strong(some[0].operator))
+    for each in listed[1:]:
+        words += [", and " if each is some[-1] else ", ", Strong(each.amount), " at ", Strong(each.operator)]
+    if len(some) > len(listed):
+        words.append(f", and some at {counted(len(some) - len(listed), 'other operator')}")
     if len(some) > 1:
         words.append("; each operator counts for itself, so these do not add up")
+    if is_partial:
+        words.append("; events are missing, so there may be more")
     yield Sentence("repeats", (*words, "."), figures)

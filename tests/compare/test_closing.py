@@ -20,7 +20,7 @@ UNALIGNED = replace(ALIGNED, mode=Mode.UNALIGNED, cost=replace(COST, median=700,
 
 def test_a_mode_that_kept_its_promise_is_described_with_its_recovery_and_its_cost() -> None:
     assert conclude([ALIGNED]) == [
-        "This is what you saw: 1 of 1 tested modes kept their promise after the kill.",
+        "1 of 1 tested modes kept their promise after the kill.",
         "aligned promised exactly once: held. Killed while checkpoint 6 was written, it resumed from checkpoint 5. "
         "Its output: equals the run without a kill. Cost: a checkpoint took 1.5 ms (median), inputs were blocked for "
         "42 us in all, up to 9 in-flight rows were stored.",
@@ -30,7 +30,7 @@ def test_a_mode_that_kept_its_promise_is_described_with_its_recovery_and_its_cos
 def test_a_mode_that_broke_its_promise_is_named_with_the_failed_checks() -> None:
     broken = replace(ALIGNED, failures=["expected no repeated delivery, the restore reported 3"])
     summary, first, second, _ = conclude([broken, UNALIGNED])
-    assert summary == "This is what you saw: 1 of 2 tested modes kept their promise after the kill."
+    assert summary == "1 of 2 tested modes kept their promise after the kill."
     assert first.startswith("aligned promised exactly once: FAILED. ")
     assert "Failed checks: expected no repeated delivery, the restore reported 3." in first
     assert "equals the run without a kill" not in first
@@ -46,13 +46,13 @@ def test_evidence_is_shown_with_the_failed_checks() -> None:
 def test_a_mode_that_could_not_be_killed_is_not_tested() -> None:
     missed = replace(ALIGNED, restoration=None, failures=["in 5 attempts no process could be killed"])
     summary, paragraph, *_ = conclude([missed, UNALIGNED])
-    assert summary.endswith(": 1 of 1 tested modes kept their promise after the kill, and 1 could not be tested.")
+    assert summary.endswith("1 of 1 tested modes kept their promise after the kill, and 1 could not be tested.")
     assert "not tested. Nothing was restored: in 5 attempts no process could be killed." in paragraph
 
 
 def test_without_a_kill_no_promise_was_tested() -> None:
     untouched = replace(ALIGNED, restoration=None, result="not killed")
-    assert conclude([untouched])[0] == "This is what you saw: no promise was tested."
+    assert conclude([untouched])[0] == "No promise was tested."
 
 
 def test_a_start_from_the_beginning_is_said() -> None:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import re
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pyarrow as pa
 import pytest
 
+import dataflow as flow
+import operators as op
 from dataflow.compare.charts import Bar, cost_charts, draw_chart
 from dataflow.compare.mode_report import Cost, ModeReport
 from dataflow.compare.page import report_page
 from dataflow.compare.report import CompareReport
+from dataflow.compare.trial import RECORDING
 from dataflow.contracts.checkpointing import Mode
 from dataflow.views.events import Events
 from dataflow.views.read_events import read_events
 from tests.compare.conftest import Compared
+from tests.drawing.browser import Browser
 from tests.views.events_by_hand import JOIN, Story, plan
 
 
@@ -84,6 +90,32 @@ def test_a_page_has_tables_charts_and_a_timeline_of_each_mode(compared: Compared
         first, *_ = read_events(Path(mode["undisturbed_folder"]) / "events.arrow").timeline().sentences
         assert escape(first) in re.sub(r"</?b>", "", page)
     assert page.count("<figure>") >= 3 + len(compared.report["modes"])
+
+
+def test_headings_of_a_page_are_nested_and_say_each_thing_once(compared: Compared) -> None:
+    headings = re.findall(r"<h(\d)>(.*?)</h", compared.page)
+    levels = [int(level) for level, _ in headings]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert [text for _, text in headings if "What one checkpoint does" in text] == []
+    assert not re.search(r'class="mode">Mode aligned', compared.page.split("The runs that were killed")[0])
+
+
+@pytest.mark.extended
+def test_a_page_holds_in_a_browser(browser: Browser, tmp_path: Path) -> None:
+    modes = []
+    for mode in Mode:
+        folder = tmp_path / mode.value
+        folder.mkdir()
+        with flow.Pipeline("<b>") as p:
+            rows = p.source(op.from_arrow(pa.table({"x": range(100)}), batch_rows=5), name="numbers").rebalance()
+            rows.map_batches(lambda batch: batch, schema=rows.schema, name="same").sink(op.collect(), name="out")
+        checkpoint = flow.Checkpointing(flow.MemoryStore(), every="5ms", mode=mode)
+        p.run(flow.SimulatedRunner(), parallelism=2, checkpoint=checkpoint, record=folder / RECORDING)
+        cost = Cost(7, 1, 1_500, 12_000, {}, 9, 1_234, 3_000_000, {})
+        modes.append(ModeReport(mode, folder, cost, killed=folder))
+    modes.append(ModeReport(Mode.ALIGNED, tmp_path / "missing", modes[0].cost))
+    assert browser.problems(report_page("<b>", CompareReport("<b>", "here", modes, 5), modes)) == []
 
 
 def test_the_restored_run_is_a_second_attempt_in_the_recording_of_the_killed_one(compared: Compared) -> None:

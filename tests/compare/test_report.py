@@ -14,7 +14,7 @@ from dataflow.cli.terminal import fits
 from dataflow.compare.mode_report import Cost, ModeReport, Restoration
 from dataflow.compare.report import CompareReport
 from dataflow.contracts.checkpointing import Mode
-from dataflow.runtime.restore.duplicate_precision import Precision
+from dataflow.events.repeat_precision import Precision
 from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.task.parts import Duplicates
 

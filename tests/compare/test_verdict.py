@@ -10,7 +10,7 @@ import pytest
 from dataflow.compare.claims import AnyRows, Claim, LastRowsOfKeys, Rows, Unsettled
 from dataflow.compare.verdict import EQUAL, Verdict, compare_outputs, judge
 from dataflow.contracts.checkpointing import Mode
-from dataflow.runtime.restore.duplicate_precision import Precision
+from dataflow.events.repeat_precision import Precision
 from dataflow.runtime.restore.find_checkpoint import RestoreReport
 from dataflow.runtime.task.parts import Duplicates
 

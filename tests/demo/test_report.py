@@ -80,7 +80,7 @@ def test_no_heading_is_used_twice_and_each_has_a_legend() -> None:
 
 def test_the_closing_paragraph_counts_deliveries_and_rows() -> None:
     summary, aligned, unaligned, *_ = _report(Path("here")).closing
-    assert summary == "This is what you saw: 2 of 2 tested modes kept their promise after the kill."
+    assert summary == "2 of 2 tested modes kept their promise after the kill."
     assert "100 deliveries for 100 rows, none of them lost or repeated" in aligned
     assert "103 deliveries for 100 rows, 3 of them repeated, and the restore reported 3 repeated." in unaligned
 
@@ -103,7 +103,7 @@ def test_a_piped_demo_prints_each_phase_and_no_control_characters(
     assert (done.exit_code, done.stderr) == (0, "")
     first, *_ = done.stdout.splitlines()
     assert re.match(r"\[ +\d+\.\d s\] Kill: a second process", first)
-    assert "This is what you saw: 2 of 2" in done.stdout
+    assert "2 of 2" in done.stdout
     assert not [c for c in done.stdout if not c.isprintable() and c != "\n"]
 
 

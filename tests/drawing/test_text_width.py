@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dataflow.drawing.text_width import ADVANCES, fitted, printable, text_width
+from dataflow.drawing.text_width import ADVANCES, fitted, fitted_name, printable, text_width
 
 
 def test_the_table_has_each_printable_ascii_character() -> None:
@@ -27,6 +27,18 @@ def test_a_fitted_text_fits_and_begins_as_the_whole(text: str) -> None:
         cut = fitted(text, width, 12)
         assert not cut or text_width(cut, 12) <= width
         assert text.startswith(cut.removesuffix("…"))
+
+
+@pytest.mark.parametrize("name", ["orders-of-the-web-shop", "m" * 300, "größe-der-人数-von-heute", "i", ""])
+def test_a_fitted_name_keeps_its_suffix_where_that_fits(name: str) -> None:
+    for width in range(0, 600, 7):
+        cut = fitted_name(name, "[12]", width, 12)
+        assert not cut or text_width(cut, 12) <= width
+        assert cut.endswith("[12]") or width < text_width("m…[12]", 12)
+        head, _, tail = cut.removesuffix("[12]").partition("…")
+        assert name.startswith(head) or not cut.endswith("[12]")
+        assert name.endswith(tail)
+    assert len({fitted_name(f"{'n' * 40}{end}", "[0]", 166, 12) for end in ("east", "west")}) == 2
 
 
 def test_any_printable_text_is_text_in_xml() -> None:

@@ -23,13 +23,14 @@ def result() -> flow.RunResult:
     return _run()
 
 
-def _run(**faults: int) -> flow.RunResult:
+def _run(mode: str = "aligned", then: str = "aligned", **faults: int) -> flow.RunResult:
     with flow.Pipeline("<b>two</b>") as p:
         left = p.source(op.from_arrow(pa.table({"k": range(90)}), batch_rows=3), name="left")
         right = p.source(op.from_arrow(pa.table({"k": range(90)}), batch_rows=3), name="right")
         left.union(right, name="both").sink(op.collect(), name="out")
-    settings = flow.Checkpointing(flow.MemoryStore(), every="5ms")
-    return p.run(flow.SimulatedRunner(2, Faults(skew=0.5, **faults)), checkpoint=settings)
+    store = flow.MemoryStore()
+    first, later = (flow.Checkpointing(store, every="5ms", mode=each) for each in (mode, then))
+    return p.run(flow.SimulatedRunner(2, Faults(skew=0.5, restart_with=[later], **faults)), checkpoint=first)
 
 
 def _tables(result: flow.RunResult) -> dict[str, list[tuple[str, ...]]]:
@@ -37,14 +38,16 @@ def _tables(result: flow.RunResult) -> dict[str, list[tuple[str, ...]]]:
 
 
 def test_blocked_channels_are_shown_with_the_barrier_that_they_waited_for(result: flow.RunResult) -> None:
-    longest_first = sorted(result.blocked, key=lambda name: -result.blocked[name])
-    assert longest_first
-    assert [row[0] for row in _tables(result)["channel"]] == longest_first
-    for line in result.to_dict()["blocked_channels"]:
+    lines = result.to_dict()["blocked_channels"]
+    assert {line["channel"] for line in lines} == set(result.blocked) != set()
+    assert [line["longest_us"] for line in lines] == sorted([line["longest_us"] for line in lines], reverse=True)
+    assert [row[0] for row in _tables(result)["blocked channel"]] == [line["channel"] for line in lines]
+    for line in lines:
         waits = {record.checkpoint: record.blocked.get(line["channel"], 0) for record in result.checkpoints}
         assert line["blocked_us"] == result.blocked[line["channel"]] == sum(waits.values())
         assert line["longest_us"] == waits[line["checkpoint"]] == max(waits.values())
-        assert line["waited_for"] in {"left[0] -> both[0]", "right[0] -> both[0]"} - {line["channel"]}
+        assert line["until"] == "complete"
+        assert set(line["waited_for"]) == {"left[0] -> both[0]", "right[0] -> both[0]"} - {line["channel"]}
 
 
 def test_the_slowest_checkpoints_are_shown_with_their_three_parts(result: flow.RunResult) -> None:
@@ -85,12 +88,20 @@ def test_after_a_restart_checkpoints_have_the_number_of_their_attempt() -> None:
     assert {line["channel"]: line["blocked_us"] for line in done.to_dict()["blocked_channels"]} == +sums
 
 
+def test_after_a_restart_in_another_mode_checkpoints_have_the_mode_of_their_attempt() -> None:
+    done = _run("unaligned", crashes=1)
+    modes = {row["attempt"]: row["mode"] for row in done.events.checkpoints.to_pylist()}
+    assert set(modes.values()) == {"unaligned", "aligned"}
+    for line, row in zip(done.to_dict()["checkpoints"]["slowest"], _tables(done)["slowest checkpoint"], strict=True):
+        assert f" of attempt {line['attempt']}, {modes[line['attempt']]} (" in row[0]
+
+
 def test_the_sum_of_a_channel_is_exact_though_its_events_were_dropped(result: flow.RunResult) -> None:
     without = replace(result, events=Story(result.events.plan, missed=900).events())
     rows = without.to_dict()["blocked_channels"]
     assert {row["channel"]: row["blocked_us"] for row in rows} == dict(result.blocked)
     assert {row["longest_us"] for row in rows} == {None}
-    assert {row[2:] for row in _tables(without)["channel"]} == {("-", "-", "-")}
+    assert {row[1:4] for row in _tables(without)["blocked channel"]} == {("-", "-", "-")}
 
 
 def test_on_spark_nothing_of_it_is_shown_as_zero(result: flow.RunResult) -> None:
@@ -100,7 +111,7 @@ def test_on_spark_nothing_of_it_is_shown_as_zero(result: flow.RunResult) -> None
     assert _tables(done)["slowest checkpoint"] == [("1", "20.0 ms", "-", "-", "-")]
     lines = [line.split() for line in str(done).splitlines()]
     tasks = {task.task for task in done.metrics}
-    assert {tuple(line[-3:]) for line in lines if line and line[0] in tasks} == {("-", "-", "-")}
+    assert {tuple(line[-3:]) for line in lines if line and line[0] in tasks and "->" not in line} == {("-", "-", "-")}
     assert done.to_dict()["blocked_channels"] is None
     assert {task["waiting_us"] for task in done.to_dict()["tasks"]} == {None}
 
@@ -116,3 +127,35 @@ def test_events_are_pickled_without_their_log(result: flow.RunResult) -> None:
     copy = pickle.loads(pickle.dumps(result.events))
     assert copy.table.equals(result.events.table, check_metadata=True)
     assert copy.missed == result.events.missed
+
+
+def test_rows_that_a_restore_delivers_twice_are_shown_with_their_operators() -> None:
+    with flow.Pipeline("join") as p:
+        rows = pa.table({"k": [n % 9 for n in range(90)]})
+        left, right = (p.source(op.from_arrow(rows, batch_rows=3), name=name) for name in ("left", "right"))
+        left.join(right, on="k", name="join").rebalance().sink(op.collect(), name="out")
+    settings = flow.Checkpointing(flow.MemoryStore(), every="5ms", mode="unaligned")
+    done = p.run(flow.SimulatedRunner(2, Faults(skew=0.5)), checkpoint=settings)
+    shown = done.to_dict()["checkpoints"]["repeats"]
+    counts = Counter[str]()
+    for event in done.events.table.to_pylist():
+        if event["kind"] == "repeats" and event["checkpoint"] == shown["checkpoint"]:
+            counts[event["operator"]] += event["rows"]
+    assert counts["join"] > 0 < counts["out"]
+    assert shown["operators"] == [
+        {"operator": "join", "rows": counts["join"], "precision": "exact"},
+        {"operator": "out", "rows": counts["out"], "precision": "may be too low"},
+    ]
+    line = f"a restore of checkpoint {shown['checkpoint']} would deliver twice: {counts['join']} rows at join, perhaps "
+    assert f"  {line}more than {counts['out']} rows at out" in str(done).splitlines()
+    table = done.events.checkpoints
+    at = table["checkpoint"].to_pylist().index(shown["checkpoint"])
+    assert table["repeats"][at].as_py() == shown["operators"]
+    assert f"Checkpoint {shown['checkpoint']} of" in done.timeline().title
+
+
+def test_modes_that_repeat_no_row_have_no_line_about_it(result: flow.RunResult) -> None:
+    assert result.to_dict()["checkpoints"]["repeats"] is None
+    assert "a restore of checkpoint" not in str(result)
+    known = result.events.checkpoints["repeats"].drop_null().to_pylist()
+    assert known == [[]] * len(known) != []

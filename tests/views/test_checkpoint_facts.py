@@ -8,9 +8,10 @@ import pytest
 
 from dataflow.errors import EventsDamaged, EventsError
 from dataflow.events.kinds import Arrival, Unblocked
+from dataflow.views.blocked_channels import BlockedChannel, blocked_channels
 from dataflow.views.checkpoint_facts import BlockedInput, CheckpointFacts
-from dataflow.views.checkpoint_table import BlockedChannel, blocked_inputs, slowest
-from dataflow.views.choose_checkpoint import choose
+from dataflow.views.checkpoint_table import slowest
+from dataflow.views.choose_checkpoint import choose, why_chosen
 from dataflow.views.find_facts import facts_of
 from tests.views.events_by_hand import JOIN, Story, channel, plan
 
@@ -93,14 +94,38 @@ def test_the_slowest_checkpoint_with_a_barrier_on_each_input_is_chosen() -> None
     story.add("ended", "in[0]", 60).triggered(70, 3).barrier(("in", "out"), 3, None, 71, how="started here")
     story.part("out", 3, 71, 71, 72).durable(170, 3).triggered(200, 4).failed(900, 4, "expired")
     assert choose(story.events()) == (1, 2)
+    assert why_chosen(story.events()) == "the slowest of 2 checkpoints in which every input still had a barrier"
     assert [row.checkpoint for row in slowest(story.events(), 2)] == [3, 2]
 
 
 def test_without_such_a_checkpoint_the_slowest_is_chosen_and_a_durable_one_rather_than_a_failed_one() -> None:
     failed = Story(TWO).triggered(0, 1).failed(900, 1, "expired").triggered(1_000, 2).failed(1_100, 2, "expired")
     assert choose(failed.events()) == (1, 1)
-    assert choose(failed.triggered(2_000, 3).durable(2_005, 3).events()) == (1, 3)
-    assert choose(Story(TWO).triggered(0, 1).triggered(5, 2).events()) == (1, 2)
+    assert why_chosen(failed.events()) == "the slowest of 2 checkpoints that failed"
+    late = failed.triggered(2_000, 3).durable(2_005, 3).events()
+    assert (choose(late), why_chosen(late)) == ((1, 3), "the only checkpoint that became durable")
+    none = Story(TWO).triggered(0, 1).triggered(5, 2).events()
+    assert (choose(none), why_chosen(none)) == ((1, 2), "the last of 2 checkpoints, of which none has ended")
+    assert why_chosen(quick(Story(TWO), 1, 0).events()) == ""
+
+
+def test_a_blocked_channel_tells_what_ended_its_wait() -> None:
+    wide = plan(("in", "out", "hash"), **{"in": 4})
+    story = Story(wide).triggered(0, 1).barrier(("in[0]", "out"), 1, 1, 2).barrier(("in[1]", "out"), 1, 1, 3)
+    story.add("ended", "in[2]", 1).add("ended", "in[3]", 40).blocked(("in[1]", "out"), 1, 3, 50, "ended")
+    story.triggered(60, 2).blocked(("in[0]", "out"), 2, 62, 102, "timeout")
+    assert [each.waited_for for each in blocked_channels(story.events())] == [
+        "the end of in[3] -> out[0]",
+        "in[1] -> out[0], until the timeout",
+    ]
+    early = Story(wide).triggered(0, 1).add("ended", "in[2]", 1).add("ended", "in[3]", 1)
+    assert blocked_channels(early.blocked(("in[0]", "out"), 1, 3, 5, "ended").events())[0].awaited == ()
+    one = Story(JOIN).triggered(0, 1).add("ended", "check[0]", 1).blocked(("orders", "join"), 1, 3, 5, "ended")
+    assert blocked_channels(one.events())[0].waited_for == "the end of check[0] -> join[0]"
+    one = Story(JOIN).triggered(0, 1).add("ended", "check[0]", 1).blocked(("orders", "join"), 1, 3, 5, "timeout")
+    assert blocked_channels(one.events())[0].waited_for == "check[0] -> join[0], until the timeout"
+    failed = Story(JOIN).triggered(0, 1).blocked(("orders", "join"), 1, 3, 5, "aborted")
+    assert blocked_channels(failed.events())[0].waited_for == "check[0] -> join[0], until it was aborted"
 
 
 def test_the_table_has_a_row_for_each_checkpoint_with_its_state_and_its_parts() -> None:
@@ -121,15 +146,16 @@ def test_the_table_has_a_row_for_each_checkpoint_with_its_state_and_its_parts() 
     assert table["failure"].to_pylist() == [None, None, "expired", None, None]
 
 
-def test_blocked_channels_are_summed_over_the_run_and_tell_their_longest_wait() -> None:
+def test_blocked_channels_tell_their_longest_wait_and_their_sum() -> None:
     story = Story(JOIN).triggered(0, 1).barrier(("check", "join"), 1, 1, 30).blocked(("orders", "join"), 1, 2, 30)
     story.triggered(40, 2).barrier(("orders", "join"), 2, 41, 45).blocked(("check", "join"), 2, 43, 45)
     story.triggered(50, 3).blocked(("orders", "join"), 3, 55, 60, "ended")
-    assert blocked_inputs(story.events()) == (
-        BlockedChannel(channel("orders", "join"), 33_000, 28_000, 1, 1, channel("check", "join")),
-        BlockedChannel(channel("check", "join"), 2_000, 2_000, 1, 2, channel("orders", "join")),
+    orders, check, came = channel("orders", "join"), channel("check", "join"), Unblocked.COMPLETE
+    assert blocked_channels(story.events()) == (
+        BlockedChannel(orders, 28_000, 1, 1, came, (check,), 33_000),
+        BlockedChannel(check, 2_000, 1, 2, came, (orders,), 2_000),
     )
-    assert blocked_inputs(Story(JOIN).events()) == ()
+    assert blocked_channels(Story(JOIN).events()) == ()
     table = story.events().checkpoints
     assert table["blocked"].to_pylist() == [28_000, 2_000, 5_000]
     assert table["longest_blocked_time"].to_pylist() == [28_000, 2_000, 5_000]

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+import msgspec
 import pytest
 
+from dataflow.events.plan_shape import OperatorShape, PlanShape
+from dataflow.events.repeat_precision import Precision
 from dataflow.views.causes import Causes
 from dataflow.views.choose_checkpoint import choose
 from dataflow.views.find_facts import facts_of
@@ -28,9 +31,9 @@ def texts(story: Story, topic: str, checkpoint: int | None = None) -> list[str]:
     return [sentence.text for sentence in sentences(story, checkpoint) if sentence.topic == topic]
 
 
-def skewed_join(mode: str = "aligned") -> Story:
+def skewed_join(mode: str = "aligned", plan: PlanShape = JOIN) -> Story:
     """Checkpoint 2: orders are blocked at the join, because a barrier queues behind payments at a busy check."""
-    story = Story(JOIN, mode).work("check", 0).triggered(1_000, 2)
+    story = Story(plan, mode).work("check", 0).triggered(1_000, 2)
     story.barrier(("orders", "join"), 2, 1_001, 1_002).part("orders", 2, 1_001, 1_002, 1_010)
     story.barrier(("payments", "check"), 2, 1_002, 1_328, ahead=678).part("payments", 2, 1_002, 1_003, 1_010)
     story.work("check", 1_328, busy=1_328)
@@ -239,10 +242,39 @@ def test_rows_that_came_twice_are_counted_at_each_operator_and_never_added_up() 
         "repeats", "sums[0]", 1_397, 2, operator="join", rows=3
     )
     assert texts(story, "repeats") == [
-        "A restore would deliver 1,203 rows twice at join and 40 at out; each operator counts for itself, so these do "
+        "A restore would deliver 1,203 rows twice at join, and 40 at out; each operator counts for itself, so these do "
         "not add up."
     ]
     assert texts(skewed_join("unaligned"), "repeats") == ["A restore would deliver no row twice."]
+
+
+def inexact(*names: str, **precisions: Precision) -> PlanShape:
+    """The plan of the skewed join, with operators of which counts of repeated rows are not exact."""
+    named = {**dict.fromkeys(names, Precision.EXACT), **precisions}
+    operators = [OperatorShape(name, "kind", repeat_precision=precision) for name, precision in named.items()]
+    return msgspec.structs.replace(JOIN, operators=tuple(operators))
+
+
+def test_a_count_of_repeated_rows_that_is_not_exact_is_not_told_as_if_it_were() -> None:
+    plan = inexact("join", most=Precision.UPPER_BOUND, low=Precision.MAY_BE_TOO_LOW, out=Precision.MAY_BE_TOO_LOW)
+    story = skewed_join("unaligned", plan)
+    assert texts(story, "repeats") == ["A restore would deliver no row twice."]
+    for operator, rows in {"low": 460, "most": 9, "join": 180}.items():  # the most rows are not the first to be told
+        story.add("repeats", "join[0]", 1_345, 2, operator=operator, rows=rows)
+    assert texts(story, "repeats") == [
+        "A restore would deliver 180 rows twice at join, at most 9 at most, perhaps more than 460 at low, and perhaps "
+        "some at out; each operator counts for itself, so these do not add up."
+    ]
+
+
+def test_all_operators_are_named_at_which_rows_come_twice() -> None:
+    names = [f"step-{n}" for n in range(14)]
+    story = skewed_join("unaligned", inexact(*names))
+    for name in reversed(names):
+        story.add("repeats", "join[0]", 1_345, 2, operator=name, rows=7)
+    (text,) = texts(story, "repeats")
+    assert text.startswith("A restore would deliver 7 rows twice at step-0, 7 at step-1, ")
+    assert ", 7 at step-11, and some at 2 other operators; each" in text
 
 
 def timed_out() -> Story:

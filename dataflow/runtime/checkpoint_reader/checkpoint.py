@@ -23,12 +23,12 @@ from dataflow.errors import (
     NotInCheckpoint,
     did_you_mean,
 )
+from dataflow.planning.duplicate_precision import precisions
 from dataflow.planning.physical_plan import vertex_of
 from dataflow.protocol.events import Data
 from dataflow.runtime.checkpoint_reader.channels import StoredChannels
 from dataflow.runtime.checkpoint_reader.column_types import schema_of
 from dataflow.runtime.checkpoint_reader.state import state_tables
-from dataflow.runtime.restore.duplicate_precision import precisions
 from dataflow.runtime.restore.find_checkpoint import states_of
 from dataflow.runtime.task.parts import TaskState
 from dataflow.snapshots.processes import Channel

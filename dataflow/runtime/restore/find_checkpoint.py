@@ -24,10 +24,10 @@ from dataflow.errors import (
     NoCheckpoint,
     did_you_mean,
 )
+from dataflow.planning.duplicate_precision import precisions
 from dataflow.protocol.events import BarrierKind, EndOfInput
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
 from dataflow.runtime.restore.changed_tables import refuse_changed_tables
-from dataflow.runtime.restore.duplicate_precision import precisions
 from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.restore.rows_read_again import open_splits, rows_read_again
 from dataflow.runtime.task.parts import TaskState

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from dataflow.contracts.checkpointing import Mode
 from dataflow.contracts.sink import Guarantee
 from dataflow.contracts.source import Json
+from dataflow.events.repeat_precision import Precision
 from dataflow.protocol.events import Data, EndOfInput, Watermark
 from dataflow.protocol.recovery import Skipped
-from dataflow.runtime.restore.duplicate_precision import Precision
 from dataflow.runtime.task.parts import ChannelState, Duplicates
 
 if TYPE_CHECKING:

@@ -35,20 +35,29 @@ class InputLane:
 
     @property
     def words(self) -> str:
-        """The label: whose rows come in here."""
+        """The begin of the label: the vertex whose rows come in here."""
+        return f"from {self.shown.link.source}"
+
+    @property
+    def suffix(self) -> str:
+        """The end of the label: the subtask whose rows come in, or how many inputs share the lane."""
         if len(self.channels) == 1:
             port = f" (input {self.shown.link.port})" if self.shown.link.is_parallel else ""
-            return f"from {self.shown.source}{port}"
-        return f"from {self.shown.link.source}, {len(self.channels)} inputs"
+            return f"{self.shown.source.removeprefix(self.shown.link.source)}{port}"
+        return f", {len(self.channels)} inputs"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskLane:
-    """A lane for a task with its inputs, or for several subtasks that share it. ``shown`` is the one it is about."""
+    """A lane for a task with its inputs, or for several subtasks that share it. ``shown`` is the one it is about.
+
+    Its label is ``words``, the vertex, and ``suffix``: the subtask, or how many share the lane.
+    """
 
     shown: str
     tasks: tuple[str, ...]
     words: str
+    suffix: str
     inputs: tuple[InputLane, ...] = ()
 
 
@@ -142,7 +151,7 @@ def _open_blocks(
 ) -> Iterator[Block]:
     for task in tasks:
         lanes = tuple(_input_lanes(inputs.get(task, ()), interest, few))
-        yield Block(vertex.name, TaskLane(task, (task,), task, lanes))
+        yield Block(vertex.name, TaskLane(task, (task,), vertex.name, task.removeprefix(vertex.name), lanes))
 
 
 def _input_lanes(channels: Sequence[ChannelShape], interest: Interest, few: int | None) -> Iterator[InputLane]:
@@ -167,6 +176,6 @@ def _input_lanes(channels: Sequence[ChannelShape], interest: Interest, few: int 
 def _shared_lane(vertex: VertexShape, tasks: Sequence[str], interest: Interest) -> TaskLane:
     slowest = max(tasks, key=lambda task: interest.slowness.get(task, 0))
     if len(tasks) == 1:
-        return TaskLane(slowest, tuple(tasks), slowest)
-    words = f"{vertex.name}, {len(tasks)} {'tasks' if len(tasks) == vertex.parallelism else 'others'}"
-    return TaskLane(slowest, tuple(tasks), words)
+        return TaskLane(slowest, tuple(tasks), vertex.name, slowest.removeprefix(vertex.name))
+    suffix = f", {len(tasks)} {'tasks' if len(tasks) == vertex.parallelism else 'others'}"
+    return TaskLane(slowest, tuple(tasks), vertex.name, suffix)

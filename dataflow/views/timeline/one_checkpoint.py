@@ -8,6 +8,7 @@ from typing import NamedTuple
 from dataflow.clock import duration_text
 from dataflow.drawing import fitted, printable
 from dataflow.views.checkpoint_facts import CheckpointFacts, TaskFacts
+from dataflow.views.repeats import repeats_in_order
 from dataflow.views.sentence import counted, size_text
 from dataflow.views.timeline.barriers import draw_barriers, write_barriers
 from dataflow.views.timeline.blocked import draw_blocked, write_blocked
@@ -141,9 +142,9 @@ def _notes(facts: CheckpointFacts, task: TaskFacts) -> Iterator[_Note]:
     elif facts.failure is not None and task.part_end is None and facts.plan.is_measured:
         stage = "no snapshot" if task.snapshot is None else "not complete" if task.complete is None else "not written"
         yield _Note(stage, end, "failed")
-    repeats = {operator: rows for operator, rows in task.repeats.items() if rows}
+    repeats = [each for each in repeats_in_order(facts.plan, task.repeats) if each.operator in task.repeats]
     if repeats:
-        counts = ", ".join([f"{counted(rows, 'row')} at {operator}" for operator, rows in repeats.items()])
+        counts = ", ".join([f"{each.amount_of_rows} at {each.operator}" for each in repeats])
         yield _Note(f"a restore repeats {counts}", task.snapshot or facts.triggered, "repeated")
     elif task.stored_rows:
         stored = f"{counted(task.stored_rows, 'row')} in flight stored"

@@ -41,16 +41,23 @@ def timeline_page(title: str, sections: Sequence[Section]) -> str:
     return html_page(title, f"<h1>{_text(title)}</h1>\n{timeline_body(sections)}", style=_STYLE)
 
 
-def timeline_body(sections: Sequence[Section]) -> str:
-    """Return what is below the title: for each section its sentences, its picture, and its folded subtasks."""
+def timeline_body(sections: Sequence[Section], level: int = 2) -> str:
+    """Return what is below the title: for each section its sentences, its picture, and its folded subtasks.
+
+    Args:
+        sections: the sections.
+        level: the level of the headings, 2 for ``h2``: one below the heading above them.
+    """
     length = max([section.length for section in sections])
-    return "\n".join([part for section in sections for part in _section(section, length)])
+    return "\n".join([part for section in sections for part in _section(section, length, level)])
 
 
-def _section(section: Section, length: int) -> Iterator[str]:
+def _section(section: Section, length: int, level: int) -> Iterator[str]:
     if section.name:
-        yield f"<h2>{_text(section.name)}: {_text(section.what)}</h2>"
-    yield f'<p class="mode">{_text(section.mode)}</p>'
+        yield f"<h{level}>{_text(section.name)}: {_text(section.what)}</h{level}>"
+        level += 1
+    for note in section.notes:
+        yield f'<p class="mode">{_text(note)}</p>'
     yield from map(_paragraph, section.sentences)
     sheet = Sheet(section.what)
     lanes = draw_body(sheet, section, length)
@@ -59,7 +66,7 @@ def _section(section: Section, length: int) -> Iterator[str]:
         folded = list(_folded(section.view, lanes, length))
         picture, *details = sheet.canvas.with_others([vertex.canvas for _, vertex in folded])
         yield f"<figure>{picture}</figure>"
-        yield f"<h3>All subtasks of {len(folded)} vertices, at the same scale of time</h3>"
+        yield f"<h{level}>All subtasks of {len(folded)} vertices, at the same scale of time</h{level}>"
         for (summary, _), detail in zip(folded, details, strict=True):
             yield f"<details><summary>{_text(summary)}</summary>{detail}</details>"
     else:

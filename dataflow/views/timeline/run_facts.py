@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from dataflow.events.kinds import Kind
 from dataflow.events.plan_shape import PlanShape
+from dataflow.views.attempt_mode import AttemptMode, mode_of
 from dataflow.views.checkpoint_facts import BarrierTravel, BlockedInput, WorkSpan
-from dataflow.views.choose_checkpoint import require_begun
+from dataflow.views.choose_checkpoint import require_begun, takes_checkpoints
 from dataflow.views.find_facts import barriers_of, blocked_of
 from dataflow.views.select_events import EventRow, event_rows, numbers, select
 from dataflow.views.work_spans import work_spans
@@ -41,7 +42,7 @@ class Attempt:
 
     ``outcome`` is "finished", "stopped", "cancelled" or "failed"; "crashed" if another attempt follows; else "".
 
-    ``left_out`` are the microseconds before ``begin`` that are not on the axis.
+    ``mode`` is the one of its checkpoints. ``left_out`` are the microseconds before ``begin`` that are not on the axis.
     """
 
     number: int
@@ -50,6 +51,7 @@ class Attempt:
     restored: int | None
     outcome: str
     error: str
+    mode: AttemptMode
     left_out: int = 0
 
 
@@ -66,6 +68,7 @@ class CheckpointSpan:
     ended: int | None
     is_durable: bool
     failure: str | None
+    mode: AttemptMode
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,6 @@ class RunFacts:
 
     plan: PlanShape
     pipeline: str
-    mode: str
-    guarantee: str
     attempts: tuple[Attempt, ...]
     checkpoints: tuple[CheckpointSpan, ...]
     barriers: Mapping[tuple[int, int], Sequence[BarrierTravel]]
@@ -91,6 +92,14 @@ class RunFacts:
         moments += [_first_action(spans[0]) for spans in self.work.values() if spans]
         first = min(moments, default=0)
         return first - (self.end - first) // 20 if first > self.end // 4 else 0
+
+    @property
+    def modes(self) -> Mapping[AttemptMode, Sequence[int]]:
+        """The modes of the attempts, each with the numbers of its attempts, in order."""
+        modes: dict[AttemptMode, list[int]] = {}
+        for attempt in self.attempts:
+            modes.setdefault(attempt.mode, []).append(attempt.number)
+        return modes
 
     @property
     def end(self) -> int:
@@ -113,7 +122,7 @@ def run_facts_of(events: Events) -> RunFacts:
     blocked: list[BlockedInput] = []
     work: defaultdict[str, list[WorkSpan]] = defaultdict(list)
     for attempt in attempts:
-        by_checkpoint = _by_checkpoint(events, attempt.number)
+        by_checkpoint = _by_checkpoint(events, attempt.number) if takes_checkpoints(events) else {}
         for checkpoint, by_kind in by_checkpoint.items():
             span = _checkpoint(by_kind, checkpoint, attempt)
             checkpoints += [span] if span is not None else []
@@ -127,8 +136,6 @@ def run_facts_of(events: Events) -> RunFacts:
     return RunFacts(
         plan=recorded.plan,
         pipeline=recorded.pipeline,
-        mode=recorded.mode,
-        guarantee=recorded.guarantee,
         attempts=tuple(attempts),
         checkpoints=tuple(checkpoints),
         barriers=barriers,
@@ -157,7 +164,9 @@ def _attempts(events: Events) -> Iterator[Attempt]:
         restored = [event.checkpoint for event in job if event.kind == "restored" or event.checkpoint]
         error = f"{errors[0].detail} at {errors[0].operator or errors[0].task}" if errors else ""
         free = begin + max(int(times.max()), 0) if len(times) else begin
-        found.append(Attempt(number, begin, free, restored[0] if restored else None, outcome, error))
+        found.append(
+            Attempt(number, begin, free, restored[0] if restored else None, outcome, error, mode_of(events, number))
+        )
     longest = int(_LONGEST_GAP * sum([attempt.end - attempt.begin for attempt in found]))
     left_out, before = 0, 0
     for attempt in found:
@@ -196,6 +205,7 @@ def _checkpoint(by_kind: _Events, checkpoint: int, attempt: Attempt) -> Checkpoi
         None if close is None else attempt.begin + close.time,
         is_durable,
         by_kind["failed"][0].detail if by_kind["failed"] else None,
+        attempt.mode,
     )
 
 

@@ -13,7 +13,10 @@ __all__ = ["run_sentences_of"]
 
 
 def run_sentences_of(run: RunFacts) -> tuple[Sentence, ...]:
-    """Return what to say about a run: ``checkpoints``, ``blocked``, ``attempts``, ``missing``, ``not measured``."""
+    """Return what to say about a run: ``checkpoints``, ``blocked``, ``attempts``, ``failed``, ``missing``, ...
+
+    The last one is ``not measured``.
+    """
     return tuple(_sentences(run))
 
 
@@ -32,9 +35,15 @@ def _sentences(run: RunFacts) -> Iterator[Sentence]:
         error = f" ({before.error})" if before.error else ""
         start = "from the beginning" if after.restored is None else f"from checkpoint {after.restored}"
         gap = after.begin + after.left_out - before.end - before.left_out
+        mode = f", in mode {after.mode.text}" if after.mode != before.mode and after.mode.mode else ""
         words = (f"Attempt {before.number} {how}{error} after ", Strong(duration_text(before.end - before.begin)),
-                 "; ", Strong(duration_text(gap)), f" later the job began again {start}.")  # fmt: skip
+                 "; ", Strong(duration_text(gap)), f" later the job began again {start}{mode}.")  # fmt: skip
         yield Sentence("attempts", words, {"attempt": before.number, "gap": gap})
+    last = run.attempts[-1] if run.attempts else None
+    if last is not None and last.outcome == "failed":
+        length = Strong(duration_text(last.end - last.begin))
+        error = f": {last.error}" if last.error else ""
+        yield Sentence("failed", ("The job failed after ", length, f"{error}."), {"attempt": last.number})
     if run.earlier:
         yield Sentence("attempts", (f"{counted(run.earlier, 'earlier attempt')} not shown.",), {"earlier": run.earlier})
     if run.missed:
@@ -48,7 +57,12 @@ def _checkpoints(run: RunFacts) -> Sentence:
     durable = [span for span in run.checkpoints if span.is_durable]
     failed = [span for span in run.checkpoints if span.failure is not None and not span.is_durable]
     if not run.checkpoints:
-        return Sentence("checkpoints", ("No checkpoint was triggered.",))
+        why = (
+            "No checkpoint was triggered."
+            if any([mode.mode for mode in run.modes])
+            else "The run took no checkpoints: it had no checkpoint=."
+        )
+        return Sentence("checkpoints", (why,))
     count = counted(len(durable), "checkpoint") if durable else "No checkpoint"
     words: list[Word] = [f"{count} {'were' if len(durable) > 1 else 'was'} durable"]
     if failed:

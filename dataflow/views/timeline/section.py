@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dataflow.contracts.checkpointing import mode_text
 from dataflow.drawing import Word
+from dataflow.views.attempt_mode import AttemptMode
 from dataflow.views.checkpoint_facts import CheckpointFacts
 from dataflow.views.sentence import Sentence, Strong
 from dataflow.views.sentences import sentences_of
@@ -30,11 +30,15 @@ _MODES = {
 
 @dataclass(frozen=True)
 class Section:
-    """One checkpoint or one run, and what to say about it. ``name`` is "" if the picture has only this one."""
+    """One checkpoint or one run, and what to say about it.
+
+    ``name`` is "" if the picture has only this one. ``why`` says why this checkpoint is shown, unless it was asked for.
+    """
 
     name: str
     view: CheckpointFacts | RunFacts
     sentences: tuple[Sentence, ...]
+    why: str = ""
 
     @property
     def length(self) -> int:
@@ -51,19 +55,46 @@ class Section:
         return f"{'Savepoint' if self.view.kind == 'savepoint' else 'Checkpoint'} {self.view.checkpoint}"
 
     @property
+    def notes(self) -> Sequence[str]:
+        """The lines below the heading: why this checkpoint is shown, and the mode."""
+        return [f"Shown is {self.why}.", self.mode] if self.why else [self.mode]
+
+    @property
     def mode(self) -> str:
-        """The mode with its guarantee, and what it does."""
+        """The mode with its guarantee, unless that is the name of the section, and what it does."""
         if not self.view.plan.is_measured:
             return "On Spark, a micro-batch is a checkpoint."
-        if not self.view.mode:
-            return "Without checkpoints."
-        return f"Mode {mode_text(self.view.mode, self.view.guarantee)}: {_MODES.get(self.view.mode, '')}."
+        if isinstance(self.view, CheckpointFacts):
+            return _explained(AttemptMode(self.view.mode, self.view.guarantee), self.name)
+        modes = self.view.modes
+        if len(modes) == 1:
+            return _explained(next(iter(modes)), self.name)
+        each = [f"attempt{'s' * (len(numbers) > 1)} {_listed(numbers)} {mode.text}" for mode, numbers in modes.items()]
+        return f"The mode changed: {'; '.join(each)}."
 
 
-def section_of(view: CheckpointFacts | RunFacts, name: str = "") -> Section:
+def _explained(mode: AttemptMode, name: str) -> str:
+    """Return a mode with its guarantee, unless that is the ``name`` of the section, and what it does."""
+    if not mode.mode:
+        return "Without checkpoints."
+    does = _MODES.get(mode.mode, "")
+    return f"{does[:1].upper()}{does[1:]}." if does and name == mode.text else f"Mode {mode.text}: {does}."
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """Return the numbers of some attempts in words.
+
+    >>> _listed([1]), _listed([1, 3, 4])
+    ('1', '1, 3 and 4')
+    """
+    *before, last = map(str, numbers)
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def section_of(view: CheckpointFacts | RunFacts, name: str = "", why: str = "") -> Section:
     """Return a section with its sentences."""
     sentences = run_sentences_of(view) if isinstance(view, RunFacts) else sentences_of(view)
-    return Section(name, view, sentences)
+    return Section(name, view, sentences, why)
 
 
 def draw_body(sheet: Sheet, section: Section, length: int) -> Lanes:
@@ -80,13 +111,14 @@ def draw_sections(title: str, sections: Sequence[Section]) -> Sheet:
     for section in sections:
         if section.name:
             sheet.paragraph([Word(section.name, "strong"), Word(f": {section.what}", "soft")], size=15, gap=2)
-            sheet.paragraph(section.mode, kind="soft", gap=2)
+            for note in section.notes:
+                sheet.paragraph(note, kind="soft", gap=2)
         for sentence in section.sentences:
             words = [Word(w.text, "strong") if isinstance(w, Strong) else Word(w) for w in sentence.words]
             sheet.paragraph(words, gap=1)
         sheet.y += 10
         draw_body(sheet, section, length)
         sheet.y += 34
-    one = [section.mode for section in sections if not section.name]
+    one = [note for section in sections if not section.name for note in section.notes]
     sheet.header(title, one or [f"{len(sections)} runs at one scale of time, which runs to the right."])
     return sheet

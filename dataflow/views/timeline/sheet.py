@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dataflow.drawing import CAUSES, Box, Canvas, Word
+from dataflow.drawing import CAUSES, Box, Canvas, Word, fitted_name, printable
 from dataflow.drawing.text_width import text_width
 from dataflow.drawing.words import Words, words_width, wrapped
 from dataflow.views.timeline.lanes import InputLane, Lanes, TaskLane
@@ -75,10 +75,12 @@ class Sheet:
             self.canvas.text(-LABELS, self.y, line, kind, size=size, width=CHART + LABELS + SHARES)
         self.y += gap
 
-    def row_label(self, y: float, words: str, *, is_task: bool) -> None:
-        """Write the label of a lane, right-aligned before the axis."""
-        kind = "strong" if is_task else "soft"
-        self.canvas.text(-12, y + 4, words, kind, anchor="end", size=12 if is_task else 11, width=LABELS - 20)
+    def row_label(self, y: float, words: str, suffix: str = "", *, is_task: bool) -> None:
+        """Write the label of a lane, right-aligned before the axis. If it is too long, its suffix is not cut."""
+        kind, size = ("strong", 12) if is_task else ("soft", 11)
+        whole, width = printable(words + suffix), LABELS - 20
+        label = fitted_name(printable(words), suffix, width, size)
+        self.canvas.text(-12, y + 4, label, kind, anchor="end", size=size, title=whole if label != whole else "")
 
     def share(self, y: float, words: Words, title: str = "") -> None:
         """Write right of the axis."""
@@ -95,9 +97,9 @@ class Sheet:
             middle = self.y + padding / (1 if lane.inputs else 2) + TASK_HEIGHT / 2
             first = middle + TASK_HEIGHT / 2 + INPUT_HEIGHT / 2
             inputs = [(channels, first + INPUT_HEIGHT * row) for row, channels in enumerate(lane.inputs)]
-            self.row_label(middle, lane.words, is_task=True)
+            self.row_label(middle, lane.words, lane.suffix, is_task=True)
             for channels, y in inputs:
-                self.row_label(y, channels.words, is_task=False)
+                self.row_label(y, channels.words, channels.suffix, is_task=False)
                 self.canvas.line(0, y, CHART, y, "grid thin")
             places.append(Place(lane, middle, inputs))
             self.y += height + (2 if lanes.is_folded and not lane.inputs else GAP)

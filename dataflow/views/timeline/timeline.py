@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from dataflow.drawing import printable
 from dataflow.errors import ConfigurationError, EventsError
-from dataflow.views.choose_checkpoint import choose
-from dataflow.views.documents import save
+from dataflow.views.choose_checkpoint import choose, why_chosen
+from dataflow.views.documents import notebook_html, save
 from dataflow.views.find_facts import facts_of
 from dataflow.views.timeline.page import timeline_body, timeline_page
 from dataflow.views.timeline.run_facts import run_facts_of
@@ -52,6 +52,12 @@ class Timeline:
         return self._title
 
     @property
+    def heading(self) -> str:
+        """The title, and why this checkpoint is shown unless it was asked for; each character is printed."""
+        reasons = [f", {section.why}" for section in self._sections if section.why and not section.name]
+        return printable(self._title + "".join(reasons))
+
+    @property
     def sentences(self) -> tuple[str, ...]:
         """The sentences above the pictures, as plain text. Of several runs, each begins with the name of its run.
 
@@ -86,11 +92,19 @@ class Timeline:
         """
         save(path, {".svg": self.svg, ".html": self.html})
 
+    def body(self, level: int = 2) -> str:
+        """Return the part of ``html()`` below the title, for a page that has a heading and a style sheet of its own.
+
+        Args:
+            level: the level of the headings in it, 2 for ``h2``.
+        """
+        return timeline_body(self._sections, level)
+
     def _repr_html_(self) -> str:
-        return f"<h3>{escape(printable(self._title))}</h3>\n{timeline_body(self._sections)}"
+        return notebook_html(f"<h3>{escape(printable(self._title))}</h3>\n{self.body(level=4)}\n")
 
     def __str__(self) -> str:
-        return "\n".join([printable(self._title), *self.sentences])
+        return "\n".join([self.heading, *self.sentences])
 
     def __repr__(self) -> str:
         return f"Timeline({self._title!r})"
@@ -164,7 +178,7 @@ def _section(events: Events, checkpoint: int | str | None, name: str) -> Section
         return section_of(run_facts_of(events), name)
     if checkpoint is None:
         attempt, chosen = choose(events)
-        return section_of(facts_of(events, chosen, attempt), name)
+        return section_of(facts_of(events, chosen, attempt), name, why_chosen(events))
     if isinstance(checkpoint, bool) or not isinstance(checkpoint, int):
         raise ConfigurationError(f'checkpoint must be an id, "all" or None, got {checkpoint!r}')
     return section_of(facts_of(events, checkpoint), name)

@@ -94,7 +94,7 @@ def _draw_checkpoints(sheet: Sheet, run: RunFacts, scale: Scale, y: float) -> No
 
 
 def _draw_parts(sheet: Sheet, scale: Scale, span: CheckpointSpan, end: int, top: float, height: float) -> None:
-    title = f"{span.kind} {span.checkpoint}: {_outcome(span)}"
+    title = _title(span)
     begin = span.triggered
     parts = [("barrier", span.travelled), ("state", span.written), ("manifest", end)]
     if not span.is_durable:
@@ -117,9 +117,14 @@ def _name_checkpoint(sheet: Sheet, scale: Scale, span: CheckpointSpan, y: float)
         for below in (y + 20, y + 33):
             x = min(scale.x(span.triggered), CHART + SHARES - 8 - text_width(words, 10))
             if sheet.canvas.is_free(Box(x - 3, below - 10, x + text_width(words, 10) + 3, below + 3)):
-                title = f"{span.kind} {span.checkpoint}: {_outcome(span)}"
+                title = _title(span)
                 sheet.canvas.text(x, below, words, kind, size=10, title=title)
                 return
+
+
+def _title(span: CheckpointSpan) -> str:
+    mode = f", in mode {span.mode.text}" if span.mode.mode else ""
+    return f"{span.kind} {span.checkpoint}{mode}: {_outcome(span)}"
 
 
 def _outcome(span: CheckpointSpan) -> str:

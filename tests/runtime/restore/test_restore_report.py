@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from dataflow.contracts.checkpointing import Mode
+from dataflow.events.repeat_precision import Precision
 from dataflow.observe.restores import headline, table
 from dataflow.protocol.events import Data, Element, EndOfInput, Watermark
 from dataflow.protocol.recovery import Skipped
-from dataflow.runtime.restore.duplicate_precision import Precision
 from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.task.parts import ChannelState, Duplicates
 

@@ -10,6 +10,7 @@ from dataflow.views.timeline.lanes import Interest, TaskLane, choose_lanes
 from dataflow.views.timeline.scale import Scale
 from dataflow.views.timeline.sheet import CHART, Place, Sheet
 from dataflow.views.timeline.strips import draw_strip
+from tests.views.events_by_hand import plan
 from tests.views.timeline.drawn import texts, titles, wrong
 from tests.views.timeline.stories import chain_of_all_to_all, chain_plan, join_plan
 
@@ -20,8 +21,8 @@ def large():
     return chain_of_all_to_all(operators=12, samples=12).events().timeline()
 
 
-def labels(plan, **interest):
-    return [block.lane.words for block in choose_lanes(plan, Interest(**interest)).blocks]
+def labels(shape, **interest):
+    return [block.lane.words + block.lane.suffix for block in choose_lanes(shape, Interest(**interest)).blocks]
 
 
 def test_a_small_job_has_all_lanes():
@@ -34,7 +35,9 @@ def test_a_small_job_has_all_lanes():
 def test_subtasks_of_a_large_job_share_a_lane_that_shows_the_slowest():
     plan = chain_plan(3, 8)
     lanes = choose_lanes(plan, Interest(slowness={"operator-1[5]": 9}))
-    assert [block.lane.words for block in lanes.blocks] == [f"operator-{n}, 8 tasks" for n in range(3)]
+    assert [block.lane.words + block.lane.suffix for block in lanes.blocks] == [
+        f"operator-{n}, 8 tasks" for n in range(3)
+    ]
     assert lanes.blocks[1].lane.shown == "operator-1[5]"
 
 
@@ -51,7 +54,7 @@ def test_inputs_of_an_open_task_share_a_lane_but_for_the_cause_and_the_longest_b
     task = next(
         block.lane for block in choose_lanes(chain_plan(2, 8), interest).blocks if block.lane.shown[-3:] == "[2]"
     )
-    assert [lane.words for lane in task.inputs] == [
+    assert [lane.words + lane.suffix for lane in task.inputs] == [
         "from operator-0[3]", "from operator-0[5]", "from operator-0, 6 inputs"
     ]  # fmt: skip
 
@@ -89,5 +92,14 @@ def test_a_page_of_100_operators_at_parallelism_8_is_small():
 def test_a_strip_of_many_samples_is_drawn_in_few_columns():
     spans = [WorkSpan(n, n + 1, n % 2, 0, 0, 1 - n % 2, 0, 0) for n in range(20_000)]
     sheet = Sheet("strip")
-    draw_strip(sheet, Place(TaskLane("a[0]", ("a[0]",), "a[0]"), 20, []), spans, Scale(0, 20_000, 0, CHART), 33.0)
+    draw_strip(sheet, Place(TaskLane("a[0]", ("a[0]",), "a", "[0]"), 20, []), spans, Scale(0, 20_000, 0, CHART), 33.0)
     assert len(sheet.canvas.svg()) < 8_000
+
+
+def test_labels_of_subtasks_differ_whatever_the_length_of_their_names():
+    long = plan(("orders-of-the-web-shop", "totals-of-the-customers", "hash"), parallelism=2)
+    sheet = Sheet("long names")
+    sheet.place_lanes(choose_lanes(long, Interest()))
+    labels = [words for _, words in sheet.canvas.texts]
+    assert len(set(labels)) == 6  # four tasks, and the inputs from two
+    assert all(label.endswith(("[0]", "[1]")) for label in labels)

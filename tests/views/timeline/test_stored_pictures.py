@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
+import dataflow as flow
+import operators as op
 from tests.drawing.browser import Browser, looks
 from tests.views.timeline.golden import FOLDER, PICTURES, drawn
 from tests.views.timeline.runs import simulated
@@ -43,3 +46,16 @@ def test_odd_pages_hold_in_a_browser(browser: Browser, story):
 def test_a_page_of_100_operators_holds_in_a_browser(browser: Browser):
     browser.load(chain_of_all_to_all(samples=8).events().timeline().html())
     assert browser.measure(next(iter(looks()))) == []
+
+
+@pytest.mark.extended
+def test_what_a_notebook_shows_of_a_run_holds_in_a_browser(browser: Browser):
+    with flow.Pipeline("copy") as p:
+        rows = p.source(op.from_arrow(pa.table({"x": range(100)}), batch_rows=5), name="numbers-of-the-shop")
+        rows.rebalance().map_batches(lambda batch: batch, schema=rows.schema, name="same").sink(
+            op.collect(), name="out"
+        )
+    result = p.run(flow.SimulatedRunner(), checkpoint=flow.Checkpointing(flow.MemoryStore(), every="5ms"))
+    for html in (result._repr_html_(), result.timeline()._repr_html_(), result.timeline("all")._repr_html_()):
+        page = f"<!doctype html><meta charset='utf-8'><style>:root{{color-scheme:light dark}}</style>{html}"
+        assert browser.problems(page) == []

@@ -67,7 +67,8 @@ def test_a_wall_clock_that_goes_back_does_not_put_an_attempt_before_another():
 def test_a_failed_checkpoint_is_counted_and_named():
     timeline = failed().events().timeline("all")
     assert timeline.sentences[0] == "No checkpoint was durable, and 1 failed."
-    assert "checkpoint 3: failed after 500.0 ms: checkpoint 3: timed out after 500 ms" in titles(timeline)
+    name = "checkpoint 3, in mode aligned (exactly once)"
+    assert f"{name}: failed after 500.0 ms: checkpoint 3: timed out after 500 ms" in titles(timeline)
 
 
 def test_on_spark_lanes_say_what_is_not_measured():
@@ -94,12 +95,24 @@ def test_hundreds_of_checkpoints_are_drawn_with_a_bounded_number_of_elements():
 
 
 def test_a_run_without_checkpoints_is_a_picture_and_has_no_checkpoint():
-    events = Story(JOIN, mode="").add("work", "orders[0]", 900, totals=[0, 10, 500, 0, 0, 0]).events()
+    story = Story(JOIN, mode="").add("work", "orders[0]", 900, totals=[0, 10, 500, 0, 0, 0])
+    story.triggered(900, 1, "final").barrier(("orders", "join"), 1, 905, 910).durable(920, 1)
+    events = story.events()
     timeline = events.timeline("all")
-    assert timeline.sentences[0] == "No checkpoint was triggered."
+    assert timeline.sentences == ("The run took no checkpoints: it had no checkpoint=.",)
     assert "rows/s out of sources" in texts(timeline)
-    with pytest.raises(EventsError, match="ran without checkpoints"):
-        events.timeline()
+    assert not any("durable" in text for text in (*texts(timeline), *titles(timeline)))
+    for checkpoint in (None, 1):
+        with pytest.raises(EventsError, match="ran without checkpoints"):
+            events.timeline(checkpoint)
+
+
+def test_the_error_that_ended_a_job_is_told():
+    story = Story(JOIN).triggered(10, 1).durable(30, 1)
+    story.add("error", "join[0]", 2_000, detail="ValueError", operator="join").add(
+        "state", "job", 2_000, detail="failed"
+    )
+    assert "The job failed after 2.00 s: ValueError at join." in story.events().timeline("all").sentences
 
 
 def test_a_job_that_has_not_begun_is_refused():

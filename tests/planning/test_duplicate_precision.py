@@ -15,8 +15,10 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.contracts.checkpointing import Mode
+from dataflow.events.plan_shape import plan_from_json
+from dataflow.events.repeat_precision import Precision
+from dataflow.planning.duplicate_precision import precisions
 from dataflow.runners.faults import Faults
-from dataflow.runtime.restore.duplicate_precision import Precision, precisions
 from dataflow.runtime.restore.report_text import sections
 from tests.checkpoints import preview
 from tests.lingering import Linger
@@ -123,6 +125,15 @@ def test_where_an_operator_held_rows_the_report_says_that_it_may_be_too_low() ->
     assert "not counted  rows that operators kept: duplicates may be too low at out" in str(low[0])
     assert low[0].duplicates_table().filter(pa.compute.field("operator") == "linger")["precision"][0].as_py() == "exact"
     assert low[0].to_json()["precision"]["out"] == "may be too low"
+
+
+def test_the_plan_beside_the_events_has_the_precisions_of_the_report() -> None:
+    settings = flow.Checkpointing(flow.MemoryStore(), every="1ms", mode="unaligned")
+    plan = lingering().run("simulated", checkpoint=settings).events.plan
+    report = lingering().run("simulated", checkpoint=settings).restore_report
+    assert report is not None
+    assert plan.repeat_precisions == report.precision
+    assert plan_from_json(plan.to_json()).repeat_precisions["out"] is LOW
 
 
 def test_on_row_wise_paths_the_report_is_exact() -> None:

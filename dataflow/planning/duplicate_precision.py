@@ -1,45 +1,28 @@
-"""The precision of a restore report's count of duplicates at each operator, derived from the checkpoint's graph.
+"""The precision of the count of duplicates at each operator, derived from the graph: of a report, and of events.
 
-A report counts deliveries: rows that an operator took before its snapshot and takes again. On a path of row-wise
-operators a row that is read again arrives again, so the count is exact. An operator with state, such as an aggregate,
-emits results in the colour of all rows that it absorbed, whether these results are emitted again or not. So downstream
-of it the count is an upper bound for such results. There may be more updates, because their number depends on how
-batches are split. An operator whose spec has ``holds_rows``, the default, may hold rows in its state when a snapshot is
-taken. A held row that is read again is emitted twice after the restore, and no operator downstream had taken it before,
-so there the count may be too low. (It may also be too high, if held rows were emitted in the colour of later ones.)
+A restore report and the event ``repeats`` count deliveries: rows that an operator took before its snapshot and takes
+again. On a path of row-wise operators a row that is read again arrives again, so the count is exact. An operator with
+state, such as an aggregate, emits results in the colour of all rows that it absorbed, whether these results are emitted
+again or not. So downstream of it the count is an upper bound for such results. There may be more updates, because their
+number depends on how batches are split. An operator whose spec has ``holds_rows``, the default, may hold rows in its
+state when a snapshot is taken. A held row that is read again is emitted twice after the restore, and no operator
+downstream had taken it before, so there the count may be too low. (It may also be too high, if held rows were emitted
+in the colour of later ones.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
 from typing import Any
 
 from dataflow.contracts.checkpointing import Mode
 from dataflow.contracts.sink import Guarantee
+from dataflow.events.repeat_precision import Precision
 from dataflow.planning.operator_table import specs_of
 
-__all__ = ["Precision", "precisions"]
+__all__ = ["precisions"]
 
 _ENDS = ("read", "write")
-
-
-class Precision(Enum):
-    """The precision of an operator's number of duplicates, best first; see ``RestoreReport.precision``.
-
-    >>> import pyarrow as pa, dataflow as flow, operators as op
-    >>> with flow.Pipeline("x") as p:
-    ...     rows = p.source(op.from_arrow(pa.table({"k": [1, 1]})), name="in").key_by("k")
-    ...     rows.agg(op.count().alias("n"), name="counts").sink(op.collect(), name="out")
-    >>> settings = flow.Checkpointing(flow.MemoryStore(), every="1h", mode="unaligned")
-    >>> result = p.run(checkpoint=settings)
-    >>> {name: precision.value for name, precision in p.run(checkpoint=settings).restore_report.precision.items()}
-    {'in': 'exact', 'counts': 'exact', 'out': 'upper bound'}
-    """
-
-    EXACT = "exact"
-    UPPER_BOUND = "upper bound"
-    MAY_BE_TOO_LOW = "may be too low"
 
 
 def precisions(nodes: Iterable[Mapping[str, Any]], mode: Mode) -> dict[str, Precision]:
