@@ -10,7 +10,7 @@ from dataflow.contracts.checkpointing import Mode
 from dataflow.events.kinds import Arrival, Unblocked
 from dataflow.views.checkpoint_facts import BarrierTravel, CheckpointFacts
 from dataflow.views.repeats import repeats_in_order
-from dataflow.views.sentence import Sentence, Strong, Word, counted, size_text
+from dataflow.views.sentence import Sentence, Strong, Word, counted, joined, size_text
 
 __all__ = ["is_aligned", "prediction_sentences", "repeats_sentence", "stored_sentences"]
 
@@ -63,8 +63,13 @@ def prediction_sentences(facts: CheckpointFacts) -> Iterator[Sentence]:
         words += (" and been durable ", sooner, " sooner, the time that barriers travelled")
     if any(name not in facts.queued for name in ended):
         words += ("; rows in channels whose writers had ended are not counted",)
+    drained = _read_beside_barriers(facts, [name for name in ended if left[name]])
+    if fixed or drained:
+        words += ("; it would still have waited for ",)
     if fixed:
-        words += (f"; it would still have waited for {counted(fixed, 'row')} in channels that keep their order",)
+        words += (f"{counted(fixed, 'row')} in channels that keep their order",)
+    if drained:
+        words += (" and " if fixed else "", "the end of ", *joined(drained, what="input"))
     yield Sentence("prediction", (*words, "."), figures)
 
 
@@ -78,6 +83,12 @@ def _ended_inputs(facts: CheckpointFacts) -> Sequence[str]:
         if channel.name not in sent and source is not None and is_read:
             names.append(channel.name)
     return names
+
+
+def _read_beside_barriers(facts: CheckpointFacts, ended: Sequence[str]) -> Sequence[str]:
+    """Return those of the ``ended`` channels whose reader gets barriers from others: it waits for these ends, too."""
+    readers = {barrier.target for barrier in facts.barriers if barrier.sent is not None}
+    return [name for name in ended if facts.plan.channels_by_name[name].target in readers]
 
 
 def stored_sentences(facts: CheckpointFacts) -> Iterator[Sentence]:

@@ -33,7 +33,7 @@ def test_an_ended_input_that_others_waited_for_is_named_with_its_rows() -> None:
         "It was late because join[0] took 1.30 s to read short[0] -> join[0] to its end (1,317 rows), as its writer "
         "had ended and sent no barrier; join[0] was busy 100% of that time.",
         "unaligned-persisted (exactly once) would have stored about 1,346 rows and been durable at most 1.38 s sooner, "
-        "the time that barriers travelled.",
+        "the time that barriers travelled; it would still have waited for the end of short[0] -> join[0].",
     ]
 
 

@@ -39,7 +39,7 @@ class Timeline:
     ...     rows.key_by("k").agg(op.count().alias("n"), name="per-k").sink(op.collect(), name="out")
     >>> result = p.run(flow.SimulatedRunner(), checkpoint=flow.Checkpointing(flow.MemoryStore()))
     >>> timeline = result.timeline()
-    >>> timeline.title, timeline.svg().startswith("<svg"), len(timeline.sentences) > 1
+    >>> timeline.title, timeline.svg().startswith("<svg"), len(timeline.sentences) > 0
     ("Checkpoint 1 of 'counts'", True, True)
     """
 
