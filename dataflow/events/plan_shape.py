@@ -69,7 +69,8 @@ class InputShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 class OperatorShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A logical operator, as the user wrote it. ``role`` is "source", "sink" or "transform".
 
-    ``parallelism`` is the operator's own; None if it has the one of the job.
+    ``label`` are the words for its kind, for readers; None: ``kind``. ``parallelism`` is the
+    operator's own; None if it has the one of the job.
     """
 
     name: str
@@ -78,6 +79,7 @@ class OperatorShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     inputs: tuple[InputShape, ...] = ()
     stateful: bool = False
     parallelism: _Parallelism | None = None
+    label: str | None = None
 
 
 class VertexShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -41,7 +41,9 @@ def shape_of_graph(graph: Graph) -> PlanShape:
 def _operator(graph: Graph, node: Node) -> OperatorShape:
     role = "source" if isinstance(node.spec, Read) else "sink" if isinstance(node.spec, Write) else "transform"
     inputs = [input_shape(graph, edge) for edge in node.inputs]
-    return OperatorShape(node.name, node.kind, role, tuple(inputs), node.stateful, node.parallelism)
+    return OperatorShape(
+        node.name, node.kind, role, tuple(inputs), node.stateful, node.parallelism, node.spec.kind_words
+    )
 
 
 def input_shape(graph: Graph, edge: Edge) -> InputShape:

@@ -40,9 +40,9 @@ def _sentences(run: RunFacts) -> Iterator[Sentence]:
         yield Sentence("attempts", words, {"attempt": before.number, "gap": gap})
     last = run.attempts[-1] if run.attempts else None
     if last is not None and last.outcome == "failed":
-        after = Strong(duration_text(last.end - last.begin))
+        length = Strong(duration_text(last.end - last.begin))
         error = f": {last.error}" if last.error else ""
-        yield Sentence("failed", ("The job failed after ", after, f"{error}."), {"attempt": last.number})
+        yield Sentence("failed", ("The job failed after ", length, f"{error}."), {"attempt": last.number})
     if run.earlier:
         yield Sentence("attempts", (f"{counted(run.earlier, 'earlier attempt')} not shown.",), {"earlier": run.earlier})
     if run.missed:
