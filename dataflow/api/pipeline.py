@@ -21,7 +21,7 @@ from dataflow.api.pictures import Drawn
 from dataflow.api.streams import Stream
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.source import Source
-from dataflow.errors import ConfigurationError, GraphError, did_you_mean
+from dataflow.errors import ConfigurationError, GraphError, did_you_mean, is_unicode
 from dataflow.planning.checks import check_names_differ
 from dataflow.planning.graph import Graph
 from dataflow.planning.specs import Read
@@ -58,7 +58,7 @@ class Pipeline:
     Args:
         name: the name in checkpoints, logs and results.
 
-    Raises: GraphError at the end of the block, if the graph cannot run.
+    Raises: GraphError if ``name`` is no text; at the end of the block, if the graph cannot run.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> with flow.Pipeline("copy") as p:
@@ -70,6 +70,10 @@ class Pipeline:
     """
 
     def __init__(self, name: str = "pipeline") -> None:
+        if not isinstance(name, str):
+            raise GraphError(f"Pipeline(name=) must be text, got {name!r} ({type(name).__name__})")
+        if not is_unicode(name):
+            raise GraphError(f"Pipeline(name=) must be Unicode text, got {name!r}, which has half of a character")
         self.name = name
         self.graph = Graph()
 

@@ -31,6 +31,7 @@ Specs are pickled for Spark's workers, which import the module that defines the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from types import MappingProxyType
@@ -184,6 +185,17 @@ class Spec:
     def kind(self) -> str:
         """The name of the kind in checkpoints: by default, the name of the class in lower case."""
         return type(self).__name__.lower()
+
+    @property
+    def kind_words(self) -> str:
+        """The kind in words, for pictures: by default, the name of the class.
+
+        >>> import dataflow as flow
+        >>> class TopSellers(flow.Spec): ...
+        >>> TopSellers().kind_words
+        'top sellers'
+        """
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", type(self).__name__).lower()
 
     def arguments(self) -> tuple[Any, ...]:
         """Return the arguments of the operator's class after the context: by default, the fields of the dataclass.

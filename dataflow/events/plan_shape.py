@@ -71,7 +71,7 @@ class OperatorShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     """A logical operator, as the user wrote it. ``role`` is "source", "sink" or "transform".
 
     ``parallelism`` is the operator's own; None if it has the one of the job. ``repeat_precision`` is how precise the
-    event ``repeats`` counts at this operator.
+    event ``repeats`` counts at this operator. ``label`` is its kind in words, for readers; None: ``kind``.
     """
 
     name: str
@@ -81,6 +81,7 @@ class OperatorShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     stateful: bool = False
     parallelism: _Parallelism | None = None
     repeat_precision: Precision = Precision.EXACT
+    label: str | None = None
 
 
 class VertexShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Final
 
 from dataflow.clock import Duration, exact_duration_text, microseconds
-from dataflow.errors import ConfigurationError
+from dataflow.errors import ConfigurationError, is_path
 
 __all__ = ["OLDER", "Record", "refuse_place"]
 
@@ -89,7 +89,7 @@ def _path(path: object) -> str:
             f"record= must be the path of a file, Record(path, ...) or None, got {type(path).__name__}"
         )
     name = os.fspath(path)
-    if not isinstance(name, str) or not name or "\0" in name:
+    if not isinstance(name, str) or not is_path(name):
         raise ConfigurationError(f"record= must be the path of a file, got {name!r}")
     if _URL.match(name):
         raise ConfigurationError(f"record= must be a local path, got {name!r}; record to a local file and copy it")

@@ -74,6 +74,10 @@ class Sorted(Spec):
         return self.inner.kind
 
     @property
+    def kind_words(self) -> str:
+        return self.inner.kind_words
+
+    @property
     def stateful(self) -> bool:  # type: ignore[override]
         return self.inner.stateful
 

@@ -102,6 +102,8 @@ class UnboundedJoin(Join):
     signed_inputs: tuple[bool, bool]
     ttl: Ttl | None
 
+    kind_words = "join"
+
     emits_sooner = "give emit='changes'"
 
     @property
@@ -155,6 +157,7 @@ class ExpiringJoin(UnboundedJoin):
     ``times``: the event times of both sides, or None for both: the time of a row is then when it came, by the clock.
     """
 
+    kind_words = "join in time"
     uses_late_rows = True
 
     @property
@@ -194,6 +197,8 @@ class IntervalJoin(TimedJoin):
     high: int
     lateness: int
 
+    kind_words = "join in time"
+
     def detail(self) -> dict[str, Json]:
         return {
             **Join.detail(self),
@@ -211,6 +216,8 @@ class WindowJoin(TimedJoin):
     times: tuple[EventTime, EventTime]
     window: Sliced
     lateness: int
+
+    kind_words = "join in windows"
 
     def detail(self) -> dict[str, Json]:
         return {

@@ -45,7 +45,8 @@ def shape_of_graph(graph: Graph) -> PlanShape:
 def _operator(graph: Graph, node: Node, repeats: Precision) -> OperatorShape:
     role = "source" if isinstance(node.spec, Read) else "sink" if isinstance(node.spec, Write) else "transform"
     inputs = [input_shape(graph, edge) for edge in node.inputs]
-    return OperatorShape(node.name, node.kind, role, tuple(inputs), node.stateful, node.parallelism, repeats)
+    words = node.spec.kind_words
+    return OperatorShape(node.name, node.kind, role, tuple(inputs), node.stateful, node.parallelism, repeats, words)
 
 
 def input_shape(graph: Graph, edge: Edge) -> InputShape:

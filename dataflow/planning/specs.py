@@ -228,6 +228,7 @@ class MapBatches(_FunctionSpec):
     """Calls a function from batch to batches, which does not see the column ``hidden``: see the operator."""
 
     emits_users_batches = True
+    kind_words = "map of batches"
 
     hidden: str | None = None
 
@@ -262,10 +263,14 @@ class _RowFunctionSpec(_FunctionSpec):
 class MapRows(_RowFunctionSpec):
     """Calls a function from row to row."""
 
+    kind_words = "map of rows"
+
 
 @dataclass(frozen=True, slots=True)
 class FlatMapRows(_RowFunctionSpec):
     """Calls a function from row to rows."""
+
+    kind_words = "map to rows"
 
 
 @dataclass(frozen=True, slots=True)

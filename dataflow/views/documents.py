@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from html import escape
 from os import PathLike
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dataflow.drawing import printable, printable_lines
-from dataflow.errors import ConfigurationError
+from dataflow.errors import ConfigurationError, is_path
 from dataflow.store.files import DISK, storing
 
 __all__ = ["html_page", "notebook_html", "save"]
@@ -72,19 +73,24 @@ def save(path: str | PathLike[str], forms: Mapping[str, Callable[[], str]]) -> N
         forms: for each suffix, such as ".svg", what returns the content.
 
     Raises:
-        ConfigurationError: the suffix is none of ``forms``.
+        ConfigurationError: ``path`` is no path, or its suffix is none of ``forms``.
         StoreError: the file cannot be written. An existing one is unchanged.
 
     >>> save("picture.png", {".svg": str, ".html": str})
     Traceback (most recent call last):
     dataflow.errors.ConfigurationError: 'picture.png' is no picture: its name must end in .svg or .html
     """
-    file = Path(path)
+    *others, last = forms
+    names = f"{', '.join(others)} or {last}" if others else last
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(name, str):
+        raise ConfigurationError(f"save() expects the path of a file whose name ends in {names}, got {name!r}")
+    file = Path(name)
     form = forms.get(file.suffix.lower())
-    if form is None or "\0" in str(file):
-        *others, last = forms
-        names = f"{', '.join(others)} or {last}" if others else last
-        raise ConfigurationError(f"{str(file)!r} is no picture: its name must end in {names}")
+    if form is None or "\0" in name:
+        raise ConfigurationError(f"{name!r} is no picture: its name must end in {names}")
+    if not is_path(name):
+        raise ConfigurationError(f"{name!r} is no path: it has half of a character; give the file another name")
     content = form().encode()
     with storing("write the picture", file):
         DISK.write_new(file, [content])

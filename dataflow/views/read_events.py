@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_numbers
-from dataflow.errors import EventsDamaged, EventsError
+from dataflow.errors import ConfigurationError, EventsDamaged, EventsError, is_path
 from dataflow.events.kinds import Kind, schema
 from dataflow.events.record import OLDER
 from dataflow.events.recording_reader import RecordingReader, open_recording
@@ -37,13 +37,16 @@ def read_events(path: str | os.PathLike[str]) -> Events:
     Returns: the events. ``missed`` counts those that were recorded and are in neither file, as far as numbers that
         are left out show.
 
-    Raises: EventsError if there is no such file, or it cannot be read; EventsDamaged if it is damaged, or no recording.
+    Raises: EventsError if there is no such file, or it cannot be read; EventsDamaged if it is damaged, or no recording;
+        ConfigurationError if ``path`` is no path.
 
     >>> read_events("missing.arrow")
     Traceback (most recent call last):
-    dataflow.errors.EventsError: there is no recording missing.arrow: check the path; record= of run() makes one
+    dataflow.errors.EventsError: there is no recording missing.arrow: check the path
     """
-    name = os.fsdecode(path)
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(name, str) or not is_path(name):
+        raise ConfigurationError(f"read_events() expects the path of a recording, got {name!r}")
     with ExitStack() as files:
         # The newest file is opened first: if a job begins another one now, the older one is this file.
         newest, older = _open(files, name), _open(files, name + OLDER)
@@ -54,7 +57,7 @@ def read_events(path: str | os.PathLike[str]) -> Events:
                 raise EventsError(f"the recording {name} has no events yet; read it again in a second")
             newest = None  # a job has just made it
         if newest is None and older is None:
-            raise EventsError(f"there is no recording {name}: check the path; record= of run() makes one")
+            raise EventsError(f"there is no recording {name}: check the path")
         readers = []
         if older is not None:
             readers.append(_older(older, name))

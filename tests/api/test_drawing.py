@@ -69,7 +69,7 @@ def test_a_parallelism_that_is_no_count_is_refused(parallelism: object, *, physi
 
 
 def test_operators_with_hostile_names_have_every_form() -> None:
-    p = flow.Pipeline("<b>\ud800")
+    p = flow.Pipeline("<b>")
     rows(p).filter(flow.col("x") > 0, name="<img src=x onerror=alert(1)>").sink(op.collect(), name='`"\n' + "x" * 300)
     for picture in (p.draw(), p.draw(parallelism=64, physical=True)):
         assert "<img" not in picture.svg() + picture.html() + picture.mermaid()

@@ -156,7 +156,7 @@ def _operator(operator: OperatorShape, *, parent: int | None = None, subtasks: i
     role = f"{operator.role}, " if operator.role in ("source", "sink") else ""
     state = ", keeps state" if shape is BoxShape.STATEFUL else ""
     times = "" if subtasks == 1 else f", {subtasks} subtasks"
-    return SketchOperator(operator.name, f"{role}{operator.kind}{state}{times}", shape, parent)
+    return SketchOperator(operator.name, f"{role}{operator.label or operator.kind}{state}{times}", shape, parent)
 
 
 def _stream(source: InputShape, target: str) -> SketchArrow:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from operator import index
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -151,12 +152,21 @@ def compare_timelines(runs: Mapping[str, Events], checkpoint: int | str | None =
     """
     from dataflow.views.events import Events
 
-    if not isinstance(runs, Mapping) or not runs:
-        raise ConfigurationError('compare_timelines() needs at least one run: {"aligned": result.events, ...}')
+    example = '{"aligned": result.events, ...}'
+    if not isinstance(runs, Mapping):
+        raise ConfigurationError(
+            f"compare_timelines() expects a mapping from names to events, such as {example}, got {type(runs).__name__}"
+        )
+    if not runs:
+        raise ConfigurationError(f"compare_timelines() needs at least one run: {example}")
     for name, events in runs.items():
-        if not isinstance(name, str) or not isinstance(events, Events):
+        if not isinstance(name, str):
             raise ConfigurationError(
-                f"compare_timelines() takes a name and events of each run, got {name!r}: {type(events).__name__}; "
+                f"compare_timelines(): the name of a run must be text, such as a mode; got {name!r}"
+            )
+        if not isinstance(events, Events):
+            raise ConfigurationError(
+                f"compare_timelines(): expected the events of run {name!r}, got {type(events).__name__}; "
                 "result.events has the events of a run"
             )
     (first, expected), *others = runs.items()
@@ -174,14 +184,18 @@ def compare_timelines(runs: Mapping[str, Events], checkpoint: int | str | None =
 
 
 def _section(events: Events, checkpoint: int | str | None, name: str) -> Section:
-    if checkpoint == "all":
+    if isinstance(checkpoint, str) and checkpoint == "all":
         return section_of(run_facts_of(events), name)
     if checkpoint is None:
         attempt, chosen = choose(events)
         return section_of(facts_of(events, chosen, attempt), name, why_chosen(events))
-    if isinstance(checkpoint, bool) or not isinstance(checkpoint, int):
-        raise ConfigurationError(f'checkpoint must be an id, "all" or None, got {checkpoint!r}')
-    return section_of(facts_of(events, checkpoint), name)
+    try:
+        if isinstance(checkpoint, bool | str):
+            raise TypeError
+        chosen = index(checkpoint)
+    except TypeError:
+        raise ConfigurationError(f'checkpoint must be an id, "all" or None, got {checkpoint!r}') from None
+    return section_of(facts_of(events, chosen), name)
 
 
 def _require_same(first: str, expected: Events, name: str, events: Events) -> None:

@@ -144,12 +144,6 @@ def test_runs_of_other_pipelines_are_refused():
         flow.compare_timelines({"a": skewed_join().events(), "b": other.events()})
 
 
-@pytest.mark.parametrize("runs", [{}, [], None, {1: None}, {"a": "events.arrow"}])
-def test_what_are_no_runs_is_refused(runs):
-    with pytest.raises(ConfigurationError, match=r"compare_timelines\(\) (needs at least one run|takes a name)"):
-        flow.compare_timelines(runs)
-
-
 def test_an_error_of_a_comparison_names_the_run():
     with pytest.raises(EventsError, match="run 'b': checkpoint 2 is not in the events"):
         flow.compare_timelines({"a": skewed_join().events(), "b": failed().events()}, 2)
