@@ -21,7 +21,7 @@ from dataflow.api.pictures import Drawn
 from dataflow.api.streams import Stream
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.source import Source
-from dataflow.errors import ConfigurationError, GraphError, did_you_mean, is_unicode
+from dataflow.errors import ConfigurationError, GraphError, did_you_mean
 from dataflow.planning.checks import check_names_differ
 from dataflow.planning.graph import Graph
 from dataflow.planning.specs import Read
@@ -72,8 +72,6 @@ class Pipeline:
     def __init__(self, name: str = "pipeline") -> None:
         if not isinstance(name, str):
             raise GraphError(f"Pipeline(name=) must be text, got {name!r} ({type(name).__name__})")
-        if not is_unicode(name):
-            raise GraphError(f"Pipeline(name=) must be Unicode text, got {name!r}, which has half of a character")
         self.name = name
         self.graph = Graph()
 

@@ -17,7 +17,7 @@ from dataflow.contracts.source import Json
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.updates import Changes, Meaning, word_of
 from dataflow.contracts.windows import EventTime
-from dataflow.errors import GraphError, is_unicode
+from dataflow.errors import GraphError
 from dataflow.planning.specs import Read, Write
 
 if TYPE_CHECKING:
@@ -168,8 +168,6 @@ class Graph:
                 f"an operator's name becomes part of file names, so {name!r} cannot be used: it must not be empty, "
                 "start with a dot, or contain / [ ] \\ or NUL"
             )
-        if name is not None and not is_unicode(name):
-            raise GraphError(f"{label}(name=) must be Unicode text, got {name!r}, which has half of a character")
         if name in taken:
             raise GraphError(
                 f"two operators are called {name!r}; checkpoints find state by name, so give each its own name"

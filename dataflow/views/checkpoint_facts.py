@@ -110,6 +110,7 @@ class CheckpointFacts:
     ``queued`` has the rows in channels on which no barrier was sent, at the reader's first sample since the trigger;
     of channels without such a sample it has none. ``held_until`` is when channels were unblocked that an earlier
     checkpoint blocked after the trigger of this one. ``is_abandoned``: its attempt ended before it did.
+    ``is_restored``: nevertheless a later attempt began from it.
     """
 
     plan: PlanShape
@@ -137,3 +138,4 @@ class CheckpointFacts:
     queued: Mapping[str, int] = field(default_factory=dict)
     held_until: Mapping[str, int] = field(default_factory=dict)
     is_abandoned: bool = False
+    is_restored: bool = False

@@ -9,8 +9,9 @@ column                       meaning
 ``kind``                     checkpoint, savepoint, or final: the last one, at the end of the input
 ``mode``                     of its attempt; null: without ``checkpoint=``, for the commit at the end alone
 ``guarantee``                of the engine in this mode; sources and sinks may weaken it
-``state``                    durable, committed (durable, and all sinks have committed), failed, under way, or
-                             abandoned: the attempt ended before the checkpoint did
+``state``                    durable, committed (durable, and all sinks have committed), failed, under way,
+                             abandoned: the attempt ended before the checkpoint did; or restored: it did so as well, but
+                             a later attempt began from the checkpoint, so it was durable
 ``triggered``                time since the start of the attempt
 ``duration``                 from the trigger until it was durable, or failed
 ``travel``                   the first part of it: until every task had its barriers and its snapshot
@@ -38,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dataflow.events.kinds import Arrival, Kind
 from dataflow.views.attempt_mode import mode_of
 from dataflow.views.repeats import repeats_in_order
-from dataflow.views.select_events import EventRow, event_rows, numbers, select, texts, written_bytes
+from dataflow.views.select_events import EventRow, event_rows, numbers, restored_later, select, texts, written_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,6 +131,7 @@ def _begun(events: Events, attempt: int) -> dict[int, _Row]:
     rows: dict[int, _Row] = {}
     kinds = (Kind.TRIGGERED, Kind.DURABLE, Kind.FAILED, Kind.COMMITTED, Kind.STATE)
     is_over = attempt != events.attempts[-1]
+    restored = restored_later(events, attempt)
     for event in event_rows(events, kinds, attempt=attempt):
         n = event.checkpoint
         match event.kind:
@@ -150,7 +152,7 @@ def _begun(events: Events, attempt: int) -> dict[int, _Row]:
                 is_over = is_over or event.detail != "running"
     for row in rows.values():
         if is_over and row.state == "under way":
-            row.state = "abandoned"
+            row.state = "restored" if row.checkpoint in restored else "abandoned"
     return rows
 
 

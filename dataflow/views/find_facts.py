@@ -13,7 +13,15 @@ from dataflow.views.attempt_mode import mode_of
 from dataflow.views.checkpoint_facts import BarrierTravel, BlockedInput, CheckpointFacts, TaskFacts
 from dataflow.views.choose_checkpoint import attempt_with
 from dataflow.views.queued_rows import queued_rows
-from dataflow.views.select_events import EventRow, event_rows, numbers, texts, where, written_bytes
+from dataflow.views.select_events import (
+    EventRow,
+    event_rows,
+    numbers,
+    restored_later,
+    texts,
+    where,
+    written_bytes,
+)
 from dataflow.views.work_spans import work_spans
 
 if TYPE_CHECKING:
@@ -84,6 +92,7 @@ def facts_of(events: Events, checkpoint: int, attempt: int | None = None) -> Che
         queued=queued_rows(events, attempt, triggered, until, without_barrier),
         held_until=_held_until(events, attempt, checkpoint, triggered),
         is_abandoned=ended is None and _is_over(events, attempt),
+        is_restored=ended is None and checkpoint in restored_later(events, attempt),
     )
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dataflow.events.plan_shape import PlanShape
     from dataflow.views.events import Events
 
-__all__ = ["EventRow", "event_rows", "numbers", "select", "texts", "where", "written_bytes"]
+__all__ = ["EventRow", "event_rows", "numbers", "restored_later", "select", "texts", "where", "written_bytes"]
 
 
 class EventRow(NamedTuple):
@@ -103,3 +103,9 @@ def _is_any(names: pa.ChunkedArray, wanted: Sequence[str]) -> pa.ChunkedArray:
     known = names.chunk(0).dictionary.to_pylist()
     codes = pa.array([code for code, name in enumerate(known) if name in wanted], pa.int32())
     return pa.chunked_array([pc.is_in(chunk.indices, value_set=codes) for chunk in names.chunks])
+
+
+def restored_later(events: Events, attempt: int) -> set[int]:
+    """Return the checkpoints from which attempts after ``attempt`` began."""
+    later = [number for number in events.attempts if number > attempt]
+    return {event.checkpoint for number in later for event in event_rows(events, [Kind.RESTORED], attempt=number)}

@@ -36,6 +36,9 @@ def _sentences(facts: CheckpointFacts) -> Iterator[Sentence]:
     if not facts.plan.is_measured:
         yield from _not_measured(facts)
         return
+    if facts.is_restored:  # events of its end are missing, so nothing else is known
+        yield from _unfinished(causes)
+        return
     if facts.is_durable:
         yield _parts(facts)
     else:
@@ -132,10 +135,17 @@ def _unfinished(causes: Causes) -> Iterator[Sentence]:
     time = Strong(duration_text(_took(facts)))
     figures = {"duration": _took(facts), "incomplete": len(causes.incomplete), "unwritten": len(causes.unwritten)}
     name = f"{_capital(_name(facts))}, {_mode(facts)},"
+    if facts.is_restored:
+        words: tuple[Word, ...] = (
+            f"{name} was durable, because a later attempt was restored from it; its own ended ",
+            time,
+        )
+        yield Sentence("open", (*words, " after the trigger, before it recorded this."), figures)
+        return
     if facts.is_abandoned:
         yield Sentence("open", (f"{name} was abandoned: the attempt ended ", time, " after its trigger."), figures)
     elif facts.failure is None:
-        words: tuple[Word, ...] = (f"{name} was still under way at the last event, ", time, " after its trigger.")
+        words = (f"{name} was still under way at the last event, ", time, " after its trigger.")
         yield Sentence("open", words, figures)
     else:
         reason = facts.failure.removeprefix(f"checkpoint {facts.checkpoint}: ").rstrip(".")

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import dataflow as flow
-import operators as op
 from dataflow.errors import ConfigurationError, GraphError
 from tests.views.events_by_hand import JOIN, Story
 
@@ -44,10 +42,7 @@ def test_runs_to_compare_have_names_and_events(runs: Any, message: str) -> None:
         flow.compare_timelines(runs)
 
 
-@pytest.mark.parametrize("name", [None, 5, "\ud800"])
+@pytest.mark.parametrize("name", [None, 5])
 def test_a_name_that_is_no_text_is_refused_before_the_run(name: Any) -> None:
-    with pytest.raises(GraphError, match=r"Pipeline\(name=\) must be"):
+    with pytest.raises(GraphError, match=r"Pipeline\(name=\) must be text"):
         flow.Pipeline(name)
-    if name is not None:
-        with pytest.raises(GraphError, match=r"source\(name=\) must be"):
-            flow.Pipeline().source(op.from_arrow(pa.table({"x": [1]})), name=name)

@@ -83,6 +83,17 @@ def test_a_checkpoint_whose_attempt_crashed_is_no_longer_under_way() -> None:
     assert told[2].startswith("orders[0] -> join[0] was blocked for 18.0 ms, until the attempt ended: join[0] had")
 
 
+def test_a_checkpoint_from_which_a_later_attempt_began_was_durable() -> None:
+    story = Story(JOIN).triggered(10, 1)
+    story.add("ended", "sums[0]", 30).attempt = 2
+    story.add("started", "job", 0).add("restored", "job", 0, 1)
+    assert story.events().checkpoints["state"].to_pylist() == ["restored"]
+    assert [sentence.text for sentence in sentences(story, 1)] == [
+        "Checkpoint 1, in mode aligned (exactly once), was durable, because a later attempt was restored from it; its own "
+        "ended 20.0 ms after the trigger, before it recorded this."
+    ]
+
+
 def test_a_task_that_had_ended_did_nothing_meanwhile() -> None:
     story = (
         Story(plan(("in", "out", "hash"))).add("ended", "in[0]", 1).add("ended", "out[0]", 2).triggered(3, 1, "final")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Attempt", "CheckpointSpan", "RunFacts", "run_facts_of"]
 
+_PARTS: Final = ["attempt", "checkpoint", "travel", "write"]
 _KINDS: Final = (
     Kind.TRIGGERED, Kind.DURABLE, Kind.FAILED, Kind.SENT, Kind.ARRIVED, Kind.BLOCKED, Kind.UNBLOCKED, Kind.COMPLETE,
     Kind.PART,
@@ -121,10 +122,11 @@ def run_facts_of(events: Events) -> RunFacts:
     barriers: dict[tuple[int, int], Sequence[BarrierTravel]] = {}
     blocked: list[BlockedInput] = []
     work: defaultdict[str, list[WorkSpan]] = defaultdict(list)
+    parts = {(row["attempt"], row["checkpoint"]): row for row in events.checkpoints.select(_PARTS).to_pylist()}
     for attempt in attempts:
         by_checkpoint = _by_checkpoint(events, attempt.number) if takes_checkpoints(events) else {}
         for checkpoint, by_kind in by_checkpoint.items():
-            span = _checkpoint(by_kind, checkpoint, attempt)
+            span = _checkpoint(by_kind, checkpoint, attempt, parts.get((attempt.number, checkpoint), {}))
             checkpoints += [span] if span is not None else []
             travels = barriers_of(recorded.plan, by_kind["sent"], by_kind["arrived"])
             inputs = blocked_of(recorded.plan, by_kind["blocked"], by_kind["unblocked"], travels)
@@ -186,22 +188,27 @@ def _by_checkpoint(events: Events, attempt: int) -> Mapping[int, _Events]:
     return dict(sorted(found.items()))
 
 
-def _checkpoint(by_kind: _Events, checkpoint: int, attempt: Attempt) -> CheckpointSpan | None:
-    """Return the span of a checkpoint; None if it was neither triggered nor ended in this attempt."""
+def _checkpoint(
+    by_kind: _Events, checkpoint: int, attempt: Attempt, parts: Mapping[str, int | None]
+) -> CheckpointSpan | None:
+    """Return the span of a checkpoint; None if it was neither triggered nor ended in this attempt.
+
+    ``parts`` are the lengths of its parts, from the table of checkpoints.
+    """
     trigger, close = next(iter(by_kind["triggered"]), None), next(iter([*by_kind["durable"], *by_kind["failed"]]), None)
     if trigger is None and close is None:
         return None
     triggered = trigger.time if trigger is not None else close.time - close.duration if close is not None else 0
     is_durable = bool(by_kind["durable"])
-    complete = [event.time for event in by_kind["complete"]] if is_durable else []
-    written = [event.time for event in by_kind["part"]] if is_durable else []
+    travel, write = (parts.get("travel"), parts.get("write")) if is_durable else (None, None)
+    travelled = None if travel is None else attempt.begin + triggered + travel
     return CheckpointSpan(
         attempt.number,
         checkpoint,
         trigger.detail if trigger is not None and trigger.detail else "checkpoint",
         attempt.begin + triggered,
-        attempt.begin + max(complete) if complete else None,
-        attempt.begin + max(written) if written else None,
+        travelled,
+        None if travelled is None or write is None else travelled + write,
         None if close is None else attempt.begin + close.time,
         is_durable,
         by_kind["failed"][0].detail if by_kind["failed"] else None,

@@ -156,3 +156,13 @@ def test_of_a_job_that_keeps_crashing_the_last_attempts_are_shown():
         story.add("started", "job", 0).add("state", "job", 5, detail="running")
     timeline = story.events().timeline("all")
     assert "3 earlier attempts not shown." in timeline.sentences
+
+
+def test_the_parts_of_a_checkpoint_are_those_of_the_table() -> None:
+    story = Story(JOIN).triggered(10, 1)
+    for number, vertex in enumerate(("payments", "orders", "check", "join", "sums")):
+        story.part(vertex, 1, 11 + number, 12 + number, 20 + number)
+    whole = run_facts_of(story.durable(30, 1).events()).checkpoints
+    assert [(span.travelled, span.written) for span in whole] == [(15_000, 24_000)]
+    story.rows = [row for row in story.rows if (row["kind"], row["task"]) != ("complete", "sums[0]")]
+    assert [(span.travelled, span.written) for span in run_facts_of(story.events()).checkpoints] == [(None, None)]
