@@ -31,7 +31,7 @@ import pyarrow as pa
 from dataflow.errors import EventsDamaged, EventsError
 from dataflow.events.kinds import schema
 from dataflow.events.record import OLDER, Record
-from dataflow.events.recorded import Recorded
+from dataflow.events.recorded import RecordedJob
 from dataflow.events.recording_reader import MAX_METADATA, RecordingReader, open_recording
 
 __all__ = ["EventFile"]
@@ -64,7 +64,7 @@ class EventFile:
         attempt: the number of this start of the job in the recording.
     """
 
-    def __init__(self, record: Record, recorded: Recorded, ended: Callable[[str], None]) -> None:
+    def __init__(self, record: Record, recorded: RecordedJob, ended: Callable[[str], None]) -> None:
         self._path = os.path.abspath(record.path)
         self._half = record.limit // 2
         self._schema = schema().with_metadata(recorded.metadata())
@@ -79,7 +79,7 @@ class EventFile:
         self.attempt = 1
 
     @classmethod
-    def open(cls, record: Record, recorded: Recorded, ended: Callable[[str], None]) -> EventFile:
+    def open(cls, record: Record, recorded: RecordedJob, ended: Callable[[str], None]) -> EventFile:
         """Open the file of ``record`` for a job, and lock it until ``close``.
 
         Args:
@@ -93,7 +93,7 @@ class EventFile:
 
         >>> import tempfile
         >>> from dataflow.events.plan_shape import PlanShape
-        >>> recorded = Recorded("bids", "0" * 32, "aligned", "exactly once", PlanShape("local"))
+        >>> recorded = RecordedJob("bids", "0" * 32, "aligned", "exactly once", PlanShape("local"))
         >>> with tempfile.TemporaryDirectory() as directory:
         ...     file = EventFile.open(Record(f"{directory}/events.arrow"), recorded, ended=print)
         ...     file.close()
@@ -347,7 +347,7 @@ def _last_attempt(reader: RecordingReader) -> int:
 
 
 @contextmanager
-def _older(path: str, recorded: Recorded) -> Iterator[RecordingReader | None]:
+def _older(path: str, recorded: RecordedJob) -> Iterator[RecordingReader | None]:
     """Open the older file, if there is one.
 
     Raises: EventsError if it is not a recording of this pipeline, because it would be replaced.
@@ -361,7 +361,7 @@ def _older(path: str, recorded: Recorded) -> Iterator[RecordingReader | None]:
         yield None
 
 
-def _refuse_other_pipeline(path: str, found: Recorded, recorded: Recorded) -> None:
+def _refuse_other_pipeline(path: str, found: RecordedJob, recorded: RecordedJob) -> None:
     if found.pipeline != recorded.pipeline:
         raise EventsError(
             f"{path} is a recording of pipeline {found.pipeline[:100]!r}, expected one of {recorded.pipeline!r}; move "

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from dataflow.events.event_rows import Event, Origin, event_bytes
 from dataflow.events.kinds import Kind, schema
-from dataflow.events.recorded import Cursor, Recorded
+from dataflow.events.recorded import Cursor, RecordedJob
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,7 +102,7 @@ class EventLog:
         self._converted_at = converted_at
         self.attempt = 0
         """The number of the last attempt; 0: none has begun."""
-        self._recorded: Recorded | None = None
+        self._recorded: RecordedJob | None = None
         self._origin: Origin | None = None
         self._kept = _Row()
         self._facts = _Row()
@@ -112,7 +112,7 @@ class EventLog:
         self._lost_before = (0, 0)  # facts and samples lost in the buffers of earlier attempts
         self._lost = (0, 0)
 
-    def begin(self, recorded: Recorded, origin: Origin) -> None:
+    def begin(self, recorded: RecordedJob, origin: Origin) -> None:
         """Begin an attempt."""
         with self.lock:
             self._recorded, self._origin, self.attempt = recorded, origin, origin.attempt

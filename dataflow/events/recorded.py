@@ -10,13 +10,13 @@ from dataflow.errors import EventsDamaged
 from dataflow.events.kinds import VERSION
 from dataflow.events.plan_shape import PlanShape, plan_from_json
 
-__all__ = ["Cursor", "Recorded", "recorded_from"]
+__all__ = ["Cursor", "RecordedJob", "recorded_from"]
 
 _KEYS: Final = ("pipeline", "job", "mode", "guarantee", "plan", "version")
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedJob:
     """What the events are of: the pipeline, the id of the job, its mode and guarantee, and its plan.
 
     ``mode`` is "" for a job without checkpoints.
@@ -34,7 +34,7 @@ class Recorded:
         return dict(zip(_KEYS, values, strict=True))
 
 
-def recorded_from(metadata: Mapping[bytes, bytes] | None) -> Recorded:
+def recorded_from(metadata: Mapping[bytes, bytes] | None) -> RecordedJob:
     """Return what a table of events is of, from its metadata, which is untrusted.
 
     Raises: EventsDamaged if it has no such metadata, or is of a newer version.
@@ -52,7 +52,7 @@ def recorded_from(metadata: Mapping[bytes, bytes] | None) -> Recorded:
             f"the recording has version {version[:20]!r}, and this release reads version {VERSION}; read it with the "
             "release that wrote it"
         )
-    return Recorded(pipeline, job, mode, guarantee, plan_from_json(plan))
+    return RecordedJob(pipeline, job, mode, guarantee, plan_from_json(plan))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from dataflow.events.event_log import EventLog
 from dataflow.events.event_rows import Event, Origin, event_bytes
 from dataflow.events.kinds import JOB, TOTALS, Kind
-from dataflow.events.recorded import Recorded
+from dataflow.events.recorded import RecordedJob
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DRAINED_EACH", "SAMPLED_EACH", "UNRECORDED", "EventFile", "EventWriter", "Recorder", "Weight"]
+__all__ = ["DRAINED_EACH", "SAMPLED_EACH", "UNRECORDED", "EventTarget", "EventWriter", "Recorder", "Weight"]
 
 DRAINED_EACH: Final = 250_000
 """Microseconds between two drains of a running job."""
@@ -35,7 +35,7 @@ _LEAST_FACTS, _LEAST_SAMPLES = 16, 2
 _MOST: Final = 4_096
 
 
-class EventFile(Protocol):
+class EventTarget(Protocol):
     """A recording that grows while the job runs."""
 
     @property
@@ -52,7 +52,7 @@ class EventFile(Protocol):
         ...
 
 
-OpenFile = Callable[[Recorded, Callable[[str], None]], EventFile]
+OpenFile = Callable[[RecordedJob, Callable[[str], None]], EventTarget]
 """Opens a recording of what is given, and calls the function with the reason if the recording ends early."""
 
 
@@ -234,10 +234,10 @@ class Recorder:
         #: The number of checkpoints triggered so far. Each task records a sample at its first step after a trigger.
         self.triggers = 0
         self._open_file = open_file
-        self._file: EventFile | None = None
+        self._file: EventTarget | None = None
         self._weights: dict[EventWriter, Weight] = {}
         self._job = EventWriter(JOB)
-        self._recorded: Recorded | None = None
+        self._recorded: RecordedJob | None = None
         self._origin: Origin | None = None
         self._next_drain = 0
 
@@ -252,7 +252,7 @@ class Recorder:
         self._weights[writer] = weight or Weight()
         return writer
 
-    def open(self, recorded: Recorded, ended: Callable[[str], None] = _ignore) -> None:
+    def open(self, recorded: RecordedJob, ended: Callable[[str], None] = _ignore) -> None:
         """Open the file, if there is to be one; ``ended`` is called with the reason if it ends early.
 
         Raises: EventsError if it cannot be written, or is of another job.

@@ -21,7 +21,7 @@ import pyarrow as pa
 from dataflow.errors import EventsDamaged, EventsError
 from dataflow.events.batch_check import BatchCheck
 from dataflow.events.kinds import schema
-from dataflow.events.recorded import Recorded, recorded_from
+from dataflow.events.recorded import RecordedJob, recorded_from
 from dataflow.untrusted.ipc_messages import MALFORMED, body_length, check_message, is_dictionary
 
 __all__ = ["MAX_METADATA", "RecordingReader", "open_recording"]
@@ -78,7 +78,7 @@ class RecordingReader:
         with self._reading():
             self._stream = pa.ipc.open_stream(pa.PythonFile(self._messages, "r"))
             metadata, columns = self._stream.schema.metadata, self._stream.schema
-            self.recorded: Recorded = self._messages.blamed(recorded_from, metadata)
+            self.recorded: RecordedJob = self._messages.blamed(recorded_from, metadata)
             if not columns.equals(schema()):
                 raise self._messages.damaged(f"its columns are not those of events: {str(columns)[:300]!r}")
         self._check = BatchCheck(self.recorded.plan)
@@ -191,7 +191,7 @@ class _Messages:
             "if there is one"
         )
 
-    def blamed(self, read: object, metadata: object) -> Recorded:
+    def blamed(self, read: object, metadata: object) -> RecordedJob:
         """Return ``recorded_from(metadata)``, with the path in its error."""
         try:
             return recorded_from(metadata)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dataflow.contracts.checkpointing import Mode, mode_text
 from dataflow.contracts.sink import Guarantee
 from dataflow.events.kinds import Kind
-from dataflow.events.recorded import Recorded
+from dataflow.events.recorded import RecordedJob
 from dataflow.views.select_events import select
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def mode_of(events: Events, attempt: int) -> AttemptMode:
     return AttemptMode(mode, _guarantee(mode, recorded))
 
 
-def _guarantee(mode: str, recorded: Recorded) -> str | None:
+def _guarantee(mode: str, recorded: RecordedJob) -> str | None:
     """Return the guarantee from source to sink in ``mode``, from the recorded one, which is of another mode.
 
     If that one is weaker than its mode, sources or sinks weaken it, and they do so in every mode, or an earlier restore

@@ -8,7 +8,7 @@ from typing import Final, assert_never
 
 from dataflow.clock import duration_text
 from dataflow.contracts.checkpointing import Mode
-from dataflow.views.causes import Causes, Delay, Place
+from dataflow.views.causes import BarrierDelay, Causes, DelayPlace
 from dataflow.views.checkpoint_facts import BarrierTravel, CheckpointFacts
 from dataflow.views.sentence import Sentence, Strong, Word, counted, joined, percent
 from dataflow.views.work_spans import Activity
@@ -21,15 +21,15 @@ _MOST_CAUSES: Final = 3
 _LEAST_SHARE: Final = 0.1
 _SHORT: Final = 1_000
 """Microseconds of a delay that is not worth saying beside a longer part of the checkpoint."""
-_WORKED: Final = (Place.QUEUE, Place.TASK, Place.ENDED_INPUT, Place.SOURCE)
+_WORKED: Final = (DelayPlace.QUEUE, DelayPlace.TASK, DelayPlace.ENDED_INPUT, DelayPlace.SOURCE)
 """Where it matters what the task did meanwhile."""
 
 Figures = dict[str, int]
-Told = set[tuple[Place, str, int]]
+Told = set[tuple[DelayPlace, str, int]]
 """The keys of delays."""
 
 
-def main_delay(delays: Sequence[Delay]) -> Delay | None:
+def main_delay(delays: Sequence[BarrierDelay]) -> BarrierDelay | None:
     """Return the longest of the delays; of equal ones the one nearest to the source."""
     return max(reversed(delays), key=lambda delay: delay.duration, default=None)
 
@@ -44,7 +44,7 @@ def is_noise(facts: CheckpointFacts, duration: int) -> bool:
 
 
 def cause_sentences(
-    causes: Causes, delays: Sequence[Delay], begin: Sequence[Word], it: str, told: Told
+    causes: Causes, delays: Sequence[BarrierDelay], begin: Sequence[Word], it: str, told: Told
 ) -> Iterator[Sentence]:
     """Return a sentence on the longest of ``delays``, which ``begin`` opens, and on others that are worth saying.
 
@@ -84,23 +84,23 @@ def _also(begin: Word) -> Word:
     return begin.replace("because ", "also because ") if isinstance(begin, str) else begin
 
 
-def _sentence(causes: Causes, delay: Delay, begin: Sequence[Word], it: str) -> Sentence:
+def _sentence(causes: Causes, delay: BarrierDelay, begin: Sequence[Word], it: str) -> Sentence:
     figures: Figures = {"delay": delay.duration}
     words = (*begin, *_delay_words(causes, delay, figures, it), *_meanwhile(causes, delay, figures), ".")
     return Sentence("cause", words, figures)
 
 
-def _delay_words(causes: Causes, delay: Delay, figures: Figures, it: str) -> Sequence[Word]:
+def _delay_words(causes: Causes, delay: BarrierDelay, figures: Figures, it: str) -> Sequence[Word]:
     """Return the words on one delay of the barrier ``it``."""
     task, time = Strong(delay.task), Strong(duration_text(delay.duration))
     match delay.place:
-        case Place.QUEUE:
+        case DelayPlace.QUEUE:
             assert delay.barrier is not None, f"{delay} has no barrier"
             channel, ahead = Strong(delay.barrier.channel), _ahead(causes, delay.barrier, figures)
             if delay.barrier.arrived is None:
                 return [f"{it} was still in ", channel, ", ", time, " after it was sent", *ahead]
             return [f"{it} spent ", time, " in ", channel, *ahead]
-        case Place.TASK:
+        case DelayPlace.TASK:
             facts = causes.facts.tasks[delay.task]
             if facts.snapshot is not None and facts.copy and delay.begin <= facts.snapshot <= delay.end:
                 figures["copy"] = facts.copy
@@ -108,18 +108,18 @@ def _delay_words(causes: Causes, delay: Delay, figures: Figures, it: str) -> Seq
                 return [task, " took ", time, " to complete its snapshot", *copied]
             until = [", until it saw between two steps that the alignment had timed out"]
             return [task, f" held {it} for ", time, *(until if causes.times_out(delay) else [])]
-        case Place.ENDED_INPUT:
+        case DelayPlace.ENDED_INPUT:
             return _ended_words(causes, delay, figures)
-        case Place.SOURCE:
+        case DelayPlace.SOURCE:
             return [*_without_barrier(causes, delay.task, delay.end), " ", time, " after the trigger"]
-        case Place.STARTED_HERE:
+        case DelayPlace.STARTED_HERE:
             started: list[Word] = [", so the checkpoint started there, ", time, " after the trigger"]
             if causes.facts.mode == Mode.ALIGNED_TIMEOUT.value:
                 started.append(", when its alignment had timed out")
             return [f"no task sent {it}: all tasks that write to ", task, " had ended", *started]
-        case Place.UNKNOWN:
+        case DelayPlace.UNKNOWN:
             return [f"{it} reached ", task, " ", time, " after the trigger; the event of its sending is missing"]
-        case Place.ROUND:
+        case DelayPlace.ROUND:
             return [f"{it} came round to ", task, " again, ", time, " after the trigger"]
         case _:
             assert_never(delay.place)
@@ -141,7 +141,7 @@ def _without_barrier(causes: Causes, task: str, at: int) -> Sequence[Word]:
     return [name, f", which got no barrier, {took}"]
 
 
-def _ended_words(causes: Causes, delay: Delay, figures: Figures) -> Sequence[Word]:
+def _ended_words(causes: Causes, delay: BarrierDelay, figures: Figures) -> Sequence[Word]:
     """Return the words on a task that read inputs without writers to their ends."""
     figures["ended_inputs"] = len(delay.ended)
     rows, is_one = _queued(causes, delay.ended), len(delay.ended) == 1
@@ -172,7 +172,7 @@ def _ahead(causes: Causes, barrier: BarrierTravel, figures: Figures) -> Sequence
     return [", behind ", Strong(counted(rows, "row"))] if rows else [", with no row ahead of it"]
 
 
-def _meanwhile(causes: Causes, delay: Delay, figures: Figures) -> Sequence[Word]:
+def _meanwhile(causes: Causes, delay: BarrierDelay, figures: Figures) -> Sequence[Word]:
     """Return the words on what the task did meanwhile. One that had ended did nothing; a long copy is told already."""
     ended = causes.facts.tasks[delay.task].ended
     if 2 * figures.get("copy", 0) >= delay.duration:
@@ -182,7 +182,7 @@ def _meanwhile(causes: Causes, delay: Delay, figures: Figures) -> Sequence[Word]
     return ()
 
 
-def _activity_words(causes: Causes, delay: Delay, figures: Figures) -> Sequence[Word]:
+def _activity_words(causes: Causes, delay: BarrierDelay, figures: Figures) -> Sequence[Word]:
     """Return the words on what a task did meanwhile; if it had no room downstream, also on what took no rows of it."""
     task, begin, end = delay.task, delay.begin, delay.end
     did = causes.did(delay)

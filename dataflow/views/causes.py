@@ -21,14 +21,14 @@ from dataflow.events.plan_shape import ChannelShape
 from dataflow.views.checkpoint_facts import BarrierTravel, BlockedInput, CheckpointFacts
 from dataflow.views.work_spans import Activity, activity, emits
 
-__all__ = ["Causes", "Delay", "Place"]
+__all__ = ["Causes", "BarrierDelay", "DelayPlace"]
 
 
 _SOON: Final = 1_000
 """A task that was complete so many microseconds after a delay had waited for the same."""
 
 
-class Place(Enum):
+class DelayPlace(Enum):
     """Where a barrier spent time."""
 
     QUEUE = "in a channel, until the receiver took it"
@@ -41,13 +41,13 @@ class Place(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Delay:
+class BarrierDelay:
     """Time that a barrier spent at one place. ``task`` held it up: of a queue, the receiver.
 
     ``barrier`` is set for a QUEUE, ``ended`` are the inputs of an ENDED_INPUT.
     """
 
-    place: Place
+    place: DelayPlace
     task: str
     begin: int
     end: int
@@ -60,7 +60,7 @@ class Delay:
         return self.end - self.begin
 
     @property
-    def key(self) -> tuple[Place, str, int]:
+    def key(self) -> tuple[DelayPlace, str, int]:
         """What it has in common with the same delay of another barrier, which the task sent a little later."""
         return self.place, self.task, self.begin
 
@@ -84,29 +84,31 @@ class Causes:
         arrivals = self._arrivals.get(task, ())
         return next((b for b in reversed(arrivals) if b.arrived is not None and b.arrived <= until), None)
 
-    def delays(self, task: str, until: int) -> tuple[Delay, ...]:
+    def delays(self, task: str, until: int) -> tuple[BarrierDelay, ...]:
         """Return how the time from the trigger to ``until`` passed for the last barrier of ``task``, the last first."""
         return tuple(self._delays(task, until))
 
-    def _delays(self, task: str, until: int) -> Iterator[Delay]:
+    def _delays(self, task: str, until: int) -> Iterator[BarrierDelay]:
         begin, seen = self.facts.triggered, set()
         while task not in seen:
             seen.add(task)
             barrier = self.last_arrival(task, until)
             if barrier is None or barrier.arrived is None:
-                yield Delay(Place.SOURCE, task, begin, until)
+                yield BarrierDelay(DelayPlace.SOURCE, task, begin, until)
                 return
             if barrier.arrived < until:
                 yield self._at_task(task, barrier.arrived, until)
             if barrier.sent is None:
                 is_here = barrier.how is Arrival.STARTED_HERE
-                yield Delay(Place.STARTED_HERE if is_here else Place.UNKNOWN, task, begin, barrier.arrived)
+                yield BarrierDelay(
+                    DelayPlace.STARTED_HERE if is_here else DelayPlace.UNKNOWN, task, begin, barrier.arrived
+                )
                 return
-            yield Delay(Place.QUEUE, task, barrier.sent, barrier.arrived, barrier)
+            yield BarrierDelay(DelayPlace.QUEUE, task, barrier.sent, barrier.arrived, barrier)
             task, until = barrier.source, barrier.sent
-        yield Delay(Place.ROUND, task, begin, until)
+        yield BarrierDelay(DelayPlace.ROUND, task, begin, until)
 
-    def _at_task(self, task: str, begin: int, until: int) -> Delay:
+    def _at_task(self, task: str, begin: int, until: int) -> BarrierDelay:
         """Return the delay of a task that had its last barrier at ``begin``.
 
         An input without writer brings no barrier: then its end counts as one. It was waited for if the task was
@@ -116,8 +118,8 @@ class Causes:
         is_over = self.facts.until if facts.complete is None else facts.complete - facts.copy
         ended = self.ended_inputs(task, until) if is_over - until <= _SOON else ()
         if not ended or until - begin <= 2 * facts.copy:
-            return Delay(Place.TASK, task, begin, until)
-        return Delay(Place.ENDED_INPUT, task, begin, until, ended=ended)
+            return BarrierDelay(DelayPlace.TASK, task, begin, until)
+        return BarrierDelay(DelayPlace.ENDED_INPUT, task, begin, until, ended=ended)
 
     def ended_inputs(self, task: str, at: int) -> tuple[str, ...]:
         """Return the inputs of ``task`` without barrier whose writers had ended at a time, if they had rows left."""
@@ -133,9 +135,9 @@ class Causes:
             return False
         return self._lives(channel.source, self.facts.triggered) or self.facts.queued.get(channel.name, 1) > 0
 
-    def times_out(self, delay: Delay) -> bool:
+    def times_out(self, delay: BarrierDelay) -> bool:
         """Return whether a task held a barrier until the timeout of its alignment."""
-        if delay.place not in (Place.TASK, Place.ENDED_INPUT):
+        if delay.place not in (DelayPlace.TASK, DelayPlace.ENDED_INPUT):
             return False
         ends = [b.end for b in self.facts.blocked if b.task == delay.task and b.why is Unblocked.TIMEOUT]
         return any(end is not None and delay.begin < end <= delay.end for end in ends)
@@ -144,7 +146,7 @@ class Causes:
         """Return what a task did in a time; None if samples are missing."""
         return activity(self.facts.work.get(task, ()), begin, end)
 
-    def did(self, delay: Delay) -> Activity | None:
+    def did(self, delay: BarrierDelay) -> Activity | None:
         """Return what the task that a delay is blamed on did meanwhile; None if samples are missing.
 
         A task that a barrier or a trigger waits for does not lack input: it waits for a thread. If no rows precede the
@@ -152,7 +154,7 @@ class Causes:
         if its own is blocked, by an earlier checkpoint.
         """
         did = self.activity(delay.task, delay.begin, delay.end)
-        if did is None or delay.place not in (Place.QUEUE, Place.SOURCE):
+        if did is None or delay.place not in (DelayPlace.QUEUE, DelayPlace.SOURCE):
             return did
         did = replace(did, waiting=0.0)
         barrier = delay.barrier
@@ -262,7 +264,7 @@ class Causes:
         return None
 
     @cached_property
-    def chain(self) -> tuple[Delay, ...]:
+    def chain(self) -> tuple[BarrierDelay, ...]:
         """The delays to show first: of the barrier that the longest blocked input waited for, or that came last."""
         blocked, task = self.longest_blocked, self.last_complete
         if blocked is not None and blocked.awaited is not None and blocked.end is not None:
@@ -275,10 +277,10 @@ class Causes:
         return self.stopped
 
     @cached_property
-    def stopped(self) -> tuple[Delay, ...]:
+    def stopped(self) -> tuple[BarrierDelay, ...]:
         """The delays up to where a checkpoint stopped that was not complete at all tasks."""
         if self.stuck is not None and self.stuck.sent is not None:
-            last = Delay(Place.QUEUE, self.stuck.target, self.stuck.sent, self.facts.until, self.stuck)
+            last = BarrierDelay(DelayPlace.QUEUE, self.stuck.target, self.stuck.sent, self.facts.until, self.stuck)
             return (last, *self.delays(self.stuck.source, self.stuck.sent))
         if self.incomplete:
             return self.delays(self.incomplete[0], self.facts.until)

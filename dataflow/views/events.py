@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dataflow.errors import ConfigurationError
 from dataflow.events.event_log import EventLog
 from dataflow.events.plan_shape import PlanShape
-from dataflow.events.recorded import Cursor, Recorded, recorded_from
+from dataflow.events.recorded import Cursor, RecordedJob, recorded_from
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,7 @@ class Events:
         return self._contents[2]
 
     @cached_property
-    def recorded(self) -> Recorded:
+    def recorded(self) -> RecordedJob:
         """What the events are of: pipeline, job, mode, guarantee and plan."""
         return recorded_from(self.table.schema.metadata)
 

@@ -14,7 +14,7 @@ from dataflow.events.event_file import EventFile
 from dataflow.events.kinds import JOB, Kind, schema
 from dataflow.events.plan_shape import LinkShape, PlanShape, VertexShape
 from dataflow.events.record import Record
-from dataflow.events.recorded import Recorded
+from dataflow.events.recorded import RecordedJob
 
 __all__ = ["CHANNEL", "PLAN", "RECORDED", "batch", "checkpoint", "names_of", "of_job", "opened", "written"]
 
@@ -23,14 +23,14 @@ PLAN = PlanShape(
     vertices=(VertexShape("in", 1, ("in",)), VertexShape("sum", 2, ("sum", "out"))),
     links=(LinkShape("in", "sum", "in", "hash", keys=("k",)),),
 )
-RECORDED = Recorded("bids", "0" * 32, "aligned", "exactly once", PLAN)
+RECORDED = RecordedJob("bids", "0" * 32, "aligned", "exactly once", PLAN)
 CHANNEL = "in[0] -> sum[1]"
 _TASK = {"task": "sum[1]", "checkpoint": 1}
 
 
-def of_job(job: int, plan: PlanShape = PLAN, pipeline: str = "bids") -> Recorded:
+def of_job(job: int, plan: PlanShape = PLAN, pipeline: str = "bids") -> RecordedJob:
     """Return what events are of, for the job of this number."""
-    return Recorded(pipeline, f"{job:032}", "aligned", "exactly once", plan)
+    return RecordedJob(pipeline, f"{job:032}", "aligned", "exactly once", plan)
 
 
 def names_of(plan: PlanShape) -> dict[str, pa.Array]:
@@ -93,13 +93,13 @@ def fail(reason: str) -> None:
 
 
 def opened(
-    path: Path, recorded: Recorded = RECORDED, limit: str | int = "256MB", ended: Callable[[str], None] = fail
+    path: Path, recorded: RecordedJob = RECORDED, limit: str | int = "256MB", ended: Callable[[str], None] = fail
 ) -> EventFile:
     """Open a recording."""
     return EventFile.open(Record(path, limit=limit), recorded, ended)
 
 
-def written(path: Path, *batches: pa.RecordBatch, recorded: Recorded = RECORDED, limit: str | int = "256MB") -> int:
+def written(path: Path, *batches: pa.RecordBatch, recorded: RecordedJob = RECORDED, limit: str | int = "256MB") -> int:
     """Record ``batches`` of one attempt; return its number."""
     file = opened(path, recorded, limit)
     for each in batches:

@@ -8,12 +8,12 @@ from dataflow.events.event_log import EventLog
 from dataflow.events.event_rows import Event, Origin
 from dataflow.events.kinds import Kind
 from dataflow.events.plan_shape import LinkShape, PlanShape, VertexShape
-from dataflow.events.recorded import Cursor, Recorded
+from dataflow.events.recorded import Cursor, RecordedJob
 from dataflow.events.recorder import UNRECORDED, EventWriter, Recorder, Weight
 
 PLAN = PlanShape("local", vertices=(VertexShape("a", 1, ("a",)), VertexShape("b", 2, ("b", "out"))),
                  links=(LinkShape("a", "b", "a", "hash"),))  # fmt: skip
-RECORDED = Recorded("p", "0" * 32, "aligned", "exactly once", PLAN)
+RECORDED = RecordedJob("p", "0" * 32, "aligned", "exactly once", PLAN)
 
 
 def started(log: EventLog | None = None, **options: int) -> Recorder:

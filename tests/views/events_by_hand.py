@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dataflow.events.kinds import Kind, schema
 from dataflow.events.plan_shape import LinkShape, PlanShape, VertexShape, channel_name
-from dataflow.events.recorded import Recorded
+from dataflow.events.recorded import RecordedJob
 from dataflow.views.events import Events
 
 __all__ = ["JOIN", "Story", "channel", "plan"]
@@ -51,7 +51,7 @@ class Story:
 
     def __init__(self, plan: PlanShape, mode: str = "aligned", *, missed: int = 0, start: bool = True) -> None:
         guarantee = "at least once" if mode == "unaligned" else "exactly once"
-        self.recorded = Recorded("orders-payments", "job-1", mode, guarantee, plan)
+        self.recorded = RecordedJob("orders-payments", "job-1", mode, guarantee, plan)
         self.missed = missed
         self.attempt = 1
         self.rows: list[dict[str, Any]] = []

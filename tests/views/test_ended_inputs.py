@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataflow.views.causes import Causes, Place
+from dataflow.views.causes import Causes, DelayPlace
 from dataflow.views.find_facts import facts_of
 from dataflow.views.timeline.barriers import barrier_words
 from tests.views.events_by_hand import Story, plan
@@ -63,7 +63,7 @@ def test_rows_of_an_ended_writer_that_were_stored_did_not_come_before_a_last_bar
 
 def test_an_input_that_was_read_to_its_end_long_ago_holds_nothing_up() -> None:
     story = drained(uneven(queued=(0, 29)))
-    assert Causes(facts_of(story.events(), 1)).delays("join[0]", 1_387_000)[0].place is Place.TASK
+    assert Causes(facts_of(story.events(), 1)).delays("join[0]", 1_387_000)[0].place is DelayPlace.TASK
 
 
 def test_an_alignment_that_timed_out_names_the_ended_input() -> None:

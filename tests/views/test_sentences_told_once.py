@@ -89,8 +89,8 @@ def test_a_checkpoint_from_which_a_later_attempt_began_was_durable() -> None:
     story.add("started", "job", 0).add("restored", "job", 0, 1)
     assert story.events().checkpoints["state"].to_pylist() == ["restored"]
     assert [sentence.text for sentence in sentences(story, 1)] == [
-        "Checkpoint 1, in mode aligned (exactly once), was durable, because a later attempt was restored from it; its own "
-        "ended 20.0 ms after the trigger, before it recorded this."
+        "Checkpoint 1, in mode aligned (exactly once), was durable, because a later attempt was restored from it; its "
+        "own ended 20.0 ms after the trigger, before it recorded this."
     ]
 
 

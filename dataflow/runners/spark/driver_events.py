@@ -18,8 +18,8 @@ from dataflow.errors import RecordingEndedWarning
 from dataflow.events.event_log import EventLog
 from dataflow.events.kinds import TOTALS, Kind
 from dataflow.events.plan_shape import task_id
-from dataflow.events.recorded import Recorded
-from dataflow.events.recorder import EventFile, EventWriter, OpenFile, Recorder
+from dataflow.events.recorded import RecordedJob
+from dataflow.events.recorder import EventTarget, EventWriter, OpenFile, Recorder
 from dataflow.planning.physical_plan import vertex_of
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.spark.event_plan import event_plan, without_busy_time
@@ -88,8 +88,8 @@ class DriverEvents:
         self._clock = clock
         # guards all below: a job is ended by another thread than the one that runs its micro-batches
         self._lock = threading.RLock()
-        self._recorded: Recorded | None = None
-        self._file: EventFile | None = None
+        self._recorded: RecordedJob | None = None
+        self._file: EventTarget | None = None
         self._recorder = Recorder(self.log)  # before begin() and after end(): of no attempt, so it loses all
         self._without_busy_time: frozenset[str] = frozenset()
         self._operators: frozenset[str] = frozenset()
@@ -105,7 +105,7 @@ class DriverEvents:
         """
         mode = "" if recording.mode is None else recording.mode.value
         shape = event_plan(spark_plan)
-        recorded = Recorded(recording.pipeline, job, mode, recording.guarantee.value, shape)
+        recorded = RecordedJob(recording.pipeline, job, mode, recording.guarantee.value, shape)
         with self._lock:
             self._recorded = recorded
             self._without_busy_time = frozenset(without_busy_time(spark_plan))

@@ -36,7 +36,7 @@ from dataflow.errors import (
     did_you_mean,
 )
 from dataflow.events.plan_shape import task_id
-from dataflow.events.recorded import Recorded
+from dataflow.events.recorded import RecordedJob
 from dataflow.events.recorder import EventWriter, Recorder, Weight
 from dataflow.planning.graph import Partitioning, has_dictionaries, schema_json
 from dataflow.planning.physical_plan import Link, Plan, Vertex
@@ -317,7 +317,7 @@ class _Builder:
         recorder = self.services.recorder
         mode = identity.mode.value if identity.checkpointed else ""
         shape = shape_of(self.plan, self.settings.engine)
-        recorded = Recorded(identity.pipeline, identity.job, mode, identity.guarantee.value, shape)
+        recorded = RecordedJob(identity.pipeline, identity.job, mode, identity.guarantee.value, shape)
         recorder.open(recorded, partial(self.notices.add, RecordingEndedWarning))
         self.held.callback(recorder.close)
         into = Counter(channel.target for channel in shape.channels)

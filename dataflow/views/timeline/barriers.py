@@ -13,9 +13,9 @@ from dataflow.drawing import Word
 from dataflow.events.kinds import Arrival
 from dataflow.views.checkpoint_facts import BarrierTravel, CheckpointFacts
 from dataflow.views.sentence import counted
-from dataflow.views.timeline.marks import Marks
+from dataflow.views.timeline.marks import Emphasis
 from dataflow.views.timeline.scale import Scale
-from dataflow.views.timeline.sheet import CHART, Place, Sheet
+from dataflow.views.timeline.sheet import CHART, LanePlace, Sheet
 
 __all__ = ["barrier_words", "draw_barriers", "write_barriers"]
 
@@ -55,7 +55,7 @@ class _Drawn(NamedTuple):
 
 
 def draw_barriers(
-    sheet: Sheet, facts: CheckpointFacts, marks: Marks, scale: Scale, places: Sequence[Place]
+    sheet: Sheet, facts: CheckpointFacts, marks: Emphasis, scale: Scale, places: Sequence[LanePlace]
 ) -> Sequence[_Drawn]:
     """Draw the barriers of a checkpoint between lanes. Return those between two lanes, the slowest one of each."""
     senders = {task: place.y for place in places for task in place.lane.tasks}
@@ -76,7 +76,9 @@ def draw_barriers(
     return [_Drawn(barrier, source, target) for (source, target), (barrier, _) in slowest.items()]
 
 
-def write_barriers(sheet: Sheet, facts: CheckpointFacts, marks: Marks, scale: Scale, drawn: Sequence[_Drawn]) -> None:
+def write_barriers(
+    sheet: Sheet, facts: CheckpointFacts, marks: Emphasis, scale: Scale, drawn: Sequence[_Drawn]
+) -> None:
     """Write words on barriers that were long on their way, or overtook rows, or have not arrived."""
     end = facts.until
     worth = [each for each in drawn if _is_worth_words(each.barrier, scale, end)]
@@ -100,7 +102,7 @@ def _is_worth_words(barrier: BarrierTravel, scale: Scale, end: int) -> bool:
 def _draw_one(
     sheet: Sheet,
     facts: CheckpointFacts,
-    marks: Marks,
+    marks: Emphasis,
     scale: Scale,
     barrier: BarrierTravel,
     lanes: tuple[float | None, float],

@@ -12,7 +12,7 @@ from dataflow.events.kinds import Unblocked
 from dataflow.views.causes import Causes
 from dataflow.views.checkpoint_facts import BlockedInput, CheckpointFacts
 from dataflow.views.timeline.scale import Scale
-from dataflow.views.timeline.sheet import CHART, Place, Sheet
+from dataflow.views.timeline.sheet import CHART, LanePlace, Sheet
 
 __all__ = ["BlockedLabel", "blocked_words", "draw_blocked", "write_blocked"]
 
@@ -50,7 +50,9 @@ class BlockedLabel(NamedTuple):
     is_shared: bool
 
 
-def draw_blocked(sheet: Sheet, facts: CheckpointFacts, scale: Scale, places: Sequence[Place]) -> Sequence[BlockedLabel]:
+def draw_blocked(
+    sheet: Sheet, facts: CheckpointFacts, scale: Scale, places: Sequence[LanePlace]
+) -> Sequence[BlockedLabel]:
     """Draw the bar of each blocked input, in the lane of the input or, thin, in the lane that it shares.
 
     Return the labels, which are written when all lines are drawn: lines do not cross out words then.

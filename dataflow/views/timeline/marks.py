@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from dataflow.views.causes import Causes, Place
+from dataflow.views.causes import Causes, DelayPlace
 from dataflow.views.checkpoint_facts import CheckpointFacts
 
-__all__ = ["Marks", "marks_of"]
+__all__ = ["Emphasis", "marks_of"]
 
 _LEAST = 0.03
 """A delay of less than this part of the chain is not stressed."""
-_HELD = (Place.QUEUE, Place.TASK, Place.ENDED_INPUT, Place.SOURCE)
+_HELD = (DelayPlace.QUEUE, DelayPlace.TASK, DelayPlace.ENDED_INPUT, DelayPlace.SOURCE)
 """Where a task held a barrier up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class Emphasis:
     """``names``: tasks and channels in the chain of causes; ``culprit``: the task that held barriers up longest."""
 
     names: Collection[str] = ()
     culprit: str | None = None
 
 
-def marks_of(facts: CheckpointFacts) -> Marks:
+def marks_of(facts: CheckpointFacts) -> Emphasis:
     """Return what the picture of a checkpoint stresses."""
     causes = Causes(facts)
     whole = sum([delay.duration for delay in causes.chain])
@@ -39,7 +39,7 @@ def marks_of(facts: CheckpointFacts) -> Marks:
             names |= set(delay.ended)
     longest = max(causes.chain, key=lambda delay: delay.duration, default=None)
     if longest is None or not longest.duration or longest.place not in _HELD:
-        return Marks(names)
+        return Emphasis(names)
     culprit = longest.task
     did = causes.did(longest)
     if did is not None and did.back_pressured > max(did.busy, did.blocked, did.waiting):
@@ -49,4 +49,4 @@ def marks_of(facts: CheckpointFacts) -> Marks:
         travels = [barrier for barrier in facts.barriers if barrier.sent is not None and barrier.arrived is not None]
         slowest = max(travels, key=lambda barrier: (barrier.arrived or 0) - (barrier.sent or 0), default=None)
         culprit = culprit if slowest is None else slowest.target
-    return Marks(names | {culprit}, culprit)
+    return Emphasis(names | {culprit}, culprit)

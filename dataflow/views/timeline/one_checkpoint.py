@@ -14,9 +14,9 @@ from dataflow.views.timeline.barriers import draw_barriers, write_barriers
 from dataflow.views.timeline.blocked import draw_blocked, write_blocked
 from dataflow.views.timeline.checkpoint_bar import draw_bar
 from dataflow.views.timeline.lanes import Interest, Lanes, choose_lanes
-from dataflow.views.timeline.marks import Marks
+from dataflow.views.timeline.marks import Emphasis
 from dataflow.views.timeline.scale import Scale
-from dataflow.views.timeline.sheet import CHART, NOT_ON_SPARK, Place, Sheet
+from dataflow.views.timeline.sheet import CHART, NOT_ON_SPARK, LanePlace, Sheet
 from dataflow.views.timeline.strips import column_width, draw_strip, write_busy, write_share
 from dataflow.views.work_spans import activity
 
@@ -36,7 +36,7 @@ def scale_of(facts: CheckpointFacts, length: int) -> Scale:
     return Scale(facts.triggered - length // 20, facts.triggered + length + length // 25, 0.0, CHART)
 
 
-def interest_of(facts: CheckpointFacts, marks: Marks) -> Interest:
+def interest_of(facts: CheckpointFacts, marks: Emphasis) -> Interest:
     """Return what is worth a lane of its own."""
     end = facts.until
     slowness = {name: task.complete or task.snapshot or end for name, task in facts.tasks.items()}
@@ -45,7 +45,7 @@ def interest_of(facts: CheckpointFacts, marks: Marks) -> Interest:
     return Interest(marks.names, slowness, blocked, least=(end - facts.triggered) // 20)
 
 
-def draw_checkpoint(sheet: Sheet, facts: CheckpointFacts, marks: Marks, length: int) -> Lanes:
+def draw_checkpoint(sheet: Sheet, facts: CheckpointFacts, marks: Emphasis, length: int) -> Lanes:
     """Draw one checkpoint from ``sheet.y`` on, and return its lanes."""
     scale = scale_of(facts, length)
     lanes = choose_lanes(facts.plan, interest_of(facts, marks))
@@ -66,7 +66,7 @@ def draw_checkpoint(sheet: Sheet, facts: CheckpointFacts, marks: Marks, length: 
 
 
 def draw_lanes(
-    sheet: Sheet, facts: CheckpointFacts, marks: Marks, scale: Scale, places: Sequence[Place], column: float
+    sheet: Sheet, facts: CheckpointFacts, marks: Emphasis, scale: Scale, places: Sequence[LanePlace], column: float
 ) -> None:
     """Draw what happened in the lanes: work, parts, blocked inputs, barriers, snapshots."""
     end = facts.travelled or facts.until
@@ -92,7 +92,7 @@ def draw_lanes(
         _write_notes(sheet, facts, scale, place)
 
 
-def _draw_part(sheet: Sheet, facts: CheckpointFacts, scale: Scale, place: Place) -> None:
+def _draw_part(sheet: Sheet, facts: CheckpointFacts, scale: Scale, place: LanePlace) -> None:
     task = facts.tasks.get(place.lane.shown)
     if task is None or task.part_begin is None or task.part_end is None:
         return
@@ -102,7 +102,7 @@ def _draw_part(sheet: Sheet, facts: CheckpointFacts, scale: Scale, place: Place)
     sheet.canvas.rect(left, place.floor + 1, max(right - left, 1.5), 3.5, sheet.use("state"), title=words)
 
 
-def _draw_snapshot(sheet: Sheet, facts: CheckpointFacts, scale: Scale, place: Place) -> None:
+def _draw_snapshot(sheet: Sheet, facts: CheckpointFacts, scale: Scale, place: LanePlace) -> None:
     task = facts.tasks.get(place.lane.shown)
     if task is None:
         return
@@ -116,7 +116,7 @@ def _draw_snapshot(sheet: Sheet, facts: CheckpointFacts, scale: Scale, place: Pl
         sheet.canvas.diamond(scale.x(task.snapshot), place.y, 6.5, f"{sheet.use('snapshot')} outline", title=words)
 
 
-def _write_notes(sheet: Sheet, facts: CheckpointFacts, scale: Scale, place: Place) -> None:
+def _write_notes(sheet: Sheet, facts: CheckpointFacts, scale: Scale, place: LanePlace) -> None:
     task = facts.tasks.get(place.lane.shown)
     for note in _notes(facts, task) if task is not None else ():
         x, y = scale.x(note.time), place.y + 4

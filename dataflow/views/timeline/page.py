@@ -14,9 +14,9 @@ from dataflow.views.checkpoint_facts import BarrierTravel, BlockedInput, Checkpo
 from dataflow.views.documents import html_page
 from dataflow.views.sentence import Sentence, Strong
 from dataflow.views.timeline.lanes import Lanes, all_lanes, inputs_of
-from dataflow.views.timeline.marks import Marks, marks_of
+from dataflow.views.timeline.marks import Emphasis, marks_of
 from dataflow.views.timeline.one_checkpoint import draw_lanes, interest_of, scale_of
-from dataflow.views.timeline.section import Section, draw_body
+from dataflow.views.timeline.section import TimelineSection, draw_body
 from dataflow.views.timeline.sheet import Sheet
 from dataflow.views.timeline.strips import column_width
 
@@ -36,12 +36,12 @@ details{margin:.2rem 0}
 """
 
 
-def timeline_page(title: str, sections: Sequence[Section]) -> str:
+def timeline_page(title: str, sections: Sequence[TimelineSection]) -> str:
     """Return the document."""
     return html_page(title, f"<h1>{_text(title)}</h1>\n{timeline_body(sections)}", style=_STYLE)
 
 
-def timeline_body(sections: Sequence[Section], level: int = 2) -> str:
+def timeline_body(sections: Sequence[TimelineSection], level: int = 2) -> str:
     """Return what is below the title: for each section its sentences, its picture, and its folded subtasks.
 
     Args:
@@ -52,7 +52,7 @@ def timeline_body(sections: Sequence[Section], level: int = 2) -> str:
     return "\n".join([part for section in sections for part in _section(section, length, level)])
 
 
-def _section(section: Section, length: int, level: int) -> Iterator[str]:
+def _section(section: TimelineSection, length: int, level: int) -> Iterator[str]:
     if section.name:
         yield f"<h{level}>{_text(section.name)}: {_text(section.what)}</h{level}>"
         level += 1
@@ -91,7 +91,7 @@ def _folded(facts: CheckpointFacts, lanes: Lanes, length: int) -> Iterator[tuple
             part = replace(facts, barriers=tuple(barriers[vertex.name]), blocked=tuple(blocked[vertex.name]))
             sheet = Sheet(vertex.name)
             places = sheet.place_lanes(all_lanes(vertex, interest, inputs))
-            draw_lanes(sheet, part, Marks(culprit=marks.culprit), scale, places, column)
+            draw_lanes(sheet, part, Emphasis(culprit=marks.culprit), scale, places, column)
             yield _summary(part, vertex), sheet
 
 

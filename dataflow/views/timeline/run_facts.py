@@ -1,7 +1,7 @@
 """What happened in a whole run, from its events: attempts, checkpoints, barriers, blocked inputs, and work.
 
 All times here are microseconds on the axis of the picture, which begins with the first attempt. Attempts are apart as
-their wall clocks say; but a gap between two may be hours, so a part of it may be left out (``Attempt.left_out``).
+their wall clocks say; but a gap between two may be hours, so a part of it may be left out (``AttemptSpan.left_out``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataflow.views.work_spans import work_spans
 if TYPE_CHECKING:
     from dataflow.views.events import Events
 
-__all__ = ["Attempt", "CheckpointSpan", "RunFacts", "run_facts_of"]
+__all__ = ["AttemptSpan", "CheckpointSpan", "RunFacts", "run_facts_of"]
 
 _PARTS: Final = ["attempt", "checkpoint", "travel", "write"]
 _KINDS: Final = (
@@ -38,7 +38,7 @@ _LONGEST_GAP: Final = 0.12
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptSpan:
     """One start of the job. ``restored`` is the checkpoint it began from, if any.
 
     ``outcome`` is "finished", "stopped", "cancelled" or "failed"; "crashed" if another attempt follows; else "".
@@ -78,7 +78,7 @@ class RunFacts:
 
     plan: PlanShape
     pipeline: str
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[AttemptSpan, ...]
     checkpoints: tuple[CheckpointSpan, ...]
     barriers: Mapping[tuple[int, int], Sequence[BarrierTravel]]
     blocked: tuple[BlockedInput, ...]
@@ -148,9 +148,9 @@ def run_facts_of(events: Events) -> RunFacts:
     )
 
 
-def _attempts(events: Events) -> Iterator[Attempt]:
+def _attempts(events: Events) -> Iterator[AttemptSpan]:
     """Yield the attempts. A wall clock that goes back does not move one before the end of another."""
-    found: list[Attempt] = []
+    found: list[AttemptSpan] = []
     first: int | None = None
     free = 0
     for number in events.attempts[-MOST_ATTEMPTS:]:
@@ -167,7 +167,7 @@ def _attempts(events: Events) -> Iterator[Attempt]:
         error = f"{errors[0].detail} at {errors[0].operator or errors[0].task}" if errors else ""
         free = begin + max(int(times.max()), 0) if len(times) else begin
         found.append(
-            Attempt(number, begin, free, restored[0] if restored else None, outcome, error, mode_of(events, number))
+            AttemptSpan(number, begin, free, restored[0] if restored else None, outcome, error, mode_of(events, number))
         )
     longest = int(_LONGEST_GAP * sum([attempt.end - attempt.begin for attempt in found]))
     left_out, before = 0, 0
@@ -189,7 +189,7 @@ def _by_checkpoint(events: Events, attempt: int) -> Mapping[int, _Events]:
 
 
 def _checkpoint(
-    by_kind: _Events, checkpoint: int, attempt: Attempt, parts: Mapping[str, int | None]
+    by_kind: _Events, checkpoint: int, attempt: AttemptSpan, parts: Mapping[str, int | None]
 ) -> CheckpointSpan | None:
     """Return the span of a checkpoint; None if it was neither triggered nor ended in this attempt.
 
@@ -221,7 +221,7 @@ def _moved_barrier(barrier: BarrierTravel, by: int) -> BarrierTravel:
     return replace(barrier, sent=sent, arrived=arrived)
 
 
-def _moved_blocked(blocked: BlockedInput, attempt: Attempt) -> BlockedInput:
+def _moved_blocked(blocked: BlockedInput, attempt: AttemptSpan) -> BlockedInput:
     """Return a blocked input on the axis; one that still was blocked ends with the attempt."""
     end = attempt.end if blocked.end is None else attempt.begin + blocked.end
     return replace(blocked, begin=attempt.begin + blocked.begin, end=end)

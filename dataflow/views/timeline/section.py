@@ -18,7 +18,7 @@ from dataflow.views.timeline.run_sentences import run_sentences_of
 from dataflow.views.timeline.sheet import Sheet
 from dataflow.views.timeline.whole_run import draw_run
 
-__all__ = ["Section", "draw_body", "draw_sections", "section_of"]
+__all__ = ["TimelineSection", "draw_body", "draw_sections", "section_of"]
 
 _MODES = {
     "aligned": "an input whose barrier has come is blocked until all barriers have come",
@@ -29,7 +29,7 @@ _MODES = {
 
 
 @dataclass(frozen=True)
-class Section:
+class TimelineSection:
     """One checkpoint or one run, and what to say about it.
 
     ``name`` is "" if the picture has only this one. ``why`` says why this checkpoint is shown, unless it was asked for.
@@ -91,20 +91,20 @@ def _listed(numbers: Sequence[int]) -> str:
     return f"{', '.join(before)} and {last}" if before else last
 
 
-def section_of(view: CheckpointFacts | RunFacts, name: str = "", why: str = "") -> Section:
+def section_of(view: CheckpointFacts | RunFacts, name: str = "", why: str = "") -> TimelineSection:
     """Return a section with its sentences."""
     sentences = run_sentences_of(view) if isinstance(view, RunFacts) else sentences_of(view)
-    return Section(name, view, sentences, why)
+    return TimelineSection(name, view, sentences, why)
 
 
-def draw_body(sheet: Sheet, section: Section, length: int) -> Lanes:
+def draw_body(sheet: Sheet, section: TimelineSection, length: int) -> Lanes:
     """Draw the picture of a section at a scale of ``length`` microseconds, and return its lanes."""
     if isinstance(section.view, RunFacts):
         return draw_run(sheet, section.view, length)
     return draw_checkpoint(sheet, section.view, marks_of(section.view), length)
 
 
-def draw_sections(title: str, sections: Sequence[Section]) -> Sheet:
+def draw_sections(title: str, sections: Sequence[TimelineSection]) -> Sheet:
     """Draw sections below each other at one scale of time, with their sentences, and title and legend above them."""
     sheet = Sheet(title)
     length = max([section.length for section in sections])

@@ -15,7 +15,7 @@ from dataflow.drawing.words import Words, words_width, wrapped
 from dataflow.views.timeline.lanes import InputLane, Lanes, TaskLane
 from dataflow.views.timeline.scale import Scale
 
-__all__ = ["CHART", "Place", "Sheet"]
+__all__ = ["CHART", "LanePlace", "Sheet"]
 
 CHART: Final = 660.0
 """The width of the axis of time in pixels."""
@@ -40,7 +40,7 @@ _SAMPLES: Final = {
 _WORDS: Final = {"barrier": "a barrier on its way from a task to an input", "overtaken": "it overtook rows"}
 
 
-class Place:
+class LanePlace:
     """Where a lane is: ``y`` is its middle."""
 
     __slots__ = ("inputs", "lane", "y")
@@ -86,7 +86,7 @@ class Sheet:
         """Write right of the axis."""
         self.canvas.text(CHART + SHARES - 6, y + 4, words, anchor="end", width=SHARES - 14, title=title)
 
-    def place_lanes(self, lanes: Lanes) -> list[Place]:
+    def place_lanes(self, lanes: Lanes) -> list[LanePlace]:
         """Draw the ground of all lanes from ``y`` on, and return where they are."""
         places = []
         for block in lanes.blocks:
@@ -101,7 +101,7 @@ class Sheet:
             for channels, y in inputs:
                 self.row_label(y, channels.words, channels.suffix, is_task=False)
                 self.canvas.line(0, y, CHART, y, "grid thin")
-            places.append(Place(lane, middle, inputs))
+            places.append(LanePlace(lane, middle, inputs))
             self.y += height + (2 if lanes.is_folded and not lane.inputs else GAP)
         return places
 

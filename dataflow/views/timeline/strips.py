@@ -10,7 +10,7 @@ from dataflow.drawing.svg import number
 from dataflow.views.checkpoint_facts import WorkSpan
 from dataflow.views.sentence import percent
 from dataflow.views.timeline.scale import Scale
-from dataflow.views.timeline.sheet import CHART, NOT_ON_SPARK, STRIP, Place, Sheet
+from dataflow.views.timeline.sheet import CHART, NOT_ON_SPARK, STRIP, LanePlace, Sheet
 from dataflow.views.work_spans import Activity
 
 __all__ = ["column_width", "draw_strip", "write_share"]
@@ -31,7 +31,7 @@ def column_width(strips: int) -> float:
     return max(3.0, round(CHART * strips / MOST_COLUMNS, 1))
 
 
-def draw_strip(sheet: Sheet, place: Place, spans: Sequence[WorkSpan], scale: Scale, column: float) -> None:
+def draw_strip(sheet: Sheet, place: LanePlace, spans: Sequence[WorkSpan], scale: Scale, column: float) -> None:
     """Draw the strip of a task in columns of so many pixels, a cause above the other.
 
     Each area reaches down to the floor, and the next one covers its lower part: this halves the picture.

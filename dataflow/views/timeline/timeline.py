@@ -15,7 +15,7 @@ from dataflow.views.documents import notebook_html, save
 from dataflow.views.find_facts import facts_of
 from dataflow.views.timeline.page import timeline_body, timeline_page
 from dataflow.views.timeline.run_facts import run_facts_of
-from dataflow.views.timeline.section import Section, draw_sections, section_of
+from dataflow.views.timeline.section import TimelineSection, draw_sections, section_of
 
 if TYPE_CHECKING:
     from dataflow.views.events import Events
@@ -44,7 +44,7 @@ class Timeline:
     ("Checkpoint 1 of 'counts'", True, True)
     """
 
-    def __init__(self, title: str, sections: Sequence[Section]) -> None:
+    def __init__(self, title: str, sections: Sequence[TimelineSection]) -> None:
         self._title, self._sections = title, tuple(sections)
 
     @property
@@ -183,7 +183,7 @@ def compare_timelines(runs: Mapping[str, Events], checkpoint: int | str | None =
     return Timeline(f"{what} {joint} {expected.recorded.pipeline!r}", tuple(sections))
 
 
-def _section(events: Events, checkpoint: int | str | None, name: str) -> Section:
+def _section(events: Events, checkpoint: int | str | None, name: str) -> TimelineSection:
     if isinstance(checkpoint, str) and checkpoint == "all":
         return section_of(run_facts_of(events), name)
     if checkpoint is None:

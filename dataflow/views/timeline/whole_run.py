@@ -15,7 +15,7 @@ from dataflow.views.timeline.lanes import Interest, Lanes, choose_lanes
 from dataflow.views.timeline.row_rates import draw_rates
 from dataflow.views.timeline.run_facts import CheckpointSpan, RunFacts
 from dataflow.views.timeline.scale import Scale
-from dataflow.views.timeline.sheet import CHART, NOT_ON_SPARK, SHARES, Place, Sheet
+from dataflow.views.timeline.sheet import CHART, NOT_ON_SPARK, SHARES, LanePlace, Sheet
 from dataflow.views.timeline.strips import column_width, draw_strip
 
 __all__ = ["draw_run", "run_interest", "run_scale"]
@@ -138,7 +138,7 @@ def _end_of(run: RunFacts, span: CheckpointSpan) -> int:
     return next((attempt.end for attempt in run.attempts if attempt.number == span.attempt), run.end)
 
 
-def _draw_blocked(sheet: Sheet, run: RunFacts, scale: Scale, places: Sequence[Place]) -> None:
+def _draw_blocked(sheet: Sheet, run: RunFacts, scale: Scale, places: Sequence[LanePlace]) -> None:
     by_channel: defaultdict[str, list[BlockedInput]] = defaultdict(list)
     by_task: defaultdict[str, list[BlockedInput]] = defaultdict(list)
     for blocked in run.blocked:
@@ -193,7 +193,7 @@ def _sums(blocked: Iterable[BlockedInput]) -> dict[str, int]:
     return dict(sums)
 
 
-def _draw_barriers(sheet: Sheet, run: RunFacts, scale: Scale, places: Sequence[Place]) -> None:
+def _draw_barriers(sheet: Sheet, run: RunFacts, scale: Scale, places: Sequence[LanePlace]) -> None:
     """Draw the slowest barrier from lane to lane of each checkpoint; of the slowest ones if there are many."""
     senders = {task: place.y for place in places for task in place.lane.tasks}
     targets = {channel.name: y for place in places for lane, y in place.inputs for channel in lane.channels}

@@ -14,7 +14,7 @@ import operators as op
 from dataflow.clock import ManualClock
 from dataflow.contracts.source import SourceContext
 from dataflow.events.plan_shape import plan_from_json
-from dataflow.events.recorded import Recorded
+from dataflow.events.recorded import RecordedJob
 from dataflow.planning.specs import Read
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.spark.batch.start import batch_plan
@@ -176,10 +176,10 @@ class File:
 
 
 def test_all_attempts_of_a_job_are_written_to_one_file(clock: ManualClock, tmp_path: Path) -> None:
-    opened: list[Recorded] = []
+    opened: list[RecordedJob] = []
     file, plan = File(), plan_of(tmp_path)
 
-    def open_file(recorded: Recorded, ended: Callable[[str], None]) -> File:
+    def open_file(recorded: RecordedJob, ended: Callable[[str], None]) -> File:
         opened.append(recorded)
         ended("the disk is full")
         return file

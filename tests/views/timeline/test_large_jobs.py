@@ -8,7 +8,7 @@ from functools import cache
 from dataflow.views.checkpoint_facts import WorkSpan
 from dataflow.views.timeline.lanes import Interest, TaskLane, choose_lanes
 from dataflow.views.timeline.scale import Scale
-from dataflow.views.timeline.sheet import CHART, Place, Sheet
+from dataflow.views.timeline.sheet import CHART, LanePlace, Sheet
 from dataflow.views.timeline.strips import draw_strip
 from tests.views.events_by_hand import plan
 from tests.views.timeline.drawn import texts, titles, wrong
@@ -92,7 +92,9 @@ def test_a_page_of_100_operators_at_parallelism_8_is_small():
 def test_a_strip_of_many_samples_is_drawn_in_few_columns():
     spans = [WorkSpan(n, n + 1, n % 2, 0, 0, 1 - n % 2, 0, 0) for n in range(20_000)]
     sheet = Sheet("strip")
-    draw_strip(sheet, Place(TaskLane("a[0]", ("a[0]",), "a", "[0]"), 20, []), spans, Scale(0, 20_000, 0, CHART), 33.0)
+    draw_strip(
+        sheet, LanePlace(TaskLane("a[0]", ("a[0]",), "a", "[0]"), 20, []), spans, Scale(0, 20_000, 0, CHART), 33.0
+    )
     assert len(sheet.canvas.svg()) < 8_000
 
 
