@@ -6,7 +6,6 @@ library itself are ``assert`` statements, not exceptions of this module.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Container, Iterable
@@ -83,7 +82,6 @@ __all__ = [
     "UnsupportedOnRunner",
     "check_count",
     "did_you_mean",
-    "is_path",
     "is_raised_by_user",
     "is_unicode",
     "repeated_names",
@@ -480,18 +478,6 @@ def user_frame() -> int:
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
         level, frame = level + 1, frame.f_back
     return level
-
-
-def is_path(name: str) -> bool:
-    """Return whether a text can be the path of a file: it has no NUL, and the file system can encode it.
-
-    >>> is_path("größe"), is_path(""), is_path(chr(0)), is_path(chr(0xD800))
-    (True, False, False, False)
-    """
-    try:
-        return b"\0" not in os.fsencode(name) != b""
-    except UnicodeEncodeError:
-        return False
 
 
 def is_unicode(text: str) -> bool:

@@ -10,9 +10,9 @@ from fractions import Fraction
 from typing import Final
 
 from dataflow.clock import Duration, exact_duration_text, microseconds
-from dataflow.errors import ConfigurationError, is_path
+from dataflow.errors import ConfigurationError
 
-__all__ = ["OLDER", "Record", "refuse_place"]
+__all__ = ["OLDER", "Record", "is_path", "refuse_place"]
 
 OLDER: Final = ".1"
 """The suffix of the older half of a recording."""
@@ -81,6 +81,18 @@ got '256'
         'events.arrow'
         """
         return record if record is None or isinstance(record, Record) else Record(_path(record))
+
+
+def is_path(name: str) -> bool:
+    """Return whether a text can be the path of a file: it has no NUL, and the file system can encode it.
+
+    >>> is_path("größe"), is_path(""), is_path(chr(0)), is_path(chr(0xD800))
+    (True, False, False, False)
+    """
+    try:
+        return b"\0" not in os.fsencode(name) != b""
+    except UnicodeEncodeError:
+        return False
 
 
 def _path(path: object) -> str:

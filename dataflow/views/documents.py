@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from dataflow.drawing import printable, printable_lines
-from dataflow.errors import ConfigurationError, is_path
+from dataflow.errors import ConfigurationError
+from dataflow.events.record import is_path
 from dataflow.store.files import DISK, storing
 
 __all__ = ["html_page", "notebook_html", "save"]

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_numbers
-from dataflow.errors import ConfigurationError, EventsDamaged, EventsError, is_path
+from dataflow.errors import ConfigurationError, EventsDamaged, EventsError
 from dataflow.events.kinds import Kind, schema
-from dataflow.events.record import OLDER
+from dataflow.events.record import OLDER, is_path
 from dataflow.events.recording_reader import RecordingReader, open_recording
 from dataflow.views.events import Events
 
