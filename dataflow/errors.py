@@ -479,19 +479,6 @@ def user_frame() -> int:
     return level
 
 
-def is_unicode(text: str) -> bool:
-    """Return whether a text can be encoded: it has no lone surrogate, half of a character.
-
-    >>> is_unicode("größe"), is_unicode(chr(0xD800))
-    (True, False)
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def user_traceback(error: BaseException) -> str:
     """Return the traceback of ``error`` from the first frame outside this library on; all of it if there is none."""
     import traceback
