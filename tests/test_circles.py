@@ -44,12 +44,17 @@ LATE_IMPORTS = {
     ("dataflow.expressions.nodes", "dataflow.expressions.text"),
     ("dataflow.expressions.nodes", "dataflow.expressions.typing"),
     ("dataflow.expressions.signatures", "dataflow.expressions.typing"),
+    ("dataflow.runners.barrier_summary", "dataflow.runners.run_result"),
     ("dataflow.runners.run_warnings", "dataflow.runners.run_result"),
     ("dataflow.runners.spark.keyed_tasks", "dataflow.runners.spark.keyed_tasks"),
     ("dataflow.runners.spark.source_tasks", "dataflow.runners.spark.source_tasks"),
     ("dataflow.runners.summary", "dataflow.runners.run_result"),
     ("dataflow.runtime.restore.report", "dataflow.runtime.restore.report_text"),
     ("dataflow.runtime.restore.report_text", "dataflow.runtime.restore.report"),
+    ("dataflow.views.attempt_mode", "dataflow.views.events"),
+    ("dataflow.views.checkpoint_table", "dataflow.views.events"),
+    ("dataflow.views.events", "dataflow.views.checkpoint_table"),
+    ("dataflow.views.select_events", "dataflow.views.events"),
     ("operators.sources.watch_reader", "operators.sources.watch"),
 }
 """Imports for types or inside functions that close a circle of files: (importer, imported)."""

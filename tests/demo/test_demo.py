@@ -141,7 +141,7 @@ def test_the_counted_deliveries_and_the_csv_file_agree(shown: Shown) -> None:
 def test_the_report_is_a_page_with_a_timeline_of_each_mode(shown: Shown) -> None:
     page = Path(shown.report["page"]).read_text(encoding="utf-8")
     for mode in shown.report["modes"]:
-        assert f"<h2>{mode['mode']} ({mode['guarantee']}): Checkpoint " in page
+        assert f">{mode['mode']} ({mode['guarantee']}): Checkpoint " in page
     assert "there is no recording" not in page
 
 
