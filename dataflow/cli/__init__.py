@@ -19,7 +19,7 @@ import click
 
 from dataflow import __version__
 from dataflow.cli.checkpoints import checkpoints
-from dataflow.cli.parameters import duration, html_file, target
+from dataflow.cli.parameters import alignment_timeout, duration, html_file, target
 from dataflow.cli.pictures import draw
 from dataflow.cli.run import run as run_command
 from dataflow.cli.terminal import CommandGroup, fits, make_console, print_error, print_table, with_traceback, wrapped
@@ -175,13 +175,7 @@ def demo(
     type=click.IntRange(min=1),
     help="Number of batches that a channel holds before its writer must wait.",
 )
-@click.option(
-    "--alignment-timeout",
-    metavar="DURATION",
-    callback=duration,
-    help="Time after which barriers overtake rows in mode aligned-timeout, with a unit: us, ms, s, min or h.  "
-    "[default: 100ms]",
-)
+@alignment_timeout
 @click.option(
     "--html",
     metavar="FILE",

@@ -9,7 +9,7 @@ import click
 from dataflow.clock import microseconds
 from dataflow.errors import ConfigurationError
 
-__all__ = ["checkpoint_or_all", "duration", "html_file", "target"]
+__all__ = ["alignment_timeout", "checkpoint_or_all", "duration", "html_file", "target"]
 
 target = click.argument("target", metavar="MODULE:PIPELINE")
 """The name of a pipeline; see `dataflow.compare.subject.Subject`."""
@@ -20,6 +20,16 @@ def duration(_: click.Context, option: click.Parameter, value: str | None) -> st
     if value is not None and microseconds(value, option.opts[0]) == 0 and option.name == "every":
         raise ConfigurationError(f"--every must be above zero, such as 100ms, got {value!r}")
     return value
+
+
+alignment_timeout = click.option(
+    "--alignment-timeout",
+    metavar="DURATION",
+    callback=duration,
+    help="Time after which barriers overtake rows in mode aligned-timeout, with a unit: us, ms, s, min or h.  "
+    "[default: 100ms]",
+)
+"""How long after its trigger a checkpoint stays aligned."""
 
 
 def html_file(_: click.Context, option: click.Parameter, value: Path | None) -> Path | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dataflow.cli.parameters import duration, target
+from dataflow.cli.parameters import alignment_timeout, duration, target
 from dataflow.cli.terminal import make_console, print_error, with_traceback
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.execution import Execution
@@ -46,13 +46,7 @@ _EVERY: Final = "10s"
     type=click.Choice([mode.value for mode in Mode]),
     help=f"Checkpoint mode.  [default: {Mode.ALIGNED.value}]",
 )
-@click.option(
-    "--alignment-timeout",
-    metavar="DURATION",
-    callback=duration,
-    help="Time after which barriers overtake rows in mode aligned-timeout, with a unit: us, ms, s, min or h.  "
-    "[default: 100ms]",
-)
+@alignment_timeout
 @click.option(
     "--restore",
     metavar="auto|never|latest|ID|PATH",

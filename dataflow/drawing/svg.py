@@ -1,8 +1,8 @@
 """A canvas on which pictures are drawn as SVG elements; it grows with what is drawn, and knows where each text is.
 
 It is an element tree, so names and messages are always text and never markup. Words that follow each other are
-``tspan`` elements of one ``text``, because nobody knows where a text ends. A text without room is cut, and its whole is
-in a ``title``, which viewers show when the pointer is over it.
+``tspan`` elements of one ``text``, because the end of a text depends on the font. A text without room is cut, and
+its whole is in a ``title``, which viewers show when the pointer is over it.
 
 Each element has a line of its own, so stored pictures can be compared by line.
 """
@@ -182,7 +182,7 @@ class Canvas:
         self.grow(Box(x - radius, y - radius, x + radius, y + radius))
 
     def diamond(self, x: float, y: float, radius: float, kind: str = "", *, title: str = "") -> None:
-        """Draw a square that stands on a corner."""
+        """Draw a diamond."""
         self.polygon([(x, y - radius), (x + radius, y), (x, y + radius), (x - radius, y)], kind, title=title)
 
     def arrow_head(self, x: float, y: float, dx: float, dy: float, kind: str = "", *, size: float = 8) -> None:

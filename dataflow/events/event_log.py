@@ -119,7 +119,7 @@ class EventLog:
             self._lost_before = self._lost
 
     def add(self, facts: Sequence[Event], samples: list[Event], lost_facts: int, lost_samples: int) -> None:
-        """Add events; ``lost_facts`` and ``lost_samples`` count those of this attempt that were lost in buffers."""
+        """Add events; ``lost_facts`` and ``lost_samples`` count events of this attempt that buffers lost."""
         assert self._origin is not None, "events were drained before the attempt began"
         before = self._facts.total
         self._lost = self._lost_before[0] + lost_facts, self._lost_before[1] + lost_samples

@@ -24,7 +24,7 @@ def event_bytes(totals: int) -> int:
 
 
 class Event(NamedTuple):
-    """An event as its writer recorded it; ``time`` is that of the job's clock."""
+    """An event as its writer recorded it; ``time`` is by the job's clock."""
 
     kind: Kind
     time: int

@@ -40,7 +40,7 @@ class Record:
     in place of an older one, and a new file begins.
 
     Args:
-        path: the file, in an existing local directory that is neither that of the checkpoints nor that of a sink.
+        path: the file, in an existing local directory that is neither the directory of checkpoints nor of a sink.
         every: time between two samples of what a task did, from 1 ms to 1 s. The attribute has microseconds.
         limit: bytes that both files take at most, such as ``"256MB"``, or a number; at least 1 MB. If the names of
             tasks and channels take more than a quarter of it, four times these. The attribute has bytes.

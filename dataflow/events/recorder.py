@@ -126,7 +126,7 @@ class EventWriter:
         value: int | None = None,
         detail: str | None = None,
     ) -> None:
-        """Record an event at ``time``, by the clock of the job. Its fields are those of the table."""
+        """Record an event at ``time``, by the clock of the job. The table has the same fields."""
         facts = self._facts
         if len(facts) >= self._facts_room and not _is_of(facts, checkpoint) and _drop_first(facts):
             self.lost_facts += 1

@@ -15,8 +15,8 @@ __all__ = ["check_events"]
 def check_events(job: Job) -> None:
     """Assert the laws for the attempt of ``job``, which is over or crashed, and drained.
 
-    1. The blocked time of a channel is the sum over its ``unblocked`` events, plus the wait that goes on; that of a
-       durable checkpoint is the sum over those of its barriers.
+    1. The blocked time of a channel is the sum over its ``unblocked`` events, plus the current wait; for a
+       durable checkpoint it is the sum over the events of its barriers.
     2. Each ``triggered`` has one ``durable`` or ``failed``, unless the attempt ended first; its duration is the time
        between them.
     3. Of a durable checkpoint, each task that had not ended has one ``snapshot``, ``complete`` and ``part``, in this

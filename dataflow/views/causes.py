@@ -230,7 +230,7 @@ class Causes:
 
     def blocked_time(self, blocked: BlockedInput) -> int:
         """Return the microseconds that an input was blocked, until now if it still is."""
-        return (self.facts.until if blocked.end is None else blocked.end) - blocked.begin
+        return blocked.length(self.facts.until)
 
     @cached_property
     def last_complete(self) -> str | None:

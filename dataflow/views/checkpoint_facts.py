@@ -54,6 +54,14 @@ class BlockedInput:
     why: Unblocked | None
     awaited: str | None = None
 
+    def ended_by(self, now: int) -> int:
+        """Return when it was blocked no longer; ``now`` if it still is."""
+        return now if self.end is None else self.end
+
+    def length(self, now: int) -> int:
+        """Return how long it was blocked, until ``now`` if it still is."""
+        return self.ended_by(now) - self.begin
+
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:

@@ -188,7 +188,7 @@ def _reason(causes: Causes, blocked: BlockedInput) -> Sequence[Word]:
     had: list[Word] = [": ", Strong(task), f" had barrier {facts.checkpoint} and waited for "]
     if blocked.awaited is not None:
         return [*had, "the one of ", Strong(blocked.awaited), "."]
-    at = facts.until if blocked.end is None else blocked.end
+    at = blocked.ended_by(facts.until)
     missing, ended = causes.missing(task, at), causes.ended_inputs(task, at)
     channels: Sequence[Word] = ["the one of ", *joined(missing, what="input")] if missing else ["other barriers"]
     rest: Sequence[Word] = ["the end of ", *joined(ended, what="input"), _whose_writers(len(ended))]

@@ -99,7 +99,7 @@ def _draw_lane(
     if others > 0 and together:
         together = [_longest(together, facts)]
     for blocked in together:
-        end = facts.until if blocked.end is None else blocked.end
+        end = blocked.ended_by(facts.until)
         left, right = scale.x(blocked.begin), scale.x(end)
         bar = Box(left, y - BAR / 2, max(right, left + MIN_WIDTH), y + BAR / 2)
         forms = blocked_words(blocked, _awaited(facts, blocked), end)
@@ -128,7 +128,7 @@ def _draw_shared(
     if not together:
         return
     blocked = _longest(together, facts)
-    end = facts.until if blocked.end is None else blocked.end
+    end = blocked.ended_by(facts.until)
     left, right = scale.x(blocked.begin), scale.x(end)
     words = f"{blocked.channel}: {blocked_words(blocked, _awaited(facts, blocked), end)[0]}"
     title = f"{words}; the longest of {len(together)}" if len(together) > 1 else words
@@ -145,4 +145,4 @@ def _awaited(facts: CheckpointFacts, blocked: BlockedInput) -> str | None:
 
 
 def _longest(together: Sequence[BlockedInput], facts: CheckpointFacts) -> BlockedInput:
-    return max(together, key=lambda blocked: (facts.until if blocked.end is None else blocked.end) - blocked.begin)
+    return max(together, key=lambda blocked: blocked.length(facts.until))

@@ -41,7 +41,7 @@ def interest_of(facts: CheckpointFacts, marks: Emphasis) -> Interest:
     end = facts.until
     slowness = {name: task.complete or task.snapshot or end for name, task in facts.tasks.items()}
     slowness |= {b.channel: (b.arrived or end) - (b.sent or facts.triggered) for b in facts.barriers}
-    blocked = {b.channel: (b.end or end) - b.begin for b in facts.blocked}
+    blocked = {b.channel: b.length(end) for b in facts.blocked}
     return Interest(marks.names, slowness, blocked, least=(end - facts.triggered) // 20)
 
 

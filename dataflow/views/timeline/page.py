@@ -104,7 +104,7 @@ def _summary(part: CheckpointFacts, vertex: VertexShape) -> str:
         words += f": complete {first} to {last} after the trigger"
     elif part.plan.is_measured:
         words += f": {len(complete) - len(times)} not complete"
-    blocked = [(part.until if one.end is None else one.end) - one.begin for one in part.blocked]
+    blocked = [one.length(part.until) for one in part.blocked]
     return f"{words}, an input blocked for {duration_text(max(blocked))}" if blocked else words
 
 

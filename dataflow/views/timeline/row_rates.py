@@ -30,7 +30,7 @@ def draw_rates(sheet: Sheet, run: RunFacts, scale: Scale) -> None:
     blocked: defaultdict[str, int] = defaultdict(int)
     vertex_of = {task: vertex for vertex in run.plan.vertices for task in vertex.tasks}
     for one in run.blocked:
-        blocked[one.task] += (one.end or one.begin) - one.begin
+        blocked[one.task] += one.length(one.begin)
     if blocked:
         vertex = vertex_of[max(blocked, key=lambda task: blocked[task])]
         _draw_line(sheet, f"rows/s into {vertex.name}", _rates(run, vertex.tasks, scale, "rows_in"), scale)

@@ -24,7 +24,7 @@ def _sentences(run: RunFacts) -> Iterator[Sentence]:
     yield _checkpoints(run)
     sums: Counter[str] = Counter()
     for blocked in run.blocked:
-        sums[blocked.channel] += (blocked.end or blocked.begin) - blocked.begin
+        sums[blocked.channel] += blocked.length(blocked.begin)
     if sums:
         channel, longest = max(sums.items(), key=lambda item: item[1])
         time = Strong(duration_text(longest))

@@ -34,7 +34,7 @@ def run_interest(run: RunFacts) -> Interest:
     blocked = _sums(run.blocked)
     slowness: defaultdict[str, int] = defaultdict(int)
     for input_ in run.blocked:
-        slowness[input_.task] += (input_.end or input_.begin) - input_.begin
+        slowness[input_.task] += input_.length(input_.begin)
     return Interest((), slowness, blocked, least=max(blocked.values(), default=0) // 20)
 
 
@@ -173,7 +173,7 @@ def _draw_bars(sheet: Sheet, together: Iterable[BlockedInput], scale: Scale, y: 
     merged: list[list[float]] = []
     titles: list[str] = []
     for blocked in sorted(together, key=lambda blocked: blocked.begin):
-        end = blocked.end or blocked.begin
+        end = blocked.ended_by(blocked.begin)
         left, right = scale.x(blocked.begin), max(scale.x(end), scale.x(blocked.begin) + 1.2)
         if merged and left <= merged[-1][1] + 1:
             merged[-1][1] = max(merged[-1][1], right)
@@ -189,7 +189,7 @@ def _draw_bars(sheet: Sheet, together: Iterable[BlockedInput], scale: Scale, y: 
 def _sums(blocked: Iterable[BlockedInput]) -> dict[str, int]:
     sums: defaultdict[str, int] = defaultdict(int)
     for one in blocked:
-        sums[one.channel] += (one.end or one.begin) - one.begin
+        sums[one.channel] += one.length(one.begin)
     return dict(sums)
 
 
