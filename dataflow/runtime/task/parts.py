@@ -69,6 +69,9 @@ class ChannelState:
 
     ``operator`` is the head of the task: the rows are re-injected to it. ``schema`` is the channel's, as JSON.
     ``encoded`` are its columns of text that the rows hold as dictionaries; they are stored as text.
+
+    ``generation`` is above 0 for rows that a restore put back and that were not consumed yet: they belong to no channel
+    but to input ``port`` of the operator, and come before the rows of higher generations and of all channels.
     """
 
     operator: str
@@ -77,6 +80,8 @@ class ChannelState:
     elements: Sequence[Element]
     schema: Json = None
     encoded: Sequence[str] = ()
+    port: int | None = None
+    generation: int = 0
 
     @property
     def rows(self) -> int:
@@ -152,12 +157,14 @@ class TaskState:
         in_flight: list[Json] = []
         for i, channel in enumerate(self.in_flight):
             elements, kinds = packed(with_text(channel.elements, channel.encoded))
+            put_back = {"port": channel.port, "generation": channel.generation} if channel.generation else {}
             in_flight.append(
                 {
                     "operator": channel.operator,
                     "channel": channel.channel,
                     "schema": channel.schema,
                     "elements": elements,
+                    **put_back,
                 }
             )
             for kind, batches in enumerate(kinds):
@@ -205,7 +212,15 @@ class TaskState:
             for i, d in enumerate(header.duplicates)
         ]
         in_flight = [
-            ChannelState(c.operator, header.task, c.channel, unpacked(c.elements, tables, f"/in-flight/{i}"), c.schema)
+            ChannelState(
+                c.operator,
+                header.task,
+                c.channel,
+                unpacked(c.elements, tables, f"/in-flight/{i}"),
+                c.schema,
+                port=c.port,
+                generation=c.generation,
+            )
             for i, c in enumerate(header.in_flight)
         ]
         _check_inlet(header)
@@ -238,6 +253,8 @@ class _InFlight(msgspec.Struct):
     channel: str
     schema: Any
     elements: list[list[Any]]
+    port: Count | None = None
+    generation: Count = 0
 
 
 class _Header(msgspec.Struct):
