@@ -36,8 +36,10 @@ from dataflow.registry import offered as _offered
 from dataflow.registry import register as _register
 
 if _TYPE_CHECKING:
+    from dataflow.contracts.restarts import Restarts
     from dataflow.events.record import Record
     from dataflow.events.repeat_precision import Precision
+    from dataflow.runners.attempts import Attempt
     from dataflow.runners.job_progress import JobProgress
     from dataflow.runners.local import LocalRunner
     from dataflow.runners.local_job import LocalJob
@@ -74,6 +76,8 @@ __all__ = [
     "from_epoch",
     "Expr",
     "Checkpointing",
+    "Restarts",
+    "Attempt",
     "Checkpoint",
     "CheckpointStatus",
     "ObjectStatus",
@@ -159,6 +163,8 @@ _LAZY = {
     "Events": "dataflow.views.events",
     "Record": "dataflow.events.record",
     "read_events": "dataflow.views.read_events",
+    "Restarts": "dataflow.contracts.restarts",
+    "Attempt": "dataflow.runners.attempts",
     "Tuning": "dataflow.runners.tuning",
     "Choice": "dataflow.contracts.tuning",
     "JobProgress": "dataflow.runners.job_progress",

@@ -49,6 +49,7 @@ __all__ = [
     "InputMissingWarning",
     "JobCancelled",
     "JobFailedWarning",
+    "JobRestartedWarning",
     "JobTimeout",
     "LateRowsWarning",
     "ManyPartitionsWarning",
@@ -351,6 +352,13 @@ class JobFailedWarning(BarrierflowWarning):
     """A job failed, and the block of ``with p.start() as job`` was left without ``job.wait()``.
 
     ``job.wait()`` raises the error, and so does ``run()``.
+    """
+
+
+class JobRestartedWarning(BarrierflowWarning):
+    """The job failed and restarted from its newest checkpoint, as ``run(restarts=)`` says: see `Restarts`.
+
+    ``RunResult.restarts`` counts the restarts, and ``RunResult.attempts`` has the errors.
     """
 
 

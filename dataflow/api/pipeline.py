@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dataflow.contracts.checkpointing import Checkpointing
+    from dataflow.contracts.restarts import Restarts
     from dataflow.events.record import Record
     from dataflow.runners.explain_table import Explanation
     from dataflow.runners.local import LocalRunner
@@ -135,6 +136,7 @@ class Pipeline:
         progress: bool = False,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        restarts: Restarts | None = None,
     ) -> RunResult: ...
 
     @overload
@@ -150,6 +152,7 @@ class Pipeline:
         max_key_groups: int | None = 128,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        restarts: Restarts | None = None,
     ) -> RunResult: ...
 
     @overload
@@ -165,6 +168,7 @@ class Pipeline:
         progress: bool = False,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        restarts: Restarts | None = None,
     ) -> RunResult: ...
 
     @overload
@@ -192,6 +196,9 @@ class Pipeline:
                 checkpoint, after the end: see ``docs/batches.md``.
             record: a file that gets the events of the run while it runs: a path, or `Record` with its settings.
                 `read_events` reads it. Runs of the same job append.
+            restarts: whether, and after which delays, a job that failed restarts from its newest checkpoint, such as
+                ``Restarts.fixed(3, "10s")``; None: the first error fails the run. It needs ``checkpoint``; see
+                `Restarts`.
 
         Returns: counts, tables, checkpoints and metrics of the run; ``print`` it for a summary.
 
@@ -313,6 +320,7 @@ class Pipeline:
         progress: bool = False,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        restarts: Restarts | None = None,
     ) -> LocalJob: ...
 
     @overload
@@ -327,6 +335,7 @@ class Pipeline:
         max_key_groups: int | None = 128,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        restarts: Restarts | None = None,
     ) -> SimulatedJob: ...
 
     @overload
@@ -341,6 +350,7 @@ class Pipeline:
         progress: bool = False,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        restarts: Restarts | None = None,
     ) -> SparkJob: ...
 
     @overload

@@ -10,6 +10,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,26 +20,32 @@ from dataflow.contracts.checkpointing import Checkpointing, input_identity
 from dataflow.contracts.execution import Execution, Spill
 from dataflow.contracts.folding import Folding, FoldWherePays
 from dataflow.contracts.kept_rows import KeepMany
+from dataflow.contracts.restarts import Restarts
 from dataflow.errors import ConfigurationError, check_count
+from dataflow.events.event_log import EventLog
 from dataflow.planning.batch_graph import refuse_in_batch
 from dataflow.planning.graph import NamedGraph, Node
 from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.plan_shape import shape_of
+from dataflow.runners.attempts import Attempts, RestorePoint, checked_restarts
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.endless_input import warn_of_endless_input
 from dataflow.runners.explain_table import Explanation, explain_plan
-from dataflow.runners.job_progress import NoLine, ProgressLine, ProgressMeter
+from dataflow.runners.job_progress import NoLine, ProgressLine
 from dataflow.runners.kernel_wait import load_kernels
 from dataflow.runners.local_job import LocalJob
+from dataflow.runners.local_run import LocalRun, RunMeter
 from dataflow.runners.recordings import RecordTo, checked_record, make_recorder
 from dataflow.runners.run_result import combines, warn_of_unnamed_state
 from dataflow.runners.worker_pool import WorkerPool
-from dataflow.runtime.job.build_job import Settings, build
-from dataflow.runtime.job.job import JOB_QUEUES
+from dataflow.runtime.job.build_job import Settings, build, store_of
+from dataflow.runtime.job.job import JOB_QUEUES, Job
+from dataflow.runtime.job.run_locks import RunLocks
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
-from dataflow.runtime.restore.job_ids import random_id
+from dataflow.runtime.restore.job_ids import one_id, random_id
 from dataflow.runtime.task.channel import DEFAULT_CREDIT
 from dataflow.runtime.task.joined_rows import JoinSmall
+from dataflow.runtime.task.kernel_loading import KernelLoader
 from dataflow.runtime.task.pace import LearnedPace, budgets, step_choice
 from dataflow.runtime.task.poll_times import LearnedPolls
 
@@ -189,6 +196,7 @@ class LocalRunner:
         progress: bool = False,
         execution: Execution | str = "streaming",
         record: RecordTo = None,
+        restarts: Restarts | None = None,
     ) -> LocalJob:
         """Start ``pipeline``; the returned job is a context manager.
 
@@ -209,6 +217,8 @@ class LocalRunner:
                 terminal, else a new line every 5 s. See `LocalJob.progress` for the numbers.
             execution: ``"streaming"``, or ``"batch"``: all input is read, then the results come; see `Pipeline.run`.
             record: a file that gets the events of the run: a path, or `Record`; see `Pipeline.run`.
+            restarts: whether, and after which delays, a job that failed restarts from its newest checkpoint, such as
+                ``Restarts.fixed(3, "10s")``; None: it does not. It needs ``checkpoint``.
 
         Raises: ConfigurationError and GraphError for settings that cannot work; the errors of a restore, such as
             CheckpointMismatch and NoCheckpoint; DirectoryInUse if another job holds the checkpoint directory;
@@ -227,45 +237,69 @@ class LocalRunner:
         refuse_without_store(restore, checkpoint)
         chosen = Execution.of(execution, "run")
         recording = checked_record(record, pipeline.graph, checkpoint)
+        policy = checked_restarts(restarts, pipeline.graph, checkpoint)
         plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, chosen, encode=combines(checkpoint))
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         warn_of_endless_input(pipeline.name, pipeline.graph)
-        background = Background(apart=JOB_QUEUES)
         clock = SystemClock()
-        stop = threading.Event()
         line = ProgressLine(pipeline.name, None, sys.stderr, clock) if progress else NoLine()
+        locks, log = RunLocks(), EventLog()
         interval = None if checkpoint is None else checkpoint.every
         settings = Settings(
             pipeline=pipeline.name,
-            run_id=uuid.uuid4().hex[:12],
-            make_id=random_id,
+            run_id="",
+            make_id=one_id(random_id),
             checkpointing=checkpoint,
             restore=restore,
             clock=clock,
-            submit=background.submit,
+            submit=_nowhere,
             credit=channel_credit,
             join=JoinSmall.over,
             polls=LearnedPolls,
             keep=KeepMany,
             folding=self._folding,
             pace=partial(LearnedPace, *budgets(self._step_budget, interval)),
-            delays={name: _delay(cost, stop) for name, cost in self._slow.items()},
-            load=partial(load_kernels, line=line),
+            store=None if checkpoint is None else store_of(checkpoint),
             library=LIBRARY,
             spill=self._spill,
-            recorder=make_recorder(recording),
             engine="local",
+            locks=locks,
         )
+
+        def start_attempt(restore: object, previous: Job | None) -> WorkerPool:
+            load = partial(load_kernels, line=line) if previous is None else KernelLoader.run
+            notices, recorder = None if previous is None else previous.notices, make_recorder(recording, log)
+            own = replace(settings, restore=restore, load=load, notices=notices, recorder=recorder)
+            return self._start_attempt(plan, own, interval)
+
+        point = RestorePoint(restore, settings.store)
         try:
-            job = build(plan, settings)
+            run = LocalRun(start_attempt, Attempts(policy, clock.now()), point, locks, clock)
         except BaseException:
             line.leave()
+            locks.release()
+            raise
+        line.follow(RunMeter(run))
+        run.start()
+        return LocalJob(run, clock, line)
+
+    def _start_attempt(self, plan: Plan, settings: Settings, interval: int | None) -> WorkerPool:
+        """Build a job with threads of its own. Raises: the errors of building it."""
+        background, stop = Background(apart=JOB_QUEUES), threading.Event()
+        delays = {name: _delay(cost, stop) for name, cost in self._slow.items()}
+        own = replace(settings, run_id=uuid.uuid4().hex[:12], submit=background.submit, delays=delays)
+        try:
+            job = build(plan, own)
+        except BaseException:
             background.close()
             raise
         job.choices = [step_choice(self._step_budget, interval)]
-        line.follow(ProgressMeter(job))
-        pool = WorkerPool(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after, stop)
-        return LocalJob(job, pool, clock, line)
+        threads = self._threads or os.cpu_count() or 1
+        return WorkerPool(job, background, settings.clock, threads, self._stall_after, stop)
+
+
+def _nowhere(queue: str, job: Callable[[], None]) -> None:
+    raise AssertionError("each attempt has a background of its own")
 
 
 def _directory(spill: str | os.PathLike[str] | None) -> str | None:

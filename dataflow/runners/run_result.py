@@ -18,6 +18,7 @@ from dataflow.errors import BarrierflowWarning, UnnamedStateWarning, user_frame
 from dataflow.planning.graph import Graph, NamedGraph
 from dataflow.planning.specs import Read, Write
 from dataflow.runners import summary
+from dataflow.runners.attempts import Attempt, Attempts
 from dataflow.runners.checkpoint_writes import Persistence
 from dataflow.runners.micro_batches import MicroBatches
 from dataflow.runners.run_warnings import warnings_of
@@ -89,8 +90,10 @@ class RunResult:
         warnings: the warnings that ``run()`` or ``wait()`` gave: damaged checkpoints, rows taken back, failed
             checkpoints, late rows, ...; see ``dataflow.errors.BarrierflowWarning``.
         tuning: what was chosen because of measurements, and why: batches, dictionaries, folding, ...; see `Tuning`.
-        restarts: how often the run began again by itself: on Spark after transient failures, such as a lost executor;
-            on the simulated runner after injected faults.
+        restarts: how often the job was started again in this run: after failures (see `Restarts`), on Spark also
+            after transient ones, such as a lost executor, and in simulations after injected crashes.
+        attempts: the starts of the job in this run, at least one: when each began and ended, the rows it read, the
+            checkpoint it started from, and its error; the last 1,000. All counts and times above are of the last one.
         notes: what to know when reading the counts, such as what was not counted, or is still to come.
         events: what barriers, tasks and the job did, and when; see `timeline`.
 
@@ -122,6 +125,7 @@ class RunResult:
     tuning: Tuning = field(default_factory=Tuning)
     earlier: CheckpointTotals = field(default_factory=CheckpointTotals)
     restarts: int = 0
+    attempts: Sequence[Attempt] = ()
     notes: Sequence[str] = ()
     events: Events = field(kw_only=True)
 
@@ -339,8 +343,8 @@ def combines(checkpoint: Checkpointing | None) -> bool:
     return checkpoint is None or checkpoint.mode is not Mode.UNALIGNED
 
 
-def result_of(job: Job, *, checkpointed: bool) -> RunResult:
-    """Return the result of a job that has ended. Raises: the job's error, if it failed."""
+def result_of(job: Job, *, checkpointed: bool, attempts: Attempts) -> RunResult:
+    """Return the result of a run whose last attempt was ``job``. Raises: the job's error, if it failed."""
     if job.error is not None:
         raise job.error
     metrics = metrics_of(job)
@@ -365,6 +369,8 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
         outputs=outputs_of(graph),
         changes=changes_of(graph),
         tuning=tuning_of(job),
+        restarts=attempts.restarts,
+        attempts=attempts.listed,
         events=events_of(job.recorder.log),
     )
 

@@ -14,6 +14,7 @@ from dataflow.contracts.operator_metrics import RULES, SAMPLES, OperatorMetrics
 from dataflow.contracts.updates import Changes
 from dataflow.drawing import printable
 from dataflow.errors import LateRowsWarning
+from dataflow.runners.attempts import error_line
 from dataflow.runners.barrier_summary import BarrierSummary
 from dataflow.runners.run_warnings import lateness_text, share_text
 
@@ -89,6 +90,16 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         },
         "blocked_channels": barriers.blocked_json(),
         "restarts": result.restarts,
+        "attempts": [
+            {
+                "started_us": attempt.started,
+                "ended_us": attempt.ended,
+                "rows_read": attempt.rows_read,
+                "restored": attempt.restored_checkpoint,
+                "error": None if attempt.error is None else error_line(attempt.error),
+            }
+            for attempt in result.attempts
+        ],
         "notes": list(result.notes),
         "warnings": [{"category": type(w).__name__, "text": str(w)} for w in result.warnings],
         "restore": None if result.restore_report is None else result.restore_report.to_json(),
@@ -145,7 +156,7 @@ def _raw_lines(result: RunResult, barriers: BarrierSummary) -> list[str]:
         written = any(record.tasks for record in result.checkpoints)  # by this engine, not by Spark
         lines += [f"  writer: {result.persistence}"] if written else []
     lines += barriers.lines
-    lines += [f"  restarts: {result.restarts} after transient failures"] if result.restarts else []
+    lines += _restarts(result)
     lines += [f"  {result.micro_batches.headline}"] if result.micro_batches is not None else []
     lines += [f"  note: {note}" for note in result.notes]
     lines += [f"  failed {failure}" for failure in result.failures[-3:]]
@@ -153,6 +164,14 @@ def _raw_lines(result: RunResult, barriers: BarrierSummary) -> list[str]:
     if result.restore_report is not None:
         lines += ["  " + line for line in str(result.restore_report).splitlines()]
     return lines
+
+
+def _restarts(result: RunResult) -> list[str]:
+    """Return a line about the restarts, with the last error that was followed by one; none if there were none."""
+    if not result.restarts:
+        return []
+    errors = [attempt.error for attempt in result.attempts if attempt.error is not None]
+    return [_short(f"  restarts: {result.restarts:,}" + (f"; the last error: {error_line(errors[-1])}" * bool(errors)))]
 
 
 def _tables(result: RunResult, barriers: BarrierSummary) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
@@ -52,6 +52,7 @@ from dataflow.protocol.red_log import RedLog
 from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.job.committer import Committer
 from dataflow.runtime.job.job import Job
+from dataflow.runtime.job.run_locks import RunLocks
 from dataflow.runtime.restore.changed_tables import note_reloaded
 from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint, find
 from dataflow.runtime.restore.in_flight import put_back
@@ -108,7 +109,9 @@ class Settings:
     rows back, and ``folding`` the rule by which it folds them. ``task_bytes`` are the bytes that may wait in all
     channels into a task. ``spill`` says where rows of a batch are sorted; None: as by default. ``emitted`` makes what
     takes note of the rows that a user's operators and sources emit. ``make_id`` makes the id of a new job. ``recorder``
-    records what the job does; ``engine`` is the name of the runner.
+    records what the job does; ``engine`` is the name of the runner. ``locks`` are those of the run, which outlive this
+    attempt; None: the job takes its own, and releases them. ``notices`` are those of the earlier attempts of the run,
+    which gives them as warnings; None: there are none, so an error of building the job gets them as notes.
     """
 
     pipeline: str
@@ -133,12 +136,16 @@ class Settings:
     emitted: Callable[[str], Unwatched] = unwatched
     engine: str = "local"
     recorder: Recorder = field(default_factory=Recorder)
+    locks: RunLocks | None = None
+    notices: Notices | None = None
     make_id: MakeJobId = field(kw_only=True)
     library: Library = field(kw_only=True)
 
 
 def build(plan: Plan, settings: Settings) -> Job:
-    """Return a job that is ready to step and holds the locks of its store and sinks; ``job.close()`` releases them.
+    """Return a job that is ready to step; the locks of its store and sinks are taken.
+
+    ``job.close()`` releases them, unless they are those of the run.
 
     Raises: errors of locking, restoring, checking the input and recovering the sinks; then nothing stays locked.
     """
@@ -147,18 +154,21 @@ def build(plan: Plan, settings: Settings) -> Job:
     _refuse_unreplayable(plan, settings.checkpointing)
     _refuse_unknown(plan, settings.delays)
     store = settings.store or store_of(checkpointing)
-    notices = Notices()
+    notices = settings.notices or Notices()
+    noted = notices.as_notes if settings.notices is None else nullcontext
     clock = JobClock(settings.clock, notices.add)
     services = Services(
         store, settings.submit, clock, Mailbox(), settings.library, settings.probe, notices, settings.recorder
     )
-    with services.notices.as_notes():
+    with noted():
         plan = plan.loaded(services.notices.add)
-    store.open(settings.run_id)
     with ExitStack() as held:
-        held.callback(store.close)
-        builder = _Builder(plan, settings, checkpointing, services, clock, held)
-        with builder.notices.as_notes():
+        locks = settings.locks or RunLocks()
+        if settings.locks is None:
+            held.callback(locks.release)
+        locks.open(store, settings.run_id)
+        builder = _Builder(plan, settings, checkpointing, services, clock, locks, held)
+        with noted():
             job = builder.build()
         job.held = held.pop_all()
         return job
@@ -215,12 +225,14 @@ class _Builder:
         checkpointing: Checkpointing,
         services: Services,
         clock: JobClock,
+        locks: RunLocks,
         held: ExitStack,
     ) -> None:
         self.plan = plan
         self.settings = settings
         self.checkpointing = checkpointing
         self.store = services.store
+        self.locks = locks
         self.held = held
         self.services = services
         self.clock = clock  # of the services
@@ -261,8 +273,8 @@ class _Builder:
         sinks = two_phase_sinks(plan)
         # Also above a checkpoint from another directory, because sinks order their output by these ids.
         next_id = max(store.highest_id(), restored.manifest.checkpoint if restored else 0) + 1
-        for sink in sinks.values():
-            self.held.enter_context(sink.hold(settings.run_id))
+        for name, sink in sinks.items():
+            self.locks.hold(name, sink, settings.run_id)
         self._ready(restored, sinks)
         tasks = {task: self._task(vertex, subtask, task, restored) for vertex, subtask, task in plan.tasks()}
         c = self.checkpointing

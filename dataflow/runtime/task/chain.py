@@ -430,6 +430,13 @@ class Chain:
     def busy(self) -> bool:
         return any([node.pending is not None or node.inbox for node in self.nodes])
 
+    def free(self) -> None:
+        """Free the memory of all operators, and of rows on their way through the chain."""
+        for node in self.nodes:
+            node.pending = node.current = None
+            node.inbox.clear()
+            node.free()
+
     def has_credit(self) -> bool:
         """Return whether every output has room for one more batch."""
         return all([output.has_credit() for output in self.outputs])

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 
 from dataflow.contracts.execution import ORDER
 from dataflow.contracts.render_rows import render_rows
+from dataflow.contracts.row_errors import shorten
 from dataflow.contracts.sink import Collector
 from dataflow.errors import StoreError
 from dataflow.events.kinds import Kind
@@ -44,6 +45,7 @@ from dataflow.runtime.task.messages import (
     Declined,
     Ended,
     Enough,
+    FailedAt,
     Mailbox,
     Stop,
     TaskMessage,
@@ -213,10 +215,14 @@ class Task:
         working = self.chain.working or (self.chain.head if self.task_input.is_source else None)
         where = None if working is None else working.name
         self._events.record(Kind.ERROR, self._since, operator=where, detail=type(error).__name__)
+        at = None if where is None else FailedAt(where)
         try:
             _annotate(error, self)
+            if working is not None:
+                split, offset = self.task_input.read_to(is_polled=self.chain.working is None)
+                at = FailedAt(working.name, _row(working), split, offset)
         finally:
-            self._services.mailbox.put(Crashed(self.name, error))  # otherwise the job would wait for ever
+            self._services.mailbox.put(Crashed(self.name, error, at))  # otherwise the job would wait for ever
 
     def _sample(self, now: int, lasted: int | None = None, *, unmetered: int = 0) -> None:
         """Record what the task has done so far.
@@ -580,6 +586,22 @@ class Task:
             self._sample(max(self._since, self._began))
         errors = self.chain.close() if self._opened else []
         return [*errors, *self.task_input.close()]
+
+    def free(self) -> None:
+        """Free operators, rows that wait and copies of state. The task is closed; it has only its counts then."""
+        self._snapshots.clear()
+        self._collectors.clear()
+        self.chain.free()
+        for channel in self.channels:
+            channel.free()
+
+
+def _row(node: ChainNode) -> str:
+    """Return the row that a function of ``node`` rejected last, or else the first row of the current batch, as text."""
+    if node.tally.failed_row or node.current is None:
+        return node.tally.failed_row
+    batch: pa.RecordBatch = node.current.rows
+    return "".join([shorten(row) for row in render_rows(batch.slice(0, 1))])
 
 
 def _annotate(error: BaseException, task: Task) -> None:

@@ -161,6 +161,14 @@ class TaskInput(ABC):
         """Return what was chosen for this input so far, for ``RunResult.tuning``."""
         return ()
 
+    def read_to(self, *, is_polled: bool) -> tuple[str, str]:
+        """Return the split of the current rows and the offset up to which it was read, as text, for messages.
+
+        Args:
+            is_polled: return those of the split that is being polled instead. Both are "" if this is no source.
+        """
+        return "", ""
+
     @abstractmethod
     def causes(self, state: Progress, now: int) -> list[str]:
         """Return the causes in this input for a task in ``state`` to do nothing."""
