@@ -59,9 +59,13 @@ class NewSubtask:
     max_key_groups: int
     splits: frozenset[str] = frozenset()
 
-    def takes_unkeyed(self, subtask: int) -> bool:
-        """Return whether rows without keys of old ``subtask`` come here: to the one with its number, else to 0."""
-        return self.number == (subtask if subtask < self.parallelism else 0)
+    @property
+    def takes_unkeyed(self) -> bool:
+        """Whether rows without keys come here: all to the first subtask, in order, and before all new rows.
+
+        In another one, later rows of a key, which come to another subtask now, could precede its earlier ones.
+        """
+        return self.number == 0
 
 
 def is_by_key(rules: Mapping[str, Rule]) -> bool:
@@ -162,7 +166,7 @@ def _mine(table: Any, rule: Rule, share: Share, new: NewSubtask) -> pa.Table:
     from dataflow.state.parts import counting, owned
 
     if not rule.keys:
-        return table if rule.shared or new.takes_unkeyed(share.subtask) else table.slice(0, 0)
+        return table if rule.shared or new.takes_unkeyed else table.slice(0, 0)
     groups = range(max(share.groups.start, new.groups.start), min(share.groups.stop, new.groups.stop))
     rows = counting(table, *rule.low) if rule.low is not None else table
     return owned(rows, rule.keys, groups, new.max_key_groups) if groups else rows.slice(0, 0)
