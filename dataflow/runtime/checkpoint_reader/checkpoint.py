@@ -190,8 +190,10 @@ class Checkpoint:
             operator: the name of the operator.
 
         Returns: the snapshots by the name of the task, such as "counts[0]", in order; empty ones of operators without
-            state. Each log has parts, in order. Of each table, the last part that is a base has all rows, and those
-            after it what changed; ``dataflow.state.parts.is_base`` says which are, and ``resolved`` what is left.
+            state. After a restore at another parallelism an operator may have one for each range of key groups with a
+            watermark of its own, as in "counts[0], key groups 0 to 42". Each log has parts, in order. Of each table,
+            the last part that is a base has all rows, and those after it what changed;
+            ``dataflow.state.parts.is_base`` says which are, and ``resolved`` what is left.
 
         Raises: NotInCheckpoint if there is no such operator; the message lists those that there are.
             CheckpointDamaged, CheckpointIncomplete, CheckpointDeleted, StoreError.
@@ -205,7 +207,12 @@ class Checkpoint:
         (Rule(kind='log', keys=1), ['a', 'b'])
         """
         states = self._states_of(operator)
-        return {task: state.operators.get(operator, Snapshot()) for task, state in states.items()}
+        found: dict[str, Snapshot] = {}
+        for task, state in states.items():
+            ranges = state.ranges.get(operator, ())
+            names = [f"{task}, key groups {each.first} to {each.stop - 1}" for each in ranges] or [task]
+            found |= zip(names, state.snapshots(operator) or [Snapshot()], strict=True)
+        return found
 
     def channel(self, source: str, target: str) -> pa.Table:
         """Return the rows in flight from one operator to another, of all subtasks, in the order of each channel.

@@ -196,16 +196,27 @@ def state_at(
 
 def _operators(plan: Plan, vertex: Vertex, subtask: int, part: TaskState) -> Iterable[tuple[Node, str, OperatorState]]:
     nodes = {node.name: node for node in vertex.nodes}
-    for name, snapshot in part.operators.items():
+    for name in part.names:
         node = nodes[name]
         if node.spec.is_helper:
             continue
-        state = _shown(plan, node, snapshot)
+        state = _together([_shown(plan, node, snapshot) for snapshot in part.snapshots(name)])
         if node is vertex.head and "splits" in part.inlet:
             splits: Any = part.inlet["splits"]
             entries = [{key: value for key, value in split.items() if key != "info"} for split in splits]
             state = OperatorState({**state.values, "splits": entries}, state.tables)
         yield node, task_id(name, subtask), state
+
+
+def _together(states: Sequence[OperatorState]) -> OperatorState:
+    """Return the state of one subtask, whose ranges of key groups may have states of their own."""
+    if len(states) == 1:
+        return states[0]
+    import pyarrow as pa
+
+    names = dict.fromkeys([name for state in states for name in state.tables])
+    tables = {name: pa.concat_tables([s.tables[name] for s in states if name in s.tables]) for name in names}
+    return OperatorState(states[0].values, tables)
 
 
 def _shown(plan: Plan, node: Node, snapshot: Snapshot) -> OperatorState:

@@ -155,6 +155,12 @@ class TaskState:
         names = [range_name(operator, number) for number in range(len(self.ranges.get(operator, ())))] or [operator]
         return [self.operators[name] for name in names if name in self.operators]
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The operators of the task."""
+        ranges = {range_name(name, number) for name, ranges in self.ranges.items() for number in range(len(ranges))}
+        return [*[name for name in self.operators if name not in ranges], *self.ranges]
+
     def encode(self, keep: Literal["sample", "rows"]) -> Any:
         """Return the whole state in one object, logs included. Call it once: it consumes the readers among the tables.
 
