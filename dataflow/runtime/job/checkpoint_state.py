@@ -21,6 +21,7 @@ from dataflow.protocol.events import Data
 from dataflow.runtime.restore.find_checkpoint import states_of
 from dataflow.runtime.task.library import Library
 from dataflow.runtime.task.parts import ChannelState, Duplicates, TaskState
+from dataflow.runtime.task.put_back import put_back_id
 from dataflow.snapshots.processes import Channel, GlobalState
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class CheckpointState(GlobalState):
         processes: an ``OperatorState`` for each subtask, by names like ``"counts[1]"``.
         channels: the rows in flight on each channel, as batches in order; a channel begins and ends at the first
             operators of two tasks. If barriers cannot overtake rows, as in mode ``"aligned"``, nothing is in flight.
+            Rows that an earlier restore put back, and that were not taken yet, have channels of their own, which begin
+            at ``"(put back 1)"``, with the number of that restore's generation.
         mode: the mode in which the checkpoint was taken.
         duplicates: in mode ``"unaligned"``, the rows that operators had taken too early, and that a restore delivers to
             them again. The states include them, so the states together are not consistent. Empty in other modes.
@@ -168,10 +171,17 @@ def state_at(
     inputs: dict[str, list[Channel]] = {}
     for name, channel in by_name.items():
         inputs.setdefault(ends[name].operator, []).append(channel)
-    for part in parts:
-        for state in part.in_flight:
-            flying[by_name[state.channel]] = _rows(plan, nodes[state.operator], state, library)
     subtask_of = {task: (vertex, subtask) for vertex, subtask, task in plan.tasks()}
+    for part in parts:
+        _, subtask = subtask_of[part.task]
+        for state in part.in_flight:
+            if state.generation:
+                put_back = put_back_id(state.operator, subtask, state.port or 0, state.generation)
+                flown = Channel(put_back.source, put_back.end)
+                inputs.setdefault(state.operator, []).append(flown)
+            else:
+                flown = by_name[state.channel]
+            flying[flown] = _rows(plan, nodes[state.operator], state, library)
     states = [
         (node, name, state) for part in parts for node, name, state in _operators(plan, *subtask_of[part.task], part)
     ]

@@ -271,6 +271,7 @@ class TaskState:
             )
             for i, c in enumerate(header.in_flight)
         ]
+        _check_put_back(header, in_flight)
         _check_inlet(header)
         return TaskState(
             header.task,
@@ -356,6 +357,20 @@ def _check_inlet(header: _Header) -> None:
             raise CheckpointDamaged(
                 f"operator {excerpt(name)} has the key groups {excerpt(ranges)}, not all with state"
             )
+
+
+def _check_put_back(header: _Header, in_flight: Sequence[ChannelState]) -> None:
+    """Check the assumptions that tasks make about put-back rows. Raises: CheckpointDamaged."""
+    for state in in_flight:
+        if not state.generation:
+            continue
+        what = f"the put-back rows {excerpt(state.channel)} of task {excerpt(header.task)}"
+        if header.ended:
+            raise CheckpointDamaged(f"{what} are left, but the task had ended")
+        if state.port is None:
+            raise CheckpointDamaged(f"{what} have no input port")
+        if others := [element for element in state.elements if not isinstance(element, Data)]:
+            raise CheckpointDamaged(f"{what} hold {excerpt(others[0])}, expected only rows")
 
 
 def _logs(
