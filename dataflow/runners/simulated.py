@@ -207,10 +207,10 @@ class SimulatedRunner:
             refuse_in_batch(pipeline.graph, checkpoint)
 
         @cache
-        def plan_for(settings: Checkpointing | None) -> Plan:
+        def plan_for(settings: Checkpointing | None, rescaled: int | None = None) -> Plan:
             return make_plan(
                 pipeline.graph,
-                parallelism=parallelism,
+                parallelism=parallelism if rescaled is None else rescaled,
                 max_key_groups=max_key_groups,
                 combine=LIBRARY.mergeable if combines(settings) else None,
                 encode=combines(settings),
@@ -240,7 +240,7 @@ class SimulatedJob(JobHandle):
     def __init__(
         self,
         pipeline: str,
-        plan_for: Callable[[Checkpointing | None], Plan],
+        plan_for: Callable[..., Plan],
         checkpoint: Checkpointing | None,
         restore: object,
         credit: int,
@@ -261,6 +261,7 @@ class SimulatedJob(JobHandle):
         self._drawn = DrawnPolicies(faults, self._random, seed)
         self._logs = random.Random(f"writes of logs, seed {seed}")  # other draws stay those of the seed
         self._steps = random.Random(f"steps of the wall clock, seed {seed}")
+        self._widths = random.Random(f"numbers of subtasks, seed {seed}")
         self._clock = ManualClock(wall=simulation.wall)
         self._turn = 0
         self._idle = 0
@@ -430,7 +431,7 @@ class SimulatedJob(JobHandle):
             locks=self._locks,
             notices=self._earlier,
         )
-        job = self._job = build(self._plan_for(checkpointing), settings)
+        job = self._job = build(self._plan_for(checkpointing, self._parallelism()), settings)
         self._point.begun()
         job.loading.run()  # takes no simulated time, so a run does not depend on the kernels loaded before
         attempt.restored = report = job.restore_report
@@ -485,6 +486,12 @@ class SimulatedJob(JobHandle):
         if report is None or self._store is None or report.checkpoint not in self._store.checkpoints():
             return job.clock.time()
         return self._store.manifest(report.checkpoint).time
+
+    def _parallelism(self) -> int | None:
+        """Return the number of subtasks of the next attempt; None: that of the job."""
+        if len(self.attempts) == 1 or not self._faults.rescale_to:
+            return None
+        return self._widths.choice(self._faults.rescale_to)
 
     def _settings(self) -> Checkpointing | None:
         """Return the settings of the next attempt."""

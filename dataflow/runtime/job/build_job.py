@@ -30,6 +30,7 @@ from dataflow.errors import (
     CheckpointError,
     CheckpointSkippedWarning,
     ConfigurationError,
+    CopiesDifferWarning,
     RecordingEndedWarning,
     RowsTakenBackWarning,
     UnsupportedOnRunner,
@@ -77,6 +78,7 @@ from dataflow.runtime.task.outputs import Output, output_for
 from dataflow.runtime.task.pace import Pace, Unpaced
 from dataflow.runtime.task.parts import SAMPLE_ROWS, TaskState
 from dataflow.runtime.task.poll_times import AtOnce, PollTimes
+from dataflow.runtime.task.put_back import PutBack
 from dataflow.runtime.task.services import Identity, Services
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task import Task
@@ -240,6 +242,7 @@ class _Builder:
         self.channels: dict[tuple[int, int, int], Channel] = {}
         self.chains: dict[str, Sequence[ChainNode]] = {}  # by task, of those that are built
         self.writers: dict[str, EventWriter] = {}  # by task
+        self.put_back: Mapping[str, PutBack] = {}  # by task, of those that have some
         self.verification = Verification(
             plan,
             self._setup,
@@ -254,7 +257,14 @@ class _Builder:
     def build(self) -> Job:
         plan, settings, store = self.plan, self.settings, self.store
         started = settings.clock.now()
-        restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes, self.verification.verify)
+        restored = find(
+            settings.restore,
+            store,
+            plan,
+            self.checkpointing.max_restore_bytes,
+            self.verification.verify,
+            partial(self.notices.add, CopiesDifferWarning),
+        )
         states = restored.states if restored else {}
         if restored:
             manifest = restored.manifest
@@ -267,7 +277,7 @@ class _Builder:
             self.verification.start_fresh()
         self._connect()
         if restored:  # refuses a channel that changed, before anything is deleted or committed
-            put_back(restored, plan, self.channels, settings.library)
+            self.put_back = put_back(restored, plan, self.channels, settings.library)
         identity = self._identity(restored)
         self._open_recording(identity)  # refuses a file of another pipeline, or of a job that runs
         sinks = two_phase_sinks(plan)
@@ -419,8 +429,14 @@ class _Builder:
             keep_duplicates=self.checkpointing.duplicates,
             pace=self.settings.pace(),
             ended=state is not None and state.ended,
-            logs=LogChain.restored(name, state.operators, checkpoint.manifest) if checkpoint and state else None,
+            moved=state is not None and state.moved is not None,
+            logs=(
+                LogChain.restored(name, state.operators, checkpoint.manifest)
+                if checkpoint and state and state.moved is None
+                else None
+            ),
             events=self.writers[name],
+            put_back=self.put_back.get(name),
         )
 
     def _output(self, number: int, link: Link, subtask: int) -> Output:
@@ -441,7 +457,7 @@ class _Builder:
                         ports.append(link.port)
         untimed = self.plan.untimed_ports(vertex.name)
         gate = InputGate(channels, self._handler(channels), self.settings.choose(), ports, untimed, self.writers[name])
-        if state is not None:
+        if state is not None and state.moved is None:
             gate.restore(state.inlet)
         else:  # without this, rows that are read before such a task is first stepped would never be late
             gate.leave_out(empty)
