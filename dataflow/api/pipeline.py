@@ -168,7 +168,6 @@ class Pipeline:
         progress: bool = False,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
-        restarts: Restarts | None = None,
     ) -> RunResult: ...
 
     @overload
@@ -198,7 +197,7 @@ class Pipeline:
                 `read_events` reads it. Runs of the same job append.
             restarts: whether, and after which delays, a job that failed restarts from its newest checkpoint, such as
                 ``Restarts.fixed(3, "10s")``; None: the first error fails the run. It needs ``checkpoint``; see
-                `Restarts`.
+                `Restarts`. Not on Spark, which repeats work after its own transient failures.
 
         Returns: counts, tables, checkpoints and metrics of the run; ``print`` it for a summary.
 
@@ -350,7 +349,6 @@ class Pipeline:
         progress: bool = False,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
-        restarts: Restarts | None = None,
     ) -> SparkJob: ...
 
     @overload
