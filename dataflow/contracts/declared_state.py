@@ -99,6 +99,8 @@ class Log:
         counts: columns of numbers that count up from 0, if the next row gets the number after the greatest one.
         owners: the columns of each aggregate, or of each state that a process function declares; several may have a
             column together. Tables with such columns are restored by the names of their columns.
+        initial: the values that columns of an owner begin with in rows of a checkpoint that lacks the owner; null, if a
+            column is not named.
 
     >>> import pyarrow as pa
     >>> from dataflow.state.keyed_state import KeyedState
@@ -112,16 +114,22 @@ class Log:
     low: tuple[str, int] | None = None
     counts: Sequence[str] = ()
     owners: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    initial: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def rule(self) -> Rule:
         return Rule("log", keys=self.keys, shared=self.shared, low=self.low, owners=self.owners)
 
     def _restore(self, stored: Snapshot, name: str, context: OperatorContext, rule: Rule) -> None:
-        from dataflow.state.parts import arranged, check_parts, counting, owned
+        from dataflow.state.parts import arranged, check_parts, completed, counting, owned
 
         parts: Any = stored.logs[name]
         columns = self.state.stored
+        if added := _added(self.owners, stored):
+            parts = [
+                {n: completed(table, columns.get(n), added, self.initial) for n, table in part.items()}
+                for part in parts
+            ]
         if self.owners:
             parts = [{n: arranged(table, columns.get(n)) for n, table in part.items()} for part in parts]
         check_parts(parts, columns, self.counts)
@@ -145,6 +153,7 @@ class Table:
         keys: the first columns, which decide the key group of a row; 0: rows belong to no key, and each is kept in
             exactly one subtask.
         owners: as those of a `Log`.
+        initial: as that of a `Log`.
     """
 
     read: Callable[[], pa.Table]
@@ -152,15 +161,18 @@ class Table:
     stored: pa.Schema
     keys: int
     owners: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    initial: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def rule(self) -> Rule:
         return Rule("table", keys=self.keys, owners=self.owners)
 
     def _restore(self, stored: Snapshot, name: str, context: OperatorContext, rule: Rule) -> None:
-        from dataflow.state.parts import arranged, check_columns, owned
+        from dataflow.state.parts import arranged, check_columns, completed, owned
 
         table: Any = stored.tables[name]
+        if added := _added(self.owners, stored):
+            table = completed(table, self.stored, added, self.initial)
         if self.owners:
             table = arranged(table, self.stored)
         check_columns(table, self.stored)
@@ -268,6 +280,11 @@ class Fixed:
             )
 
 
+def _added(owners: Mapping[str, Sequence[str]], stored: Snapshot) -> set[str]:
+    """Return the columns of owners that the checkpoint lacks."""
+    return {name for owner in stored.added for name in owners.get(owner, ())}
+
+
 _LEAST: Final = -(2**63)
 _PASSED: Final = Rule("passed")
 _FIXED: Final = Rule("fixed")
@@ -361,13 +378,19 @@ def restore_state(operator: Operator, context: OperatorContext) -> None:
     stored = context.restored
     if not isinstance(operator, Stateful) or stored is None:
         return
-    pieces = operator.state()
+    pieces = {name: piece for name, piece in operator.state().items() if not _is_added(name, piece, stored)}
     _check_rules(stored, {name: piece.rule for name, piece in pieces.items()}, context.name)
     for name, piece in pieces.items():
         with naming_state(f"{context.name}: {name}", piece.state if isinstance(piece, Log) else operator):
             piece._restore(stored, name, context, stored.rules[name])
     with naming_state(context.name, operator):
         operator.restored()
+
+
+def _is_added(name: str, piece: Piece, stored: Snapshot) -> bool:
+    """Return whether a piece belongs to owners alone that the checkpoint lacks: it stays as it is, empty."""
+    owners = piece.owners if isinstance(piece, Log | Table) else {}
+    return name not in stored.rules and bool(owners) and {*owners} <= {*stored.added}
 
 
 def check_stored(operator: Stateful, context: OperatorContext) -> None:
