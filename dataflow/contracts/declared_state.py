@@ -316,6 +316,15 @@ class Stateful(Operator):
         It is asked at each barrier, because an operator may replace a piece by another one of the same kind.
         """
 
+    def converted(self, stored: Snapshot) -> Snapshot:
+        """Return the state of a checkpoint in the form that it has now. By default, it is the same.
+
+        Called before the pieces are restored. The form may differ if other aggregates were added or removed.
+
+        Raises: CheckpointMismatch if the state cannot have that form.
+        """
+        return stored
+
     def restored(self) -> None:
         """Derive what follows from the restored pieces. Called before ``open``.
 
@@ -378,6 +387,7 @@ def restore_state(operator: Operator, context: OperatorContext) -> None:
     stored = context.restored
     if not isinstance(operator, Stateful) or stored is None:
         return
+    stored = operator.converted(stored)
     pieces = {name: piece for name, piece in operator.state().items() if not _is_added(name, piece, stored)}
     _check_rules(stored, {name: piece.rule for name, piece in pieces.items()}, context.name)
     for name, piece in pieces.items():

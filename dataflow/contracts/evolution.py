@@ -184,7 +184,10 @@ class Adaptation:
         stored: the operator of the checkpoint *as if* its settings had had the changes that are allowed. It is compared
             with the pipeline; what still differs is refused.
         changes: these changes, in the order in which they are applied.
+        folds_alike: whether records of rows that were folded for the operator of the checkpoint are as this one reads
+            them. If not, the restore is refused while a channel holds some.
     """
 
     stored: OperatorDescription
     changes: Sequence[PieceChange] = ()
+    folds_alike: bool = True

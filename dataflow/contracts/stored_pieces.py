@@ -5,7 +5,7 @@ Every part of a log changes alike, its base and its deltas. Rows keep their orde
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,7 @@ from dataflow.contracts.operator import Snapshot
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["keys_of", "with_owner", "without_empty", "without_owner", "without_pieces"]
+__all__ = ["keys_of", "keys_where", "with_owner", "without_empty", "without_owner", "without_pieces"]
 
 KEYS: Final = "keys"
 """The table of keyed state with a row for each key."""
@@ -105,26 +105,42 @@ def without_pieces(stored: Snapshot, names: Collection[str]) -> Snapshot:
 
 def keys_of(stored: Snapshot, piece: str, columns: Sequence[str] = ()) -> int:
     """Return how many keys have a value in one of the ``columns`` of a log or a table; none given: how many it has."""
+    if not columns:
+        return _count(stored, piece, lambda batch: batch)
+    return _count(stored, piece, lambda batch: _having(batch, [name for name in columns if name in batch.schema.names]))
+
+
+def keys_where(stored: Snapshot, piece: str, column: str) -> int:
+    """Return how many keys of a log or a table have a row where ``column`` is true."""
+    return _count(
+        stored, piece, lambda batch: batch.filter(batch.column(column)) if column in batch.schema.names else None
+    )
+
+
+def _having(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch | None:
+    """Return the rows that have a value in one of ``columns``."""
+    from dataflow.arrow_values import to_array
+
+    if not columns:
+        return None
+    return batch.filter(to_array(np.any([np.asarray(batch.column(name).is_valid()) for name in columns], axis=0)))
+
+
+def _count(stored: Snapshot, piece: str, chosen: Callable[[pa.RecordBatch], pa.RecordBatch | None]) -> int:
+    """Return how many distinct keys are in the rows that count of a piece, as far as they are ``chosen``."""
     import pyarrow as pa
 
-    from dataflow.arrow_values import to_array
     from dataflow.state.keyed import KeyIndex
-    from dataflow.state.parts import resolved
+    from dataflow.state.parts import counting, resolved
 
-    keys = stored.rules[piece].keys
-    index: Any = None
+    rule, index = stored.rules[piece], None
     tables = [*resolved(_parts(stored, piece)).values()] if piece in stored.logs else [stored.tables[piece]]
     for table in tables:
-        present = [name for name in columns if name in table.schema.names]
-        if columns and not present:
-            continue
-        index = KeyIndex(pa.schema(list(table.schema)[:keys])) if index is None else index
+        table = table if rule.low is None else counting(table, *rule.low)
         for batch in table.to_batches():
-            if present:
-                batch = batch.filter(
-                    to_array(np.any([np.asarray(batch.column(n).is_valid()) for n in present], axis=0))
-                )
-            index.slots(batch.columns[:keys])
+            if (rows := chosen(batch)) is not None:
+                index = KeyIndex(pa.schema(list(table.schema)[: rule.keys])) if index is None else index
+                index.slots(rows.columns[: rule.keys])
     return 0 if index is None else len(index)
 
 
