@@ -26,6 +26,7 @@ from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Rule, Snapshot
 from dataflow.contracts.process import BatchProcess, KeyedProcess, ProcessContext, ProcessTimers
 from dataflow.contracts.process_state import list_state, map_state, shared_map, value_state
+from dataflow.contracts.rescale import RescaleContext, StatePart
 from dataflow.contracts.sink import Guarantee, Sink, SparkBatch, TwoPhaseSink, TwoPhaseWriter
 from dataflow.contracts.source import END, Condition, ParquetFiles, Source, Split, SplitReader
 from dataflow.contracts.spec import Spec
@@ -84,6 +85,7 @@ __all__ = [
     "Incremental",
     "Log",
     "Passed",
+    "StatePart",
     "Stateful",
     "Table",
     "Value",
@@ -96,6 +98,7 @@ __all__ = [
     "JobProgress",
     "WaitingCommit",
     "CheckpointState",
+    "RescaleContext",
     "RestoreReport",
     "Precision",
     "Picture",

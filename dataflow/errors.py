@@ -31,6 +31,7 @@ __all__ = [
     "CleanupFailedWarning",
     "ClockStepWarning",
     "CommitsDelayedWarning",
+    "CopiesDifferWarning",
     "CommitsRetriedWarning",
     "ConfigurationError",
     "ContractViolation",
@@ -425,6 +426,14 @@ class NewInputWarning(BarrierflowWarning):
 
 class TableReloadedWarning(BarrierflowWarning):
     """The table of a lookup has changed since the checkpoint was taken, and ``on_change="reload"`` accepts that."""
+
+
+class CopiesDifferWarning(BarrierflowWarning):
+    """Copies of a `shared_map` differ between the subtasks of a checkpoint that is restored at another parallelism.
+
+    They are equal unless a restore in mode "unaligned" repeated rows to some subtasks. All new subtasks start with the
+    copy of the first one.
+    """
 
 
 class FilesLeftOutWarning(BarrierflowWarning):

@@ -122,6 +122,7 @@ class Log:
 
     def _restore(self, stored: Snapshot, name: str, context: OperatorContext, rule: Rule) -> None:
         from dataflow.state.parts import arranged, check_parts, completed, counting, owned
+        from dataflow.state.widening import widened
 
         parts: Any = stored.logs[name]
         columns = self.state.stored
@@ -132,6 +133,7 @@ class Log:
             ]
         if self.owners:
             parts = [{n: arranged(table, columns.get(n)) for n, table in part.items()} for part in parts]
+        parts = [{n: widened(table, columns.get(n), self.keys) for n, table in part.items()} for part in parts]
         check_parts(parts, columns, self.counts)
         if self.keys:
             mine = context.key_groups, context.max_key_groups
@@ -169,12 +171,14 @@ class Table:
 
     def _restore(self, stored: Snapshot, name: str, context: OperatorContext, rule: Rule) -> None:
         from dataflow.state.parts import arranged, check_columns, completed, owned
+        from dataflow.state.widening import widened
 
         table: Any = stored.tables[name]
         if added := _added(self.owners, stored):
             table = completed(table, self.stored, added, self.initial)
         if self.owners:
             table = arranged(table, self.stored)
+        table = widened(table, self.stored, self.keys)
         check_columns(table, self.stored)
         if self.keys:
             table = owned(table, self.keys, context.key_groups, context.max_key_groups)

@@ -22,6 +22,7 @@ __all__ = [
     "NO_CHANGES",
     "Adaptation",
     "Changes",
+    "Columns",
     "Evolved",
     "OperatorDescription",
     "PieceChange",

@@ -48,6 +48,8 @@ class Faults:
         restarts: the maximum number of restarts of a job that a checkpoint's failure made fail.
         restart_with: settings from which each attempt after the first draws, such as another mode; empty: all attempts
             use the job's own. Checkpoints are always stored where the job's own settings say.
+        rescale_to: the numbers of subtasks from which each attempt after the first draws; empty: all attempts have that
+            of the job. These draws have a generator of their own.
 
     >>> Faults(crashes=2, crash_at=["alignment"]).crashes
     2
@@ -67,6 +69,7 @@ class Faults:
     damage: float = 0.0
     restarts: int = 0
     restart_with: Sequence[Checkpointing] = ()
+    rescale_to: Sequence[int] = ()
 
 
 @dataclass(slots=True)

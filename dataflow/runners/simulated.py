@@ -200,10 +200,10 @@ class SimulatedRunner:
             refuse_in_batch(pipeline.graph, checkpoint)
 
         @cache
-        def plan_for(settings: Checkpointing | None) -> Plan:
+        def plan_for(settings: Checkpointing | None, rescaled: int | None = None) -> Plan:
             return make_plan(
                 pipeline.graph,
-                parallelism=parallelism,
+                parallelism=parallelism if rescaled is None else rescaled,
                 max_key_groups=max_key_groups,
                 combine=LIBRARY.mergeable if combines(settings) else None,
                 encode=combines(settings),
@@ -230,7 +230,7 @@ class SimulatedJob(JobHandle):
     def __init__(
         self,
         pipeline: str,
-        plan_for: Callable[[Checkpointing | None], Plan],
+        plan_for: Callable[..., Plan],
         checkpoint: Checkpointing | None,
         restore: object,
         credit: int,
@@ -250,6 +250,7 @@ class SimulatedJob(JobHandle):
         self._drawn = DrawnPolicies(faults, self._random, seed)
         self._logs = random.Random(f"writes of logs, seed {seed}")  # other draws stay those of the seed
         self._steps = random.Random(f"steps of the wall clock, seed {seed}")
+        self._widths = random.Random(f"numbers of subtasks, seed {seed}")
         self._clock = ManualClock(wall=simulation.wall)
         self._turn = 0
         self._idle = 0
@@ -388,7 +389,7 @@ class SimulatedJob(JobHandle):
             engine="simulated",
             recorder=make_recorder(self._record, self._log),
         )
-        job = build(self._plan_for(checkpointing), settings)
+        job = build(self._plan_for(checkpointing, self._parallelism()), settings)
         job.loading.run()  # takes no simulated time, so a run does not depend on the kernels loaded before
         attempt.restored = job.restore_report
         for answers, then in self._predicates:
@@ -441,6 +442,12 @@ class SimulatedJob(JobHandle):
         if report is None or self._store is None or report.checkpoint not in self._store.checkpoints():
             return job.clock.time()
         return self._store.manifest(report.checkpoint).time
+
+    def _parallelism(self) -> int | None:
+        """Return the number of subtasks of the next attempt; None: that of the job."""
+        if len(self.attempts) == 1 or not self._faults.rescale_to:
+            return None
+        return self._widths.choice(self._faults.rescale_to)
 
     def _settings(self) -> Checkpointing | None:
         """Return the settings of the next attempt."""

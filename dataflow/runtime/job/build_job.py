@@ -30,6 +30,7 @@ from dataflow.errors import (
     CheckpointError,
     CheckpointSkippedWarning,
     ConfigurationError,
+    CopiesDifferWarning,
     RecordingEndedWarning,
     RowsTakenBackWarning,
     UnsupportedOnRunner,
@@ -242,7 +243,14 @@ class _Builder:
     def build(self) -> Job:
         plan, settings, store = self.plan, self.settings, self.store
         started = settings.clock.now()
-        restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes, self.verification.verify)
+        restored = find(
+            settings.restore,
+            store,
+            plan,
+            self.checkpointing.max_restore_bytes,
+            self.verification.verify,
+            partial(self.notices.add, CopiesDifferWarning),
+        )
         states = restored.states if restored else {}
         if restored:
             manifest = restored.manifest
@@ -407,7 +415,12 @@ class _Builder:
             keep_duplicates=self.checkpointing.duplicates,
             pace=self.settings.pace(),
             ended=state is not None and state.ended,
-            logs=LogChain.restored(name, state.operators, checkpoint.manifest) if checkpoint and state else None,
+            moved=state is not None and state.moved is not None,
+            logs=(
+                LogChain.restored(name, state.operators, checkpoint.manifest)
+                if checkpoint and state and state.moved is None
+                else None
+            ),
             events=self.writers[name],
         )
 
@@ -429,7 +442,7 @@ class _Builder:
                         ports.append(link.port)
         untimed = self.plan.untimed_ports(vertex.name)
         gate = InputGate(channels, self._handler(channels), self.settings.choose(), ports, untimed, self.writers[name])
-        if state is not None:
+        if state is not None and state.moved is None:
             gate.restore(state.inlet)
         else:  # without this, rows that are read before such a task is first stepped would never be late
             gate.leave_out(empty)

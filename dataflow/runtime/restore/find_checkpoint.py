@@ -28,6 +28,7 @@ from dataflow.planning.duplicate_precision import precisions
 from dataflow.protocol.events import BarrierKind, EndOfInput
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
 from dataflow.runtime.restore.changed_tables import refuse_changed_tables
+from dataflow.runtime.restore.regroup import has_moved, regroup, rescaled
 from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.restore.rows_read_again import open_splits, rows_read_again
 from dataflow.runtime.task.parts import TaskState
@@ -60,8 +61,9 @@ log = logging.getLogger("dataflow.restore")
 class RestoredCheckpoint:
     """A checkpoint, read and verified: its manifest, the state of each task, and the report on it.
 
-    ``abandoned`` are newer checkpoints, which the restore deletes. ``damaged`` are newer checkpoints that could not be
-    read. ``is_elsewhere``: it is in another directory than the one that the job writes to.
+    ``states`` are those of the tasks of the plan: regrouped, if ``moved``, because these are others than the tasks that
+    stored them. ``abandoned`` are newer checkpoints, which the restore deletes. ``damaged`` are newer checkpoints that
+    could not be read. ``is_elsewhere``: it is in another directory than the one that the job writes to.
     """
 
     manifest: Manifest
@@ -70,6 +72,17 @@ class RestoredCheckpoint:
     abandoned: Sequence[int] = ()
     damaged: Sequence[Skipped] = ()
     is_elsewhere: bool = False
+    moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A checkpoint that was read: what it stored, and the states of the tasks of the plan, if it fits."""
+
+    manifest: Manifest
+    stored: Mapping[str, TaskState]
+    states: Mapping[str, TaskState]
+    moved: bool = False
 
 
 def find(
@@ -78,11 +91,12 @@ def find(
     plan: Plan,
     limit: int | None = None,
     verify: Callable[[Manifest, Mapping[str, TaskState]], None] = lambda manifest, states: None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> RestoredCheckpoint | None:
     """Return the checkpoint that ``restore`` selects, complete and fit for ``plan``; None: start from the beginning.
 
     ``limit``: see ``Checkpointing(max_restore_bytes=)``. ``verify`` is called for checkpoints of this plan; it raises
-    ``CheckpointDamaged`` if one cannot be restored.
+    ``CheckpointDamaged`` if one cannot be restored. ``note`` is called with warnings of the regrouping.
 
     Raises: NoCheckpoint, CheckpointsExist, CheckpointDamaged, CheckpointMismatch (listing what differs);
     ConfigurationError for a checkpoint of more bytes than ``limit``.
@@ -90,8 +104,8 @@ def find(
     request = parse(restore)
     ids = store.checkpoints()
     if isinstance(request, ByPath):
-        return _by_path(Path(request.path), store, ids, plan, limit, verify)
-    read: dict[int, tuple[Manifest, Mapping[str, TaskState]]] = {}
+        return _by_path(Path(request.path), store, ids, plan, limit, verify, note)
+    read: dict[int, _Read] = {}
 
     def inspect(checkpoint: int) -> Found:
         try:
@@ -101,11 +115,9 @@ def find(
             refuse_larger(size + _bytes(manifest), limit, where)
             states = states_of(manifest, lambda part: store.read(checkpoint, part))
             is_savepoint = manifest.kind == BarrierKind.SAVEPOINT.value
-            if _fits(manifest, plan):
-                _check_states(states, plan)
-                if isinstance(request, int) or not is_savepoint:  # other requests pass savepoints over
-                    verify(manifest, states)
-            read[checkpoint] = manifest, states
+            # other requests pass savepoints over
+            tried = verify if isinstance(request, int) or not is_savepoint else _untried
+            read[checkpoint] = _fitted(manifest, states, plan, tried, note)
         except CheckpointDamaged as damage:  # not an I/O error: falling back because of one would be wrong
             return Found(damage=str(damage))
         return Found(savepoint=is_savepoint)
@@ -115,7 +127,7 @@ def find(
         return None
     newer = tuple(n for n in ids if n > decision.checkpoint and not _is_savepoint(store, n))
     damaged = [skipped for skipped in decision.skipped if not _is_savepoint(store, skipped.checkpoint)]
-    restored = _restored(*read[decision.checkpoint], store.location, store, plan, decision.skipped, newer, limit)
+    restored = _restored(read[decision.checkpoint], store.location, store, plan, decision.skipped, newer, limit)
     return replace(restored, damaged=damaged)
 
 
@@ -143,11 +155,12 @@ def _by_path(
     plan: Plan,
     limit: int | None,
     verify: Callable[[Manifest, Mapping[str, TaskState]], None],
+    note: Callable[[str], None],
 ) -> RestoredCheckpoint | None:
     folder = CheckpointFolder(path)
     refuse_larger(folder.manifest_size, limit, str(path))
     if path.parent.resolve() == Path(store.location).resolve() and folder.exists:
-        return find(folder.manifest().checkpoint, store, plan, limit, verify)
+        return find(folder.manifest().checkpoint, store, plan, limit, verify, note)
     if not folder.exists:
         policies = [policy.value for policy in Policy]
         raise NoCheckpoint(
@@ -164,10 +177,8 @@ def _by_path(
         folder.check_complete(manifest)
         refuse_larger(folder.manifest_size + _bytes(manifest), limit, str(path))
         states = states_of(manifest, folder.read)
-    if _fits(manifest, plan):
-        _check_states(states, plan)
-        verify(manifest, states)
-    restored = _restored(manifest, states, str(path.parent), store, plan, (), (), limit)
+    read = _fitted(manifest, states, plan, verify, note)
+    restored = _restored(read, str(path.parent), store, plan, (), (), limit)
     return replace(restored, is_elsewhere=True)
 
 
@@ -230,13 +241,34 @@ def _tasks(manifest: Manifest) -> list[PartHandle]:
     return [part for part in manifest.parts if part.part == STATE]
 
 
-def _fits(manifest: Manifest, plan: Plan) -> bool:
-    """Return whether ``_restored`` will accept the checkpoint. The states of another pipeline are not checked."""
+def _untried(manifest: Manifest, states: Mapping[str, TaskState]) -> None:
+    """Try no restore."""
+
+
+def _fitted(
+    manifest: Manifest,
+    states: Mapping[str, TaskState],
+    plan: Plan,
+    verify: Callable[[Manifest, Mapping[str, TaskState]], None],
+    note: Callable[[str], None],
+) -> _Read:
+    """Return a checkpoint with the states of the tasks of ``plan``. ``_restored`` will refuse that of another pipeline.
+
+    Raises: CheckpointDamaged; the errors of ``verify``.
+    """
     try:
         _refuse_another(manifest, plan, "")
     except CheckpointMismatch:
-        return False
-    return True
+        return _Read(manifest, states, states)
+    is_stream = plan.execution is Execution.STREAMING
+    if not is_stream or not has_moved(manifest.nodes, states, plan):
+        _check_states(states, plan)
+        verify(manifest, states)
+        return _Read(manifest, states, states)
+    with damaged_by(f"checkpoint {manifest.checkpoint}"):
+        fitted = regroup(manifest.nodes, states, plan, note)
+    verify(manifest, fitted)
+    return _Read(manifest, states, fitted, moved=True)
 
 
 def _check_states(states: Mapping[str, TaskState], plan: Plan) -> None:
@@ -268,14 +300,13 @@ def _check_states(states: Mapping[str, TaskState], plan: Plan) -> None:
     if plan.execution is Execution.BATCH:
         return  # a batch stores what its sinks must commit, and no state
     for vertex, _, task in plan.tasks():
-        lacking = [node.name for node in vertex.nodes if node.stateful and node.name not in states[task].operators]
+        lacking = [node.name for node in vertex.nodes if node.stateful and not states[task].snapshots(node.name)]
         if lacking:
             raise CheckpointDamaged(f"the part of task {task!r} has no state of operator {lacking[0]!r}")
 
 
 def _restored(
-    manifest: Manifest,
-    states: Mapping[str, TaskState],
+    read: _Read,
     location: str,
     store: CheckpointStore,
     plan: Plan,
@@ -283,9 +314,12 @@ def _restored(
     newer: Sequence[int],
     limit: int | None,
 ) -> RestoredCheckpoint:
+    manifest = read.manifest
     _refuse_another(manifest, plan, location)
-    report = _report(manifest, states, location, store, skipped, limit)
-    return RestoredCheckpoint(manifest, states, report, newer)
+    report = _report(manifest, read.stored, location, store, skipped, limit)
+    if read.moved:
+        report = replace(report, rescaled=rescaled(manifest.nodes, plan))
+    return RestoredCheckpoint(manifest, read.states, report, newer, moved=read.moved)
 
 
 def _report(
@@ -328,39 +362,53 @@ def _refuse_another(manifest: Manifest, plan: Plan, location: str) -> None:
             f"execution={plan.execution.value!r}; streams and batches cannot continue each other, so use another "
             "checkpoint directory, or run it as it was"
         )
-    refuse_another(manifest.nodes, [part.task for part in _tasks(manifest)], what, manifest.pipeline, plan)
+    nodes = manifest.nodes
+    with damaged_by(what):
+        if plan.execution is Execution.STREAMING:
+            _refuse_differing(_mismatches(nodes, plan, {"parallelism"}), what, manifest.pipeline)
+        else:
+            _refuse_other_tasks(nodes, [part.task for part in _tasks(manifest)], what, manifest.pipeline, plan)
+        refuse_changed_tables(nodes, what, plan)
 
 
 def refuse_another(
     nodes: Sequence[Mapping[str, Any]], saved_tasks: Sequence[str], what: str, pipeline: str, plan: Plan
 ) -> None:
-    """Raise CheckpointMismatch unless state of another run fits ``plan``: its stateful operators must be the same, and
-    so must the tables of lookups.
+    """Raise CheckpointMismatch unless state of another run fits ``plan``: its stateful operators must be the same, in
+    the same tasks, and so must the tables of lookups.
 
     Stateless operators may be added or removed. ``nodes`` and ``saved_tasks`` describe the plan that ``what`` is from.
     """
     with damaged_by(what):
-        _refuse_another_plan(nodes, saved_tasks, what, pipeline, plan)
+        _refuse_other_tasks(nodes, saved_tasks, what, pipeline, plan)
         refuse_changed_tables(nodes, what, plan)
 
 
-def _refuse_another_plan(
+def _refuse_other_tasks(
     nodes: Sequence[Mapping[str, Any]], saved_tasks: Sequence[str], what: str, pipeline: str, plan: Plan
 ) -> None:
-    described = plan.describe()
-    keyed = _keyed(nodes) & _keyed(described)
-    saved = [_identity(node, keyed) for node in nodes if node["stateful"]]
-    now = [_identity(node, keyed) for node in described if node["stateful"]]
-    mismatches = differences(saved, now)
+    mismatches = _mismatches(nodes, plan)
     tasks = [task for _, _, task in plan.tasks()]
     if not mismatches and list(saved_tasks) != tasks:
         mismatches = [
             f"its tasks were {list(saved_tasks)}, now {tasks}: a task is named after its first operator, so an "
             "operator added or removed there, or after a key_by or rebalance, moves the state to another task"
         ]
+    if any("parallelism was" in sentence for sentence in mismatches):
+        mismatches.append("(the state of this job is restored at the parallelism it was taken with)")
+    _refuse_differing(mismatches, what, pipeline)
+
+
+def _mismatches(nodes: Sequence[Mapping[str, Any]], plan: Plan, may_differ: Collection[str] = frozenset()) -> list[str]:
+    """Return how the stateful operators of ``plan`` differ from ``nodes``, except for the fields that may differ."""
+    described = plan.describe()
+    keyed = _keyed(nodes) & _keyed(described)
+    saved = [_identity(node, keyed, may_differ) for node in nodes if node["stateful"]]
+    return differences(saved, [_identity(node, keyed, may_differ) for node in described if node["stateful"]])
+
+
+def _refuse_differing(mismatches: Sequence[str], what: str, pipeline: str) -> None:
     if mismatches:
-        if any("parallelism was" in sentence for sentence in mismatches):
-            mismatches.append("(a checkpoint is restored at the parallelism it was taken with)")
         listing = "".join(f"\n  {sentence}" for sentence in mismatches)
         raise CheckpointMismatch(
             f"{what} does not fit this pipeline; compared with {pipeline!r} when it was taken:{listing}\n"
@@ -373,10 +421,10 @@ def _keyed(nodes: Sequence[Mapping[str, Any]]) -> set[str]:
     return {node["name"] for node in nodes if node["keys"]}
 
 
-def _identity(node: Mapping[str, Any], keyed: Collection[str]) -> dict[str, Any]:
+def _identity(node: Mapping[str, Any], keyed: Collection[str], may_differ: Collection[str]) -> dict[str, Any]:
     """Return the fields that must not change: all but the inputs, which change if a stateless operator is added.
 
     The number of key groups counts only for ``keyed`` operators, because it decides where the state of a key is.
     """
     ignored = {"inputs", "stateful"} if node["name"] in keyed else {"inputs", "stateful", "max_key_groups"}
-    return {key: value for key, value in node.items() if key not in ignored}
+    return {key: value for key, value in node.items() if key not in ignored and key not in may_differ}

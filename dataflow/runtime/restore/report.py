@@ -52,6 +52,7 @@ class RestoreReport:
             this job and are not read.
         repeated: rows may have come twice to the operators before the checkpoint was taken, because an earlier restore
             reported duplicates. It holds for every later checkpoint, in any mode.
+        rescaled: by operator, the number of subtasks that stored its state, and the number now, if they differ.
         duration: microseconds from the start of the search for a checkpoint until the job was built and its sinks
             recovered; None if no job was built from it, and on Spark, which restores state while it runs.
 
@@ -79,6 +80,7 @@ class RestoreReport:
     not_read: Sequence[str] = ()
     repeated: bool = False
     duration: int | None = None
+    rescaled: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -253,6 +255,7 @@ class RestoreReport:
                 {"checkpoint": skipped.checkpoint, "reason": skipped.reason} for skipped in self.passed_over
             ],
             "not_read": list(self.not_read),
+            "rescaled": {name: list(pair) for name, pair in self.rescaled.items()},
             "offsets": self.offsets_table().to_pylist(),
             "in_flight": self.in_flight_table().to_pylist(),
             "duplicates": self.duplicates_table().to_pylist(),

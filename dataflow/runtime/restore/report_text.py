@@ -71,6 +71,9 @@ def sections(report: RestoreReport) -> Iterator[Section]:
     if report.not_read:
         summary = f"{_count(len(report.not_read), 'split')} new since the job started"
         yield Section.of("not read", summary, [(split,) for split in report.not_read])
+    if report.rescaled:
+        pairs = [(name, f"from {_count(old, 'subtask')} to {new:,}") for name, (old, new) in report.rescaled.items()]
+        yield Section.of("rescaled", _count(len(pairs), "operator"), pairs)
     yield _in_flight(report)
     yield _duplicates(report)
     if report.repeated:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +21,13 @@ class StoredJob:
         states: by task.
         transactions: the handles that each sink must commit, by its name.
         targets: where these handles were staged, by sink; a sink without a target has none.
+        new: the operators that the pipeline has and the checkpoint had not: they have no state, and start empty.
+        is_committed: whether all ``transactions`` are known to be committed, as those of an exported savepoint are.
     """
 
     nodes: Sequence[Mapping[str, Any]]
     states: Mapping[str, TaskState]
     transactions: Mapping[str, Sequence[Handle]] = field(default_factory=dict)
     targets: Mapping[str, str] = field(default_factory=dict)
+    new: Collection[str] = ()
+    is_committed: bool = False

@@ -108,7 +108,8 @@ class Verification:
         self._load_kernels(splits)
         self.inputs = self._source_inputs(splits)
         for task, task_input in self.inputs.items():
-            task_input.restore_quiet(states[task].inlet)
+            if "quiet" in states[task].inlet:
+                task_input.restore_quiet(states[task].inlet)
         for vertex, subtask, task in self._plan.tasks():
             setup = self._setup(vertex, subtask, states[task], self.inputs.get(task))
             self.operators[task] = restore_nodes(setup)
@@ -133,10 +134,10 @@ class Verification:
         splits: dict[str, list[SplitState]] = {}
         for vertex, source in self._sources():
             name = vertex.head.name
-            fresh = [] if states else check_splits(source, name)
+            saved: list[Any] = [states[task].inlet.get("splits") if states else None for task in vertex.tasks]
+            fresh = check_splits(source, name) if None in saved else []
             for i, task in enumerate(vertex.tasks):
-                saved: Any = states[task].inlet["splits"] if states else ()
-                splits[task] = [_split_state(entry, source, name) for entry in saved]
+                splits[task] = [_split_state(entry, source, name) for entry in saved[i] or ()]
                 splits[task] += [SplitState(split) for split in fresh[i :: vertex.parallelism]]
         return splits
 

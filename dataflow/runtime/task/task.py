@@ -94,6 +94,7 @@ class Task:
         keep_duplicates: Literal["sample", "rows"] = "sample",
         pace: Pace | None = None,
         ended: bool = False,
+        moved: bool = False,
         logs: LogChain | None = None,
         events: EventWriter | None = None,
     ) -> None:
@@ -126,6 +127,8 @@ class Task:
         self._phase = _Phase.RUNNING
         #: Never changes; if True, the first step takes the task to phase ENDED.
         self._restored_ended = ended
+        #: Never changes; if True, the first step sends the time that the operators had passed on to other tasks.
+        self._restarts_time = moved
         #: Never unset. If False, nothing was received, taken or sent.
         self._opened = False
         #: Never unset. If True, the state is DONE.
@@ -323,6 +326,9 @@ class Task:
             self.chain.working = node
             node.open()
         self.chain.working = None
+        if self._restarts_time:
+            for node in self.chain.nodes:
+                node.send_time()
         if self._restored_ended:
             for output in self.chain.outputs:
                 output.end()
@@ -465,6 +471,7 @@ class Task:
             operators=states,
             passed=self.chain.passed,
             timed=self.chain.timed,
+            ranges=self.chain.ranges,
             log_before=before,
             transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
         )
