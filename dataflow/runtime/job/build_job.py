@@ -21,6 +21,7 @@ from dataflow.background import Submit
 from dataflow.clock import Clock
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.emitted_rows import Unwatched, unwatched
+from dataflow.contracts.evolution import NO_CHANGES, Changes
 from dataflow.contracts.execution import Spill
 from dataflow.contracts.folding import Folding, FoldWherePays
 from dataflow.contracts.kept_rows import Keep, KeepNone, RowKeeper
@@ -31,6 +32,7 @@ from dataflow.errors import (
     CheckpointSkippedWarning,
     ConfigurationError,
     CopiesDifferWarning,
+    PipelineChangedWarning,
     RecordingEndedWarning,
     RowsTakenBackWarning,
     UnsupportedOnRunner,
@@ -109,7 +111,8 @@ class Settings:
     rows back, and ``folding`` the rule by which it folds them. ``task_bytes`` are the bytes that may wait in all
     channels into a task. ``spill`` says where rows of a batch are sorted; None: as by default. ``emitted`` makes what
     takes note of the rows that a user's operators and sources emit. ``make_id`` makes the id of a new job. ``recorder``
-    records what the job does; ``engine`` is the name of the runner.
+    records what the job does; ``changes`` are those of the pipeline that a restore accepts; ``engine`` is the name of
+    the runner.
     """
 
     pipeline: str
@@ -132,6 +135,7 @@ class Settings:
     load: Callable[[KernelLoader], None] = KernelLoader.run
     spill: Spill | None = None
     emitted: Callable[[str], Unwatched] = unwatched
+    changes: Changes = NO_CHANGES
     engine: str = "local"
     recorder: Recorder = field(default_factory=Recorder)
     make_id: MakeJobId = field(kw_only=True)
@@ -250,6 +254,7 @@ class _Builder:
             self.checkpointing.max_restore_bytes,
             self.verification.verify,
             partial(self.notices.add, CopiesDifferWarning),
+            settings.changes,
         )
         states = restored.states if restored else {}
         if restored:
@@ -257,6 +262,8 @@ class _Builder:
             self.clock.raise_to(manifest.time)
             what = f"checkpoint {manifest.checkpoint} in {store.location}"
             note_reloaded(self.notices, manifest.nodes, what, plan)
+            for change in restored.report.evolved:
+                self.notices.add(PipelineChangedWarning, f"{what}: {change}")
         if restored:  # input that changed was refused, so there can only be new splits
             restored = with_new_input(restored, plan)
         else:
@@ -377,7 +384,10 @@ class _Builder:
             log.info("checkpoint %d is newer than the one restored and is deleted", newer)
             self.store.abandon(newer)
         self.store.remove_orphans()
+        begin_sinks(self.plan.graph, {name: sink for name, sink in sinks.items() if name in restored.new})
         for name, sink in sinks.items():
+            if name in restored.new:
+                continue
             self.settings.probe(Point.RECOVERY)
             with naming_sink(name, sink, "recover"):
                 taken_back = sink.recover(manifest.checkpoint, manifest.transactions.get(name, []))

@@ -27,6 +27,8 @@ def with_new_input(restored: RestoredCheckpoint, plan: Plan) -> RestoredCheckpoi
     ids: dict[str, set[str]] = {}
     for vertex in plan.vertices.values():
         if isinstance(vertex.head.spec, Read):
+            if vertex.head.name in restored.new:
+                continue
             entries: list[Any] = [restored.states[task].inlet["splits"] for task in vertex.tasks]
             ids[vertex.head.name] = {split["id"] for splits in entries for split in splits}
     splits = new_input(plan, ids, f"the job that checkpoint {restored.report.checkpoint} belongs to")
@@ -37,13 +39,14 @@ def new_input(plan: Plan, known: Mapping[str, Collection[str]], job: str) -> tup
     """Return the splits, as "source/split", that sources list now and ``job`` lacks; warn of them, source by source.
 
     The input of a job is fixed when it starts; input that came later needs another job. The id of a split begins with
-    the path of its file, and the same path may be written in another way now. ``known`` has the job's splits by source.
+    the path of its file, and the same path may be written in another way now. ``known`` has the job's splits by source;
+    a source that is new to the job has none, and reads all of its splits.
     """
     splits: list[str] = []
     for vertex in plan.vertices.values():
-        if not isinstance(vertex.head.spec, Read):
-            continue
         name = vertex.head.name
+        if not isinstance(vertex.head.spec, Read) or name not in known:
+            continue
         before = {*known[name], *map(abspath, known[name])}
         listed = _listed(vertex.head.spec.source, name)
         new = [split for split in listed if split not in before and abspath(split) not in before]
