@@ -79,6 +79,7 @@ from dataflow.runtime.task.outputs import Output, output_for
 from dataflow.runtime.task.pace import Pace, Unpaced
 from dataflow.runtime.task.parts import SAMPLE_ROWS, TaskState
 from dataflow.runtime.task.poll_times import AtOnce, PollTimes
+from dataflow.runtime.task.put_back import PutBack
 from dataflow.runtime.task.services import Identity, Services
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task import Task
@@ -233,6 +234,7 @@ class _Builder:
         self.channels: dict[tuple[int, int, int], Channel] = {}
         self.chains: dict[str, Sequence[ChainNode]] = {}  # by task, of those that are built
         self.writers: dict[str, EventWriter] = {}  # by task
+        self.put_back: Mapping[str, PutBack] = {}  # by task, of those that have some
         self.verification = Verification(
             plan,
             self._setup,
@@ -270,7 +272,7 @@ class _Builder:
             self.verification.start_fresh()
         self._connect()
         if restored:  # refuses a channel that changed, before anything is deleted or committed
-            put_back(restored, plan, self.channels, settings.library)
+            self.put_back = put_back(restored, plan, self.channels, settings.library)
         identity = self._identity(restored)
         self._open_recording(identity)  # refuses a file of another pipeline, or of a job that runs
         sinks = two_phase_sinks(plan)
@@ -432,6 +434,7 @@ class _Builder:
                 else None
             ),
             events=self.writers[name],
+            put_back=self.put_back.get(name),
         )
 
     def _output(self, number: int, link: Link, subtask: int) -> Output:

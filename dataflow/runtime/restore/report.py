@@ -41,7 +41,8 @@ class RestoreReport:
             count ends at the last trace that later checkpoints left in this store, complete or not; rows read after it
             left no trace. It is empty for Spark's own readers, which do not count rows.
         duplicates: the rows delivered again, by operator, subtask and channel.
-        in_flight: the rows and control elements between tasks, put back into their channels ahead of all input.
+        in_flight: the rows and control elements between tasks, put back into their channels ahead of all input, or
+            ahead of all channels of a task.
         precision: by operator, whether its duplicates are ``EXACT`` (the path from the sources to it is row-wise),
             an ``UPPER_BOUND`` (downstream of an aggregate or window) or ``MAY_BE_TOO_LOW`` (downstream of an
             operator that keeps rows until others come: a join, ``top``, a sliding window, a process function, a user's
@@ -214,7 +215,11 @@ class RestoreReport:
 
     def in_flight_table(self) -> pa.Table:
         """Return a row per channel with elements in flight: operator, task, channel, rows, bytes (of Arrow memory),
-        batches, watermarks, ended (whether the end of input is among them).
+        batches, watermarks, ended (whether the end of input is among them), port and generation.
+
+        Rows that an earlier restore put back, and that were not taken yet, have the number of the operator's input as
+        ``port``, and a ``generation`` above 0. Those of a lower generation come first, and all of them come before the
+        rows of channels, whose port is null.
 
         >>> import pyarrow as pa
         >>> flying = ChannelState("out", "out[0]", "in[0] -> out[0]", [Data(pa.record_batch({"x": [1, 2]}))])
@@ -228,10 +233,10 @@ class RestoreReport:
             where = {"operator": state.operator, "task": state.task, "channel": state.channel}
             size = {"rows": state.rows, "bytes": state.bytes, "batches": kinds.count(Data)}
             control = {"watermarks": kinds.count(Watermark), "ended": EndOfInput in kinds}
-            rows.append({**where, **size, **control})
+            rows.append({**where, **size, **control, "port": state.port, "generation": state.generation})
         names = dict.fromkeys(("operator", "task", "channel"), "string")
         counts = dict.fromkeys(("rows", "bytes", "batches", "watermarks"), "int64")
-        return _table(rows, **names, **counts, ended="bool")
+        return _table(rows, **names, **counts, ended="bool", port="int64", generation="int64")
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values, without the rows; times in microseconds.

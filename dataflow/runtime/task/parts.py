@@ -156,6 +156,12 @@ class TaskState:
         names = [range_name(operator, number) for number in range(len(self.ranges.get(operator, ())))] or [operator]
         return [self.operators[name] for name in names if name in self.operators]
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The operators of the task."""
+        ranges = {range_name(name, number) for name, ranges in self.ranges.items() for number in range(len(ranges))}
+        return [*[name for name in self.operators if name not in ranges], *self.ranges]
+
     def encode(self, keep: Literal["sample", "rows"]) -> Any:
         """Return the whole state in one object, logs included. Call it once: it consumes the readers among the tables.
 
@@ -266,6 +272,7 @@ class TaskState:
             )
             for i, c in enumerate(header.in_flight)
         ]
+        _check_put_back(header, in_flight)
         _check_inlet(header)
         return TaskState(
             header.task,
@@ -351,6 +358,20 @@ def _check_inlet(header: _Header) -> None:
             raise CheckpointDamaged(
                 f"operator {excerpt(name)} has the key groups {excerpt(ranges)}, not all with state"
             )
+
+
+def _check_put_back(header: _Header, in_flight: Sequence[ChannelState]) -> None:
+    """Check the assumptions that tasks make about put-back rows. Raises: CheckpointDamaged."""
+    for state in in_flight:
+        if not state.generation:
+            continue
+        what = f"the put-back rows {excerpt(state.channel)} of task {excerpt(header.task)}"
+        if header.ended:
+            raise CheckpointDamaged(f"{what} are left, but the task had ended")
+        if state.port is None:
+            raise CheckpointDamaged(f"{what} have no input port")
+        if others := [element for element in state.elements if not isinstance(element, Data)]:
+            raise CheckpointDamaged(f"{what} hold {excerpt(others[0])}, expected only rows")
 
 
 def _logs(
