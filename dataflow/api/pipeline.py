@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
@@ -135,6 +135,8 @@ class Pipeline:
         progress: bool = False,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> RunResult: ...
 
     @overload
@@ -150,6 +152,8 @@ class Pipeline:
         max_key_groups: int | None = 128,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> RunResult: ...
 
     @overload
@@ -165,6 +169,8 @@ class Pipeline:
         progress: bool = False,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> RunResult: ...
 
     @overload
@@ -192,6 +198,12 @@ class Pipeline:
                 checkpoint, after the end: see ``docs/batches.md``.
             record: a file that gets the events of the run while it runs: a path, or `Record` with its settings.
                 `read_events` reads it. Runs of the same job append.
+            renamed: new names of operators by their old ones, if they have changed since the checkpoint that is
+                restored, and of aggregates as "operator.aggregate": ``{"old": "new", "counts.total": "counts.sum"}``.
+                What was renamed in an earlier run stays as it is, so a script may keep the argument. Not on Spark.
+            allow_dropped: what the checkpoint has and the pipeline has not any more, so that its state is dropped:
+                operators, sources and sinks, aggregates and states of process functions, as in ``["old",
+                "counts.total", "function.state"]``. What is new needs no permission, and starts empty. Not on Spark.
 
         Returns: counts, tables, checkpoints and metrics of the run; ``print`` it for a summary.
 
@@ -313,6 +325,8 @@ class Pipeline:
         progress: bool = False,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> LocalJob: ...
 
     @overload
@@ -327,6 +341,8 @@ class Pipeline:
         max_key_groups: int | None = 128,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> SimulatedJob: ...
 
     @overload
@@ -341,6 +357,8 @@ class Pipeline:
         progress: bool = False,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> SparkJob: ...
 
     @overload

@@ -419,18 +419,19 @@ def check_stored(operator: Stateful, context: OperatorContext) -> None:
     for name, piece in operator.state().items():
         with naming_state(f"{context.name}: {name}", operator):
             logs: Any = stored.logs
+            added = _added(piece.owners, stored) if isinstance(piece, Log | Table) else set()
             if isinstance(piece, Log):
                 for part in logs.get(name, ()):
                     for table_name, table in part.items():
-                        _check_rows(table, piece.state.stored.get(table_name), piece.keys, context)
+                        _check_rows(table, piece.state.stored.get(table_name), added, piece.keys, context)
             elif isinstance(piece, Table) and name in stored.tables:
-                _check_rows(stored.tables[name], piece.stored, piece.keys, context)
+                _check_rows(stored.tables[name], piece.stored, added, piece.keys, context)
 
 
-def _check_rows(table: Any, expected: pa.Schema | None, keys: int, context: OperatorContext) -> None:
+def _check_rows(table: Any, expected: pa.Schema | None, added: set[str], keys: int, context: OperatorContext) -> None:
     from dataflow.state.parts import owned
 
-    if expected is not None and sorted(table.column_names) != sorted(expected.names):
+    if expected is not None and {*table.column_names} | added != {*expected.names} | added:
         raise CheckpointMismatch(
             f"the checkpoint has the columns {table.column_names}, the operator declares {expected.names}; "
             f"{OTHER_PIPELINE}"

@@ -146,7 +146,8 @@ class ProgressMeter:
             rows_per_second=self._rate.per_second,
             backlog=sum(
                 [channel.queued_rows for task in job.tasks.values() for channel in task.task_input.input_channels]
-            ),
+            )
+            + sum([task.put_back.rows for task in job.tasks.values()]),
             late=sum([node.tally.late for node in nodes]),
             skipped=sum([node.tally.skipped for node in nodes]),
             checkpoints=job.history.completed if job.identity.checkpointed else 0,

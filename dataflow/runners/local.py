@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -37,6 +37,7 @@ from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.job.job import JOB_QUEUES
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
 from dataflow.runtime.restore.job_ids import random_id
+from dataflow.runtime.restore.resolve_changes import checked_changes
 from dataflow.runtime.task.channel import DEFAULT_CREDIT
 from dataflow.runtime.task.joined_rows import JoinSmall
 from dataflow.runtime.task.pace import LearnedPace, budgets, step_choice
@@ -189,6 +190,8 @@ class LocalRunner:
         progress: bool = False,
         execution: Execution | str = "streaming",
         record: RecordTo = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> LocalJob:
         """Start ``pipeline``; the returned job is a context manager.
 
@@ -209,6 +212,9 @@ class LocalRunner:
                 terminal, else a new line every 5 s. See `LocalJob.progress` for the numbers.
             execution: ``"streaming"``, or ``"batch"``: all input is read, then the results come; see `Pipeline.run`.
             record: a file that gets the events of the run: a path, or `Record`; see `Pipeline.run`.
+            renamed: new names of operators by their old ones, and of aggregates as "operator.aggregate", if the
+                pipeline has changed since the checkpoint: see `Pipeline.run`.
+            allow_dropped: operators, aggregates and declared states whose state may be dropped.
 
         Raises: ConfigurationError and GraphError for settings that cannot work; the errors of a restore, such as
             CheckpointMismatch and NoCheckpoint; DirectoryInUse if another job holds the checkpoint directory;
@@ -227,6 +233,7 @@ class LocalRunner:
         refuse_without_store(restore, checkpoint)
         chosen = Execution.of(execution, "run")
         recording = checked_record(record, pipeline.graph, checkpoint)
+        changes = checked_changes(renamed, allow_dropped, pipeline.graph, chosen)
         plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, chosen, encode=combines(checkpoint))
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         warn_of_endless_input(pipeline.name, pipeline.graph)
@@ -254,6 +261,7 @@ class LocalRunner:
             library=LIBRARY,
             spill=self._spill,
             recorder=make_recorder(recording),
+            changes=changes,
             engine="local",
         )
         try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -21,6 +21,7 @@ from functools import cache, partial
 from dataflow.clock import ManualClock
 from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
 from dataflow.contracts.emitted_rows import Watches
+from dataflow.contracts.evolution import Changes
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.sink import TwoPhaseSink
 from dataflow.errors import (
@@ -60,6 +61,7 @@ from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
 from dataflow.runtime.restore.job_ids import seeded_ids
+from dataflow.runtime.restore.resolve_changes import checked_changes
 from dataflow.runtime.task.channel import SIMULATED_CREDIT
 from dataflow.runtime.task.crash_points import Point
 from dataflow.runtime.task.notices import Notices
@@ -178,6 +180,8 @@ class SimulatedRunner:
         max_key_groups: int = 128,
         execution: Execution | str = "streaming",
         record: RecordTo = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> SimulatedJob:
         """Return the job, which runs only inside ``wait``.
 
@@ -196,6 +200,7 @@ class SimulatedRunner:
         refuse_without_store(restore, checkpoint)
         chosen = Execution.of(execution, "run")
         recording = checked_record(record, pipeline.graph, checkpoint)
+        changes = checked_changes(renamed, allow_dropped, pipeline.graph, chosen)
         if chosen is Execution.BATCH:
             refuse_in_batch(pipeline.graph, checkpoint)
 
@@ -215,7 +220,16 @@ class SimulatedRunner:
         warn_of_endless_input(pipeline.name, pipeline.graph)
         if checkpoint is None and self._simulation.faults.crashes:
             checkpoint = Checkpointing(MemoryStore())
-        return SimulatedJob(pipeline.name, plan_for, checkpoint, restore, channel_credit, self._simulation, recording)
+        start = _RestoreFrom(restore, changes)
+        return SimulatedJob(pipeline.name, plan_for, checkpoint, start, channel_credit, self._simulation, recording)
+
+
+@dataclass(frozen=True, slots=True)
+class _RestoreFrom:
+    """What the first attempt restores, and the changes of the pipeline that all attempts accept."""
+
+    restore: object
+    changes: Changes
 
 
 class SimulatedJob(JobHandle):
@@ -232,7 +246,7 @@ class SimulatedJob(JobHandle):
         pipeline: str,
         plan_for: Callable[..., Plan],
         checkpoint: Checkpointing | None,
-        restore: object,
+        restore: _RestoreFrom,
         credit: int,
         simulation: _Simulation,
         record: Record | None,
@@ -285,7 +299,7 @@ class SimulatedJob(JobHandle):
 
     def _run_attempts(self, limit: int | None) -> RunResult:
         """Run attempts until one finishes. Raises: the error of an attempt that is not restarted."""
-        restore = self._restore
+        restore = self._restore.restore
         while True:
             attempt = Attempt(highest=self._store.highest_id() if self._store is not None else 0)
             self.attempts.append(attempt)
@@ -372,6 +386,7 @@ class SimulatedJob(JobHandle):
             checkpointing=checkpointing,
             store=self._store,
             restore=restore,
+            changes=self._restore.changes,
             clock=self._clock,
             submit=self._submit,
             credit=self._credit,

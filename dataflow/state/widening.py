@@ -24,6 +24,7 @@ _KEYS: Final = (
     ("string", "large_string"),
 )
 _OTHERS: Final = (("float", "double"), ("binary", "large_binary"))
+_LIST: Final = re.compile(r"((?:large_)?list<\w+: )(.+)>")
 _DECIMAL: Final = re.compile(r"decimal(\d+)\((\d+), (-?\d+)\)")
 
 
@@ -39,6 +40,8 @@ def widens(before: str, now: str, *, key: bool = False) -> bool:
     (True, False, False, True)
     >>> widens("decimal128(9, 2)", "decimal128(12, 2)"), widens("decimal128(9, 2)", "decimal128(12, 3)")
     (True, False)
+    >>> widens("list<item: int32>", "list<item: int64>")
+    True
     >>> widens("string", "large_string", key=True), widens("float", "double", key=True)
     (True, False)
     """
@@ -47,6 +50,8 @@ def widens(before: str, now: str, *, key: bool = False) -> bool:
             return kinds.index(before) < kinds.index(now)
     if key:
         return False
+    if (inner := _LIST.fullmatch(before)) and (wider := _LIST.fullmatch(now)):
+        return inner[1] == wider[1] and widens(inner[2], wider[2])
     old, new = _DECIMAL.fullmatch(before), _DECIMAL.fullmatch(now)
     if old is None or new is None:
         return False
@@ -94,8 +99,6 @@ def widened_batch(batch: pa.RecordBatch, types: Sequence[pa.DataType]) -> pa.Rec
 def _type_widens(before: pa.DataType, now: pa.DataType, *, key: bool) -> bool:
     if before == now:
         return False
-    if not key and before.id == now.id and (pa.types.is_list(now) or pa.types.is_large_list(now)):
-        return _type_widens(before.value_type, now.value_type, key=False)
     return widens(str(before), str(now), key=key)
 
 

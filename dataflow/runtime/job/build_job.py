@@ -21,6 +21,7 @@ from dataflow.background import Submit
 from dataflow.clock import Clock
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.emitted_rows import Unwatched, unwatched
+from dataflow.contracts.evolution import NO_CHANGES, Changes
 from dataflow.contracts.execution import Spill
 from dataflow.contracts.folding import Folding, FoldWherePays
 from dataflow.contracts.kept_rows import Keep, KeepNone, RowKeeper
@@ -31,6 +32,7 @@ from dataflow.errors import (
     CheckpointSkippedWarning,
     ConfigurationError,
     CopiesDifferWarning,
+    PipelineChangedWarning,
     RecordingEndedWarning,
     RowsTakenBackWarning,
     UnsupportedOnRunner,
@@ -77,6 +79,7 @@ from dataflow.runtime.task.outputs import Output, output_for
 from dataflow.runtime.task.pace import Pace, Unpaced
 from dataflow.runtime.task.parts import SAMPLE_ROWS, TaskState
 from dataflow.runtime.task.poll_times import AtOnce, PollTimes
+from dataflow.runtime.task.put_back import PutBack
 from dataflow.runtime.task.services import Identity, Services
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task import Task
@@ -109,7 +112,8 @@ class Settings:
     rows back, and ``folding`` the rule by which it folds them. ``task_bytes`` are the bytes that may wait in all
     channels into a task. ``spill`` says where rows of a batch are sorted; None: as by default. ``emitted`` makes what
     takes note of the rows that a user's operators and sources emit. ``make_id`` makes the id of a new job. ``recorder``
-    records what the job does; ``engine`` is the name of the runner.
+    records what the job does; ``changes`` are those of the pipeline that a restore accepts; ``engine`` is the name of
+    the runner.
     """
 
     pipeline: str
@@ -132,6 +136,7 @@ class Settings:
     load: Callable[[KernelLoader], None] = KernelLoader.run
     spill: Spill | None = None
     emitted: Callable[[str], Unwatched] = unwatched
+    changes: Changes = NO_CHANGES
     engine: str = "local"
     recorder: Recorder = field(default_factory=Recorder)
     make_id: MakeJobId = field(kw_only=True)
@@ -229,6 +234,7 @@ class _Builder:
         self.channels: dict[tuple[int, int, int], Channel] = {}
         self.chains: dict[str, Sequence[ChainNode]] = {}  # by task, of those that are built
         self.writers: dict[str, EventWriter] = {}  # by task
+        self.put_back: Mapping[str, PutBack] = {}  # by task, of those that have some
         self.verification = Verification(
             plan,
             self._setup,
@@ -250,6 +256,7 @@ class _Builder:
             self.checkpointing.max_restore_bytes,
             self.verification.verify,
             partial(self.notices.add, CopiesDifferWarning),
+            settings.changes,
         )
         states = restored.states if restored else {}
         if restored:
@@ -257,13 +264,15 @@ class _Builder:
             self.clock.raise_to(manifest.time)
             what = f"checkpoint {manifest.checkpoint} in {store.location}"
             note_reloaded(self.notices, manifest.nodes, what, plan)
+            for change in restored.report.evolved:
+                self.notices.add(PipelineChangedWarning, f"{what}: {change}")
         if restored:  # input that changed was refused, so there can only be new splits
             restored = with_new_input(restored, plan)
         else:
             self.verification.start_fresh()
         self._connect()
         if restored:  # refuses a channel that changed, before anything is deleted or committed
-            put_back(restored, plan, self.channels, settings.library)
+            self.put_back = put_back(restored, plan, self.channels, settings.library)
         identity = self._identity(restored)
         self._open_recording(identity)  # refuses a file of another pipeline, or of a job that runs
         sinks = two_phase_sinks(plan)
@@ -377,7 +386,10 @@ class _Builder:
             log.info("checkpoint %d is newer than the one restored and is deleted", newer)
             self.store.abandon(newer)
         self.store.remove_orphans()
+        begin_sinks(self.plan.graph, {name: sink for name, sink in sinks.items() if name in restored.new})
         for name, sink in sinks.items():
+            if name in restored.new:
+                continue
             self.settings.probe(Point.RECOVERY)
             with naming_sink(name, sink, "recover"):
                 taken_back = sink.recover(manifest.checkpoint, manifest.transactions.get(name, []))
@@ -422,6 +434,7 @@ class _Builder:
                 else None
             ),
             events=self.writers[name],
+            put_back=self.put_back.get(name),
         )
 
     def _output(self, number: int, link: Link, subtask: int) -> Output:

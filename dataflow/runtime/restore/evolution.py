@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from dataflow.contracts.evolution import Changes, Columns, Evolved, OperatorDescription, PieceChange
-from dataflow.errors import CheckpointMismatch
+from dataflow.errors import CheckpointMismatch, did_you_mean
 from dataflow.planning.graph import Node
 from dataflow.planning.physical_plan import Plan
 from dataflow.planning.specs import Write
@@ -21,9 +21,10 @@ from dataflow.runtime.restore.evolved_rows import evolve_rows
 from dataflow.runtime.restore.renamed_job import renamed_job, without_operators
 from dataflow.runtime.restore.resolve_changes import Resolved, of_pieces, resolve
 from dataflow.runtime.restore.stored_job import StoredJob
+from dataflow.runtime.task.parts import TaskState, operator_of
 from dataflow.state.widening import widens
 
-__all__ = ["evolve"]
+__all__ = ["advice_for", "evolve", "refuse_rows_after_end"]
 
 _Nodes = Mapping[str, Mapping[str, Any]]
 """Operators by name, as ``Plan.describe`` has them."""
@@ -51,7 +52,6 @@ def evolve(job: StoredJob, plan: Plan, changes: Changes) -> tuple[StoredJob, tup
         if stored is None or not stored["stateful"]:
             _refuse_counted(node, remaining)
             new.append(node.name)
-            remaining[node.name] = now[node.name]
             evolved.append(Evolved(node.name, None, "new, starts empty"))
         elif stored["kind"] == node.kind:
             pair = _described(stored, before, node), _described(now[node.name], now, node)
@@ -63,7 +63,7 @@ def evolve(job: StoredJob, plan: Plan, changes: Changes) -> tuple[StoredJob, tup
             if differing := [e for e, change in zip(found, of_state, strict=True) if change.apply is not None] + wider:
                 other_records[node.name] = "; ".join(map(str, differing))
     job = replace(job, nodes=[*remaining.values()], new=new)
-    return evolve_rows(job, plan, renamed.nodes, other_records), tuple(evolved)
+    return (evolve_rows(job, renamed, plan, other_records) if evolved else job), tuple(evolved)
 
 
 def _refuse_uncommitted(job: StoredJob, dropped: Collection[str]) -> None:
@@ -134,11 +134,13 @@ def _with_changes(job: StoredJob, operator: str, changes: Sequence[PieceChange])
     for change in changes:
         keys: int | None = None
         for task, state in states.items():
-            if change.apply is None or operator not in state.operators:
-                continue
-            snapshot, count = change.apply(state.operators[operator])
-            states[task] = replace(state, operators={**state.operators, operator: snapshot})
-            keys = keys if count is None else (keys or 0) + count
+            operators = dict(state.operators)
+            for name in [name for name in operators if operator_of(name) == operator]:
+                if change.apply is None:
+                    continue
+                operators[name], count = change.apply(operators[name])
+                keys = keys if count is None else (keys or 0) + count
+            states[task] = replace(state, operators=operators)
         evolved.append(Evolved(operator, change.piece, change.what, keys))
     return replace(job, states=states), evolved
 
@@ -166,3 +168,49 @@ def _widened(
     ]
     fields = {"keys": stored.keys, "schema": schema, "detail": stored.detail}
     return fields, [Evolved(now.name, name, what) for name, what in wider.items()]
+
+
+def advice_for(job: StoredJob, plan: Plan, changes: Changes) -> str:
+    """Return how to restore a job nevertheless that still differs from the plan: a line, or several; "" if there is no
+    way.
+    """
+    now = {node.name for node in plan.logical if node.stateful}
+    gone = [str(node["name"]) for node in job.nodes if node["stateful"] and node["name"] not in now]
+    lines = []
+    if gone:
+        lines.append(
+            f"if {gone[0]!r} has another name now, give run(renamed={{{gone[0]!r}: ...}}); to continue without its "
+            f"state, give run(allow_dropped={gone})"
+        )
+    stored, described = ({str(n["name"]): n for n in nodes} for nodes in (job.nodes, plan.describe()))
+    for node in plan.logical:
+        if node.stateful and node.name in stored and stored[node.name]["kind"] == node.kind:
+            before = node.spec.pieces(_described(stored[node.name], stored, node))
+            after = node.spec.pieces(_described(described[node.name], described, node))
+            if lacking := [f"{node.name}.{piece}" for piece in before if piece not in after]:
+                lines.append(f"to continue without it, give run(allow_dropped={lacking})")
+    unknown = resolve(job.nodes, plan.logical, Changes({}, changes.allow_dropped)).unknown
+    known = [str(node["name"]) for node in job.nodes]
+    lines += [
+        f"allow_dropped= has {name!r}, which neither the checkpoint nor the pipeline has{did_you_mean(name, known)}"
+        for name in unknown
+    ]
+    return "".join([f"{line}\n" for line in lines])
+
+
+def refuse_rows_after_end(states: Mapping[str, TaskState], plan: Plan) -> None:
+    """Raise CheckpointMismatch if an operator that has ended would get rows, because a new source leads to it.
+
+    ``states`` are those of the tasks of ``plan``.
+    """
+    running: set[str] = set()
+    for task, before in plan.predecessors().items():  # in topological order
+        sending = [other for other in before if other in running]
+        if states[task].ended and sending:
+            raise CheckpointMismatch(
+                f"task {task!r} had read all its input and has finished, and task {sending[0]!r} would send it new "
+                "rows: restore a checkpoint from before the end of the input, or give the new rows operators of their "
+                "own"
+            )
+        if not states[task].ended and (sending or not before):
+            running.add(task)

@@ -6,20 +6,20 @@ that nothing reads any more are left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from dataflow.errors import CheckpointMismatch
 from dataflow.planning.graph import Node, schema_json
-from dataflow.planning.physical_plan import Plan, vertex_of
+from dataflow.planning.physical_plan import Plan
 from dataflow.protocol.events import Data
-from dataflow.runtime.restore.renamed_job import ends_of
+from dataflow.runtime.restore.regroup_rows import port_of
 from dataflow.runtime.restore.stored_job import StoredJob
 from dataflow.runtime.task.parts import ChannelState
 from dataflow.state.widening import widened_batch, widens
 
-__all__ = ["evolve_rows", "port_of"]
+__all__ = ["evolve_rows"]
 
 _WAY_OUT: Final = (
     "run the pipeline that took the checkpoint, stop it with a savepoint, job.stop(savepoint=path), and restore that "
@@ -27,61 +27,31 @@ _WAY_OUT: Final = (
 )
 
 
-def evolve_rows(
-    job: StoredJob, plan: Plan, stored: Sequence[Mapping[str, Any]], other_records: Mapping[str, str]
-) -> StoredJob:
+def evolve_rows(job: StoredJob, stored: StoredJob, plan: Plan, other_records: Mapping[str, str]) -> StoredJob:
     """Return the job with its rows in flight as the plan's channels have them.
 
     Args:
         job: the job, whose operators have the names of now.
+        stored: the same job with the operators that are dropped.
         plan: the plan.
-        stored: all operators of the checkpoint, also those that are dropped, by the names of now.
         other_records: the operators whose folded records mean something else now, with the reason.
 
     Raises: CheckpointMismatch if rows cannot continue.
     """
-    if not any([state.in_flight for state in job.states.values()]):
-        return job
-    nodes = {str(node["name"]): node for node in stored}
-    vertices = {vertex_of(task) for task in job.states}
+    inputs = {str(node["name"]): list(node["inputs"]) for node in stored.nodes}
     targets = {node.name: node for node in plan.graph}
     states = {}
     for task, state in job.states.items():
         kept = []
         for captured in state.in_flight:
-            target, port = targets.get(captured.operator), port_of(captured, nodes, vertices)
-            if target is None or port is None or port >= len(target.inputs):
-                if captured.rows:
-                    raise _gone(captured, target)
-                continue
-            kept.append(_as_now(captured, plan, target, port, other_records))
+            target = targets.get(captured.operator)
+            port = port_of(captured, stored.states, inputs.get(captured.operator, []))
+            if target is not None and port < len(target.inputs):
+                kept.append(_as_now(replace(captured, port=port), plan, target, port, other_records))
+            elif captured.rows:
+                raise _gone(captured, target)
         states[task] = replace(state, in_flight=kept)
     return replace(job, states=states)
-
-
-def port_of(captured: ChannelState, nodes: Mapping[str, Mapping[str, Any]], vertices: Collection[str]) -> int | None:
-    """Return the input of its operator that a channel fed; None if the checkpoint's operators do not say.
-
-    Args:
-        captured: the state of the channel, or rows that a restore had put back.
-        nodes: the operators of the checkpoint by name.
-        vertices: the operators that were the first of their task.
-    """
-    if captured.port is not None:
-        return captured.port
-    ends = ends_of(captured.channel)
-    if ends is None:
-        return None
-    source, _, port = ends
-    if port is not None:
-        return port
-    for number, name in enumerate(nodes.get(captured.operator, {}).get("inputs", ())):
-        head: str = name
-        while head not in vertices and head in nodes and len(nodes[head]["inputs"]) == 1:
-            (head,) = nodes[head]["inputs"]
-        if head == source:
-            return number
-    return None
 
 
 def _gone(captured: ChannelState, target: Node | None) -> CheckpointMismatch:

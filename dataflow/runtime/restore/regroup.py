@@ -59,16 +59,8 @@ def has_moved(nodes: Sequence[Mapping[str, Any]], states: Mapping[str, TaskState
         return True
     placed = {node.name: vertex.name for vertex in plan.vertices.values() for node in vertex.nodes if node.stateful}
     return any(
-        name in placed and placed[name] != vertex_of(task)
-        for task, state in states.items()
-        for name in _operators(state)
+        name in placed and placed[name] != vertex_of(task) for task, state in states.items() for name in state.names
     )
-
-
-def _operators(state: TaskState) -> list[str]:
-    """Return the operators of a task, by the names of the pipeline."""
-    ranges = {f"{name}[{i}]" for name, ranges in state.ranges.items() for i in range(len(ranges))}
-    return [*[name for name in state.operators if name not in ranges], *state.ranges]
 
 
 def regroup(
@@ -114,7 +106,7 @@ class _Regrouping:
         self._compared: set[str] = set()
         self._holders: dict[str, list[TaskState]] = {}
         for state in states.values():
-            for name in _operators(state):
+            for name in state.names:
                 self._holders.setdefault(name, []).append(state)
         for node in nodes:
             count = len(self._holders.get(str(node["name"]), ()))

@@ -10,30 +10,16 @@ from typing import Final, TypeVar
 from dataflow.events.plan_shape import channel_name, task_id
 from dataflow.planning.physical_plan import vertex_of
 from dataflow.runtime.restore.stored_job import StoredJob
-from dataflow.runtime.task.parts import ChannelState, Duplicates, TaskState
+from dataflow.runtime.task.parts import ChannelState, Duplicates, TaskState, operator_of
 
 _End = TypeVar("_End", ChannelState, Duplicates)
 
-__all__ = ["ends_of", "renamed_job", "without_operators"]
+__all__ = ["renamed_job", "without_operators"]
 
 _CHANNEL: Final = re.compile(
     r"(?P<source>[^\[\]]+)\[(?P<from>\d+)\] -> (?P<target>[^\[\]]+)\[(?P<to>\d+)\](?P<port> \(input \d+\))?"
 )
-
-
-def ends_of(channel: str) -> tuple[str, str, int | None] | None:
-    """Return the vertices at the ends of a channel, by its name, and its input if that is part of the name.
-
-    Names of operators hold no brackets, so this is exact. Returns: None for a name that no channel has.
-
-    >>> ends_of("in[0] -> sum[1]"), ends_of("a -> b[0] -> c[0] (input 1)"), ends_of("x")
-    (('in', 'sum', None), ('a -> b', 'c', 1), None)
-    """
-    parsed = _CHANNEL.fullmatch(channel)
-    if parsed is None:
-        return None
-    port = parsed["port"]
-    return parsed["source"], parsed["target"], None if port is None else int(port.removeprefix(" (input ").rstrip(")"))
+"""The name of a channel. Names of operators hold no brackets, so this is exact."""
 
 
 def renamed_job(job: StoredJob, names: Mapping[str, str]) -> StoredJob:
@@ -45,7 +31,7 @@ def renamed_job(job: StoredJob, names: Mapping[str, str]) -> StoredJob:
         {**node, "name": new(node["name"]), "inputs": [new(name) for name in node.get("inputs", ())]}
         for node in job.nodes
     ]
-    states = {new.task(task): _renamed_state(state, new) for task, state in job.states.items()}
+    states = {new(task): _renamed_state(state, new) for task, state in job.states.items()}
     transactions = {new(sink): handles for sink, handles in job.transactions.items()}
     targets = {new(sink): target for sink, target in job.targets.items()}
     return replace(job, nodes=nodes, states=states, transactions=transactions, targets=targets)
@@ -58,13 +44,9 @@ class _Names:
         self._names = names
 
     def __call__(self, name: str) -> str:
-        operator, slash, helper = name.partition("/")  # a helper that the planner added is named after its operator
-        return self._names.get(operator, operator) + slash + helper
-
-    def task(self, task: str) -> str:
-        """Return the name of a task, which is named after the first operator in it."""
-        vertex = vertex_of(task)
-        return self(vertex) + task[len(vertex) :]
+        # A helper that the planner added, and a range of key groups, are named after their operator.
+        operator = re.split(r"[/\[]", name, maxsplit=1)[0]
+        return self._names.get(operator, operator) + name[len(operator) :]
 
     def channel(self, channel: str) -> str:
         """Return the name of a channel, or of the operator before another one of the same task."""
@@ -81,18 +63,19 @@ class _Names:
 def _renamed_state(state: TaskState, new: _Names) -> TaskState:
     return replace(
         state,
-        task=new.task(state.task),
+        task=new(state.task),
         operators={new(name): snapshot for name, snapshot in state.operators.items()},
         passed={new(name): watermark for name, watermark in state.passed.items()},
         timed=[new(name) for name in state.timed],
         transactions={new(name): handles for name, handles in state.transactions.items()},
+        ranges={new(name): ranges for name, ranges in state.ranges.items()},
         duplicates=[_renamed_end(d, new) for d in state.duplicates],
         in_flight=[_renamed_end(c, new) for c in state.in_flight],
     )
 
 
 def _renamed_end(end: _End, new: _Names) -> _End:
-    return replace(end, operator=new(end.operator), task=new.task(end.task), channel=new.channel(end.channel))
+    return replace(end, operator=new(end.operator), task=new(end.task), channel=new.channel(end.channel))
 
 
 def without_operators(job: StoredJob, names: Collection[str]) -> StoredJob:
@@ -117,9 +100,10 @@ def _without(state: TaskState, names: Collection[str]) -> TaskState:
     return replace(
         state,
         inlet={name: value for name, value in state.inlet.items() if not (is_gone and name == "splits")},
-        operators={name: snapshot for name, snapshot in state.operators.items() if name not in names},
+        operators={name: each for name, each in state.operators.items() if operator_of(name) not in names},
         passed={name: watermark for name, watermark in state.passed.items() if name not in names},
         timed=[name for name in state.timed if name not in names],
         transactions={name: handles for name, handles in state.transactions.items() if name not in names},
+        ranges={name: ranges for name, ranges in state.ranges.items() if name not in names},
         duplicates=[d for d in state.duplicates if d.operator not in names],
     )

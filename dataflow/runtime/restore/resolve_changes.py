@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dataflow.contracts.evolution import Changes, PieceChanges
+from dataflow.contracts.evolution import Changes, PieceChanges, parse_changes
+from dataflow.contracts.execution import Execution
 from dataflow.errors import ConfigurationError, did_you_mean
 from dataflow.planning.graph import Graph
 
-__all__ = ["Resolved", "of_pieces", "resolve"]
+__all__ = ["Resolved", "checked_changes", "of_pieces", "resolve"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,22 @@ class Resolved:
     dropped: Sequence[str] = ()
     pieces: Mapping[str, PieceChanges] = field(default_factory=dict)
     unknown: Sequence[str] = ()
+
+
+def checked_changes(renamed: object, allow_dropped: object, graph: Graph, execution: Execution) -> Changes:
+    """Return the arguments ``renamed=`` and ``allow_dropped=`` of a run, checked as far as no checkpoint is needed.
+
+    Raises: ConfigurationError for other types, circles, names that the pipeline should have, or in a batch.
+    """
+    changes = parse_changes(renamed, allow_dropped)
+    if changes and execution is Execution.BATCH:
+        raise ConfigurationError(
+            "renamed= and allow_dropped= are for streams: a batch keeps no state of operators, so there is nothing to "
+            "rename or to drop; leave them out"
+        )
+    if changes:
+        _Names((), graph, changes).check()
+    return changes
 
 
 def resolve(nodes: Sequence[Mapping[str, Any]], graph: Graph, changes: Changes) -> Resolved:
@@ -86,13 +103,26 @@ class _Names:
         self._changes = changes
         self._last = {old: [*_path(old, changes.renamed)][-1] for old in changes.renamed}
 
-    def resolved(self) -> Resolved:
-        """Return the changes. Raises: ConfigurationError."""
-        renamed: dict[str, dict[str, str]] = {}
+    def check(self) -> dict[str, dict[str, str]]:
+        """Check the names that the pipeline should have or not have; return the new names of pieces, by operator.
+
+        Raises: ConfigurationError.
+        """
+        pieces: dict[str, dict[str, str]] = {}
         for old, new in self._last.items():
             if new not in self._now:
                 operator, before, after = self._piece(old, new)
-                renamed.setdefault(operator, {})[before] = after
+                pieces.setdefault(operator, {})[before] = after
+            elif old in self._now:
+                raise ConfigurationError(
+                    f"renamed= gives {old!r} the name {new!r}, but the pipeline still has an operator {old!r}: only an "
+                    "operator that is gone can have another name"
+                )
+        return pieces
+
+    def resolved(self) -> Resolved:
+        """Return the changes. Raises: ConfigurationError."""
+        renamed = self.check()
         operators = self._operators()
         dropped: list[str] = []
         pieces: dict[str, set[str]] = {}
@@ -117,11 +147,6 @@ class _Names:
         for old, new in self._last.items():
             if new not in self._now:
                 continue
-            if old in self._now:
-                raise ConfigurationError(
-                    f"renamed= gives {old!r} the name {new!r}, but the pipeline still has an operator {old!r}: only an "
-                    "operator that is gone can have another name"
-                )
             if old in self._stored:
                 operators[old] = new
             elif not any([name in self._stored for name in _path(old, self._changes.renamed)]):

@@ -18,6 +18,7 @@ from dataflow.contracts.source import Source, SourceContext, Split
 from dataflow.planning.graph import Graph, has_dictionaries
 from dataflow.planning.physical_plan import Plan, Vertex
 from dataflow.planning.specs import Read, Write
+from dataflow.runtime.restore.listed_splits import listed_splits
 from dataflow.runtime.task.chain import ChainNode
 from dataflow.runtime.task.contract_checks import check_splits, naming_sink
 from dataflow.runtime.task.joined_rows import DICTIONARIES, SEEN, Apart, JoinPolicy
@@ -130,15 +131,27 @@ class Verification:
         self._loaded = True
 
     def _splits(self, states: Mapping[str, TaskState]) -> dict[str, list[SplitState]]:
-        """Return the splits of every source subtask: restored and checked, or distributed round-robin."""
+        """Return the splits of every source subtask: restored and checked, then new ones, by turns.
+
+        The input of a bounded source is fixed when the job starts. An unbounded one may have got new splits since.
+        """
         splits: dict[str, list[SplitState]] = {}
         for vertex, source in self._sources():
             name = vertex.head.name
             saved: list[Any] = [states[task].inlet.get("splits") if states else None for task in vertex.tasks]
-            fresh = check_splits(source, name) if None in saved else []
-            for i, task in enumerate(vertex.tasks):
-                splits[task] = [_split_state(entry, source, name) for entry in saved[i] or ()]
-                splits[task] += [SplitState(split) for split in fresh[i :: vertex.parallelism]]
+            for task, entries in zip(vertex.tasks, saved, strict=True):
+                splits[task] = [_split_state(entry, source, name) for entry in entries or ()]
+            reading = [task for task in vertex.tasks if not states or not states[task].ended]
+            if None in saved:
+                fresh = check_splits(source, name)
+            elif source.bounded or not reading:
+                continue
+            else:
+                known = {state.split.id for task in vertex.tasks for state in splits[task]}
+                fresh = [split for split in listed_splits(source, name) if split.id not in known]
+            waiting = sum([not state.done for task in vertex.tasks for state in splits[task]])
+            for i, split in enumerate(fresh, waiting):
+                splits[reading[i % len(reading)]].append(SplitState(split))
         return splits
 
     def _source_inputs(self, splits: Mapping[str, list[SplitState]]) -> dict[str, SourceInput]:

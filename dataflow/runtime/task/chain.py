@@ -456,6 +456,7 @@ class Chain:
         assert not any(node.children for node in self._keepers), "operators after one that keeps rows back"
         self.nodes = tuple(nodes)
         self.head = nodes[0]
+        self._by_name = {node.name: node for node in nodes}
         self.outputs = tuple(o for node in nodes for outputs in node.outputs.values() for o in outputs)
         self._deepest_first = tuple(reversed(nodes))
         self._red = tuple(node.red for node in nodes if node.red is not None)
@@ -483,9 +484,10 @@ class Chain:
         """Return the channels without room for one more batch."""
         return [channel for output in self.outputs for channel in output.channels if not channel.has_credit]
 
-    def push(self, port: int, element: Flow) -> None:
-        """Give the head an element; call ``advance`` until the chain is no longer busy."""
-        self.head.inbox.append((port, element))
+    def push(self, port: int, element: Flow, operator: str | None = None) -> None:
+        """Give the head, or the operator named, an element; call ``advance`` until the chain is no longer busy."""
+        node = self.head if operator is None else self._by_name[operator]
+        node.inbox.append((port, element))
 
     def set_aside(self, rejected: pa.RecordBatch, epoch: int) -> None:
         """Send rows that the source rejected through side output ``errors`` of the head."""

@@ -34,6 +34,7 @@ __all__ = [
     "StoredRange",
     "TaskState",
     "joined",
+    "operator_of",
     "packed",
     "range_name",
     "table_of",
@@ -155,6 +156,12 @@ class TaskState:
         names = [range_name(operator, number) for number in range(len(self.ranges.get(operator, ())))] or [operator]
         return [self.operators[name] for name in names if name in self.operators]
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The operators of the task."""
+        ranges = {range_name(name, number) for name, ranges in self.ranges.items() for number in range(len(ranges))}
+        return [*[name for name in self.operators if name not in ranges], *self.ranges]
+
     def encode(self, keep: Literal["sample", "rows"]) -> Any:
         """Return the whole state in one object, logs included. Call it once: it consumes the readers among the tables.
 
@@ -265,6 +272,7 @@ class TaskState:
             )
             for i, c in enumerate(header.in_flight)
         ]
+        _check_put_back(header, in_flight)
         _check_inlet(header)
         return TaskState(
             header.task,
@@ -352,6 +360,20 @@ def _check_inlet(header: _Header) -> None:
             )
 
 
+def _check_put_back(header: _Header, in_flight: Sequence[ChannelState]) -> None:
+    """Check the assumptions that tasks make about put-back rows. Raises: CheckpointDamaged."""
+    for state in in_flight:
+        if not state.generation:
+            continue
+        what = f"the put-back rows {excerpt(state.channel)} of task {excerpt(header.task)}"
+        if header.ended:
+            raise CheckpointDamaged(f"{what} are left, but the task had ended")
+        if state.port is None:
+            raise CheckpointDamaged(f"{what} have no input port")
+        if others := [element for element in state.elements if not isinstance(element, Data)]:
+            raise CheckpointDamaged(f"{what} hold {excerpt(others[0])}, expected only rows")
+
+
 def _logs(
     header: _Header, tables: Mapping[str, pa.Table], objects: Iterable[tuple[int, Buffer]] | None
 ) -> Mapping[tuple[str, str], Sequence[Mapping[str, pa.Table]]]:
@@ -388,6 +410,15 @@ def range_name(operator: str, number: int) -> str:
     'counts[1]'
     """
     return f"{operator}[{number}]"
+
+
+def operator_of(stored: str) -> str:
+    """Return the operator whose state, or that of one range, a checkpoint stores under a name.
+
+    >>> operator_of("counts[1]"), operator_of("counts"), operator_of("counts/combine")
+    ('counts', 'counts', 'counts/combine')
+    """
+    return stored.partition("[")[0]
 
 
 def table_of(name: str, kind: int) -> str:

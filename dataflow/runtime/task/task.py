@@ -2,7 +2,8 @@
 
 A step handles, in this order: messages; elements left in the chain; a checkpoint that may start; a timer; barriers and
 cancels; the next element. Rows are taken only if every output has credit; barriers and cancels need none. A timer does
-not come first in two consecutive steps, because timers that are always due would keep barriers and rows waiting.
+not come first in two consecutive steps, because timers that are always due would keep barriers and rows waiting. While
+rows that a restore put back are left, they take the place of timers and of the next element (``PutBack``).
 
 At barrier n, with nothing in between: rows that operators keep back leave, then the barrier leaves on ALL outputs, then
 every operator's state is copied, or kept for copying on write. It is written in the background once the checkpoint is
@@ -54,6 +55,7 @@ from dataflow.runtime.task.pace import Pace, Unpaced
 from dataflow.runtime.task.part_writer import PartWriter
 from dataflow.runtime.task.parts import ChannelState, Duplicates, TaskState
 from dataflow.runtime.task.progress import Progress, TaskTimes
+from dataflow.runtime.task.put_back import PutBack
 from dataflow.runtime.task.services import Services
 from dataflow.runtime.task.task_input import PollResult, TaskInput
 
@@ -97,6 +99,7 @@ class Task:
         moved: bool = False,
         logs: LogChain | None = None,
         events: EventWriter | None = None,
+        put_back: PutBack | None = None,
     ) -> None:
         #: Never changes; the key of this task in the job, the plan and the ledger.
         self.name = name
@@ -106,6 +109,8 @@ class Task:
         self.chain = chain
         #: Never changes. Any thread puts; only ``step`` takes.
         self.mailbox: Mailbox[TaskMessage] = Mailbox()
+        #: Only reduced. If it has rows, only barriers and cancels were taken from the input, in phase RUNNING.
+        self.put_back = put_back or PutBack()
         #: The job's, set before the first step; has every checkpoint in ``_snapshots`` as unsettled here.
         self.ledger = BarrierLedger()
         #: What the last step returned. ENDED only in phase ENDED; BLOCKED if and only if it waits and the input blocks
@@ -202,6 +207,8 @@ class Task:
         """Return whether a step at ``now`` would surely do nothing. False: it might do something."""
         if self._phase is not _Phase.RUNNING or not self._opened or self._released or len(self.mailbox):
             return False
+        if self.put_back:
+            return False
         for node in self.chain.nodes:
             if node.pending is not None or node.inbox:
                 return False
@@ -273,7 +280,7 @@ class Task:
         if self._phase is _Phase.FINISHING:
             self._ended()
             return Progress.WORKED
-        while actions := self.task_input.triggered(now):
+        while actions := self.task_input.triggered_ahead(now) if self.put_back else self.task_input.triggered(now):
             self._act(actions, now)  # all of them, because none may come after the end of input
             worked, now = True, self._clock.now()
         if actions := self.task_input.tick(now):
@@ -281,7 +288,23 @@ class Task:
             worked = True
         if self._phase is _Phase.ENDED:
             return Progress.WORKED if worked else Progress.ENDED
-        return Progress.WORKED if self._advance(now) or worked else self._idle_state()
+        moved = self._take_put_back() if self.put_back else self._advance(now)
+        return Progress.WORKED if moved or worked else self._idle_state()
+
+    def _take_put_back(self) -> bool:
+        """Take the next put-back rows, and the control elements that overtake them; return whether there was any."""
+        worked = False
+        while (taken := self.task_input.poll_urgent(now := self._clock.now())) is not None:
+            self._take(taken, now)
+            worked = True
+        if not self._has_room():
+            return worked
+        self._pace.notice(now, hurried=self.task_input.hurried)
+        operator, port, data = self.put_back.take(self._pace.max_rows)
+        self.chain.push(port, data, operator)
+        self._rows, self._spent = len(data.rows), 0
+        self._carry()
+        return True
 
     def _advance(self, now: int) -> bool:
         """Take one element for the chain, and the control elements ahead of it; return whether there was any.
@@ -449,6 +472,9 @@ class Task:
         return bool(self._snapshots)
 
     def _take_snapshot(self, barrier: Barrier, now: int) -> None:
+        assert barrier.unaligned or not self.put_back, (
+            f"{self.name}: {barrier} aligns, but {self.put_back.rows} put-back rows precede it"
+        )
         if self._phase is not _Phase.ENDED:
             self.chain.emit_kept()
         cpu = self._clock.cpu()
@@ -473,6 +499,7 @@ class Task:
             timed=self.chain.timed,
             ranges=self.chain.ranges,
             log_before=before,
+            in_flight=self.put_back.in_flight(self.name),
             transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
         )
         copied = self._clock.now()
@@ -492,7 +519,8 @@ class Task:
         if n not in self._snapshots:
             return  # the snapshot failed and was declined
         state, stats = self._snapshots.pop(n)
-        state = replace(state, duplicates=self._duplicates(complete), in_flight=self._in_flight(complete))
+        in_flight = [*state.in_flight, *self._in_flight(complete)]
+        state = replace(state, duplicates=self._duplicates(complete), in_flight=in_flight)
         self._record_complete(n, state)
         self._writer.write(n, state, stats)
 
@@ -555,6 +583,7 @@ class Task:
             assert self.steps == 0, f"{name}: {self.steps} steps before it was opened"
             assert phase is _Phase.RUNNING, f"{name}: {phase.value} before it was opened"
         if phase is not _Phase.RUNNING:
+            assert not self.put_back, f"{name}: {phase.value}, but {self.put_back.rows} put-back rows are left"
             self._validate_end()
         else:
             assert not self.task_input.finished, f"{name}: running, but its input is finished"

@@ -102,6 +102,10 @@ class TaskInput(ABC):
     def poll_control(self, now: int) -> PollResult | None:
         """Take the next barrier or cancel that can be reached without taking rows, or None."""
 
+    def poll_urgent(self, now: int) -> PollResult | None:
+        """Take the next barrier that overtakes, or cancel; None: there is none. Put-back rows precede all else."""
+        return None
+
     @abstractmethod
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> Sequence[Action]:
         """Return the actions for a checkpoint that the coordinator aborted."""
@@ -187,6 +191,10 @@ class TaskInput(ABC):
             return ()
         barrier = self._held.pop(0)
         return (TakeSnapshot(barrier), Complete(barrier.checkpoint))
+
+    def triggered_ahead(self, now: int) -> Sequence[Action]:
+        """Return the actions of a queued trigger that may start now although put-back rows are left: it overtakes."""
+        return self.triggered(now) if self._held and self._held[0].unaligned else ()
 
     @property
     @abstractmethod
