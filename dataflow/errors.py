@@ -32,6 +32,7 @@ __all__ = [
     "ClockStepWarning",
     "CommitsDelayedWarning",
     "CopiesDifferWarning",
+    "PipelineChangedWarning",
     "CommitsRetriedWarning",
     "ConfigurationError",
     "ContractViolation",
@@ -434,6 +435,14 @@ class NewInputWarning(BarrierflowWarning):
 
 class TableReloadedWarning(BarrierflowWarning):
     """The table of a lookup has changed since the checkpoint was taken, and ``on_change="reload"`` accepts that."""
+
+
+class PipelineChangedWarning(BarrierflowWarning):
+    """The pipeline has changed since the checkpoint was taken, and the restore has carried out the change.
+
+    There is one for each entry of ``RestoreReport.evolved``: an operator, an aggregate or a state that is new, renamed
+    or dropped, or a column that has become wider.
+    """
 
 
 class CopiesDifferWarning(BarrierflowWarning):

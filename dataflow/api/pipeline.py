@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
@@ -137,6 +137,8 @@ class Pipeline:
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
         restarts: Restarts | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> RunResult: ...
 
     @overload
@@ -153,6 +155,8 @@ class Pipeline:
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
         restarts: Restarts | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> RunResult: ...
 
     @overload
@@ -168,6 +172,8 @@ class Pipeline:
         progress: bool = False,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> RunResult: ...
 
     @overload
@@ -198,6 +204,12 @@ class Pipeline:
             restarts: whether, and after which delays, a job that failed restarts from its newest checkpoint, such as
                 ``Restarts.fixed(3, "10s")``; None: the first error fails the run. It needs ``checkpoint``; see
                 `Restarts`. Not on Spark, which repeats work after its own transient failures.
+            renamed: new names of operators by their old ones, if they have changed since the checkpoint that is
+                restored, and of aggregates as "operator.aggregate": ``{"old": "new", "counts.total": "counts.sum"}``.
+                What was renamed in an earlier run stays as it is, so a script may keep the argument. Not on Spark.
+            allow_dropped: what the checkpoint has and the pipeline has not any more, so that its state is dropped:
+                operators, sources and sinks, aggregates and states of process functions, as in ``["old",
+                "counts.total", "function.state"]``. What is new needs no permission, and starts empty. Not on Spark.
 
         Returns: counts, tables, checkpoints and metrics of the run; ``print`` it for a summary.
 
@@ -320,6 +332,8 @@ class Pipeline:
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
         restarts: Restarts | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> LocalJob: ...
 
     @overload
@@ -335,6 +349,8 @@ class Pipeline:
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
         restarts: Restarts | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> SimulatedJob: ...
 
     @overload
@@ -349,6 +365,8 @@ class Pipeline:
         progress: bool = False,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> SparkJob: ...
 
     @overload

@@ -128,7 +128,8 @@ class Snapshot:
     state, by name, see `Incremental`. After a restore ``context.restored.logs`` has the parts of each: a base, then
     deltas, each with its tables by name.
 
-    ``rules`` has a rule for each piece of the state of an operator that declares it (`Stateful`).
+    ``rules`` has a rule for each piece of the state of an operator that declares it (`Stateful`). ``added`` names the
+    owners (see `Rule`) that the operator has and the restored checkpoint lacks: they start empty.
 
     >>> import pyarrow as pa
     >>> Snapshot({"seen": 3}, {"rows": pa.table({"x": [1, 2]})}).values["seen"]
@@ -139,6 +140,7 @@ class Snapshot:
     tables: Mapping[str, pa.Table | pa.RecordBatchReader] = field(default_factory=dict)
     logs: Mapping[str, Incremental | Sequence[Mapping[str, pa.Table]]] = field(default_factory=dict)
     rules: Mapping[str, Rule] = field(default_factory=dict)
+    added: Sequence[str] = ()
 
 
 class Out(Protocol):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.contracts.source import Json
 from dataflow.contracts.updates import Changes
+from dataflow.errors import CheckpointMismatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,6 +125,11 @@ class Sink(ABC):
         return None
 
     @property
+    def read_hint(self) -> Sequence[str]:
+        """How other programs read rows whose columns changed at a restore, as lines for people; none: as any rows."""
+        return ()
+
+    @property
     def fixed_settings(self) -> Mapping[str, Json]:
         """The settings, by parameter, that a restore must not change; {}: it may change all.
 
@@ -208,6 +214,29 @@ class Sink(ABC):
         Traceback (most recent call last):
         dataflow.errors.SchemaMismatch: write_csv('prices'): CSV cannot hold column 'price' of type list<...
         """
+
+    def check_columns(self, before: Sequence[str], after: Sequence[str]) -> None:
+        """Check that a restore may add columns, remove some, or change their order. By default, it may not.
+
+        Called before a restore changes anything, and only if the columns are others. The rows that were written or
+        staged keep their columns.
+
+        Args:
+            before: the columns of the rows that were written before the checkpoint.
+            after: the columns of the rows to come.
+
+        Raises: CheckpointMismatch, with the reason and what to do, if rows of other columns cannot follow.
+
+        >>> import operators as op
+        >>> op.write_parquet("out").check_columns(["k", "n"], ["k", "n", "average"])
+        >>> op.write_csv("out", header=False).check_columns(["k", "n"], ["k", "n", "average"])  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        dataflow.errors.CheckpointMismatch: write_csv('out') writes files without a header, ...
+        """
+        raise CheckpointMismatch(
+            f"{self!r} takes rows of the same columns only, and a restore would change {[*before]} to {[*after]}; keep "
+            "the columns with select(), or give the rows to another sink with a name of its own"
+        )
 
     @abstractmethod
     def writer(self, context: OperatorContext) -> Operator:
@@ -479,6 +508,26 @@ class TwoPhaseSink(Sink):
         >>> sink.recover(1, handles[1])  # checkpoint 2 is damaged: its rows come again
         >>> world.rows()
         Counter({(1,): 1})
+        """
+
+    def change_columns(self, checkpoint: int, columns: Sequence[str]) -> None:
+        """Take note that rows after a checkpoint have other columns. By default, nothing is noted.
+
+        Called after ``recover``, if ``check_columns`` let the columns change. Called again after a crash.
+
+        Args:
+            checkpoint: the id of the restored checkpoint.
+            columns: the columns of the rows to come.
+
+        >>> import json, tempfile
+        >>> from pathlib import Path
+        >>> import operators as op
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     sink = op.write_parquet(directory)
+        ...     sink.begin()
+        ...     sink.change_columns(7, ["k", "n", "average"])
+        ...     json.loads(Path(directory, "_commits", "columns.json").read_text())["changes"]
+        [{'first': 8, 'columns': ['k', 'n', 'average']}]
         """
 
     def sweep(self) -> None:

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from hashlib import sha256
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import types
@@ -32,7 +33,10 @@ from dataflow.expressions.nodes import Expr
 from dataflow.expressions.text import render_receiver
 from dataflow.expressions.typing import resolve
 
-__all__ = ["Aggregation", "aggregate", "count", "identities"]
+__all__ = ["Aggregation", "aggregate", "count", "identities", "stored_name"]
+
+_MOST_NAME: Final = 120
+"""Characters of an identity that the names of columns have."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -296,6 +300,19 @@ def identities(aggregations: Sequence[Aggregation]) -> list[str]:
         number = alike.index(functions)
         found.append(f"{a.identity()} {number + 1}" if number else a.identity())
     return found
+
+
+def stored_name(identity: str) -> str:
+    """Return the beginning of the names of an aggregate's columns in a checkpoint: its identity, shortened if long.
+
+    >>> stored_name("col('price').sum()")
+    "col('price').sum()"
+    >>> stored_name("x" * 1000) == stored_name("x" * 1000), stored_name("x" * 1000) == stored_name("x" * 1001)
+    (True, False)
+    """
+    if len(identity) <= _MOST_NAME:
+        return identity
+    return f"{identity[:_MOST_NAME]}... {sha256(identity.encode()).hexdigest()[:16]}"
 
 
 def aggregate(word: str, argument: Expr | None, **options: Any) -> Aggregation:

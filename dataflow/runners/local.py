@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -43,6 +43,7 @@ from dataflow.runtime.job.job import JOB_QUEUES, Job
 from dataflow.runtime.job.run_locks import RunLocks
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
 from dataflow.runtime.restore.job_ids import one_id, random_id
+from dataflow.runtime.restore.resolve_changes import checked_changes
 from dataflow.runtime.task.channel import DEFAULT_CREDIT
 from dataflow.runtime.task.joined_rows import JoinSmall
 from dataflow.runtime.task.kernel_loading import KernelLoader
@@ -197,6 +198,8 @@ class LocalRunner:
         execution: Execution | str = "streaming",
         record: RecordTo = None,
         restarts: Restarts | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> LocalJob:
         """Start ``pipeline``; the returned job is a context manager.
 
@@ -219,6 +222,9 @@ class LocalRunner:
             record: a file that gets the events of the run: a path, or `Record`; see `Pipeline.run`.
             restarts: whether, and after which delays, a job that failed restarts from its newest checkpoint, such as
                 ``Restarts.fixed(3, "10s")``; None: it does not. It needs ``checkpoint``.
+            renamed: new names of operators by their old ones, and of aggregates as "operator.aggregate", if the
+                pipeline has changed since the checkpoint: see `Pipeline.run`.
+            allow_dropped: operators, aggregates and declared states whose state may be dropped.
 
         Raises: ConfigurationError and GraphError for settings that cannot work; the errors of a restore, such as
             CheckpointMismatch and NoCheckpoint; DirectoryInUse if another job holds the checkpoint directory;
@@ -238,6 +244,7 @@ class LocalRunner:
         chosen = Execution.of(execution, "run")
         recording = checked_record(record, pipeline.graph, checkpoint)
         policy = checked_restarts(restarts, pipeline.graph, checkpoint)
+        changes = checked_changes(renamed, allow_dropped, pipeline.graph, chosen)
         plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, chosen, encode=combines(checkpoint))
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         warn_of_endless_input(pipeline.name, pipeline.graph)
@@ -262,6 +269,7 @@ class LocalRunner:
             store=None if checkpoint is None else store_of(checkpoint),
             library=LIBRARY,
             spill=self._spill,
+            changes=changes,
             engine="local",
             locks=locks,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -14,7 +15,7 @@ from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.operator_metrics import OperatorMetrics, RowError
 from dataflow.contracts.sink import Collector, Guarantee
 from dataflow.contracts.updates import Changes
-from dataflow.errors import BarrierflowWarning, UnnamedStateWarning, user_frame
+from dataflow.errors import BarrierflowWarning, StoreError, UnnamedStateWarning, user_frame
 from dataflow.planning.graph import Graph, NamedGraph
 from dataflow.planning.specs import Read, Write
 from dataflow.runners import summary
@@ -87,6 +88,7 @@ class RunResult:
         duration: microseconds.
         micro_batches: on Spark, the time spent outside operators; None on other runners.
         outputs: the location of each sink's committed rows, such as ``out/*.parquet``, for sinks that have one.
+        read_hints: how other programs read them, for sinks whose columns changed at a restore.
         warnings: the warnings that ``run()`` or ``wait()`` gave: damaged checkpoints, rows taken back, failed
             checkpoints, late rows, ...; see ``dataflow.errors.BarrierflowWarning``.
         tuning: what was chosen because of measurements, and why: batches, dictionaries, folding, ...; see `Tuning`.
@@ -121,6 +123,7 @@ class RunResult:
     micro_batches: MicroBatches | None = None
     warnings: Sequence[BarrierflowWarning] = ()
     outputs: Mapping[str, str] = field(default_factory=dict)
+    read_hints: Mapping[str, Sequence[str]] = field(default_factory=dict)
     changes: Mapping[str, Changes] = field(default_factory=dict)
     tuning: Tuning = field(default_factory=Tuning)
     earlier: CheckpointTotals = field(default_factory=CheckpointTotals)
@@ -367,6 +370,7 @@ def result_of(job: Job, *, checkpointed: bool, attempts: Attempts) -> RunResult:
         duration=(job.clock.now() if job.ended_at is None else job.ended_at) - job.started_at,
         warnings=tuple(warnings_of(job, operators)),
         outputs=outputs_of(graph),
+        read_hints=read_hints_of(graph),
         changes=changes_of(graph),
         tuning=tuning_of(job),
         restarts=attempts.restarts,
@@ -379,6 +383,16 @@ def outputs_of(graph: Graph) -> Mapping[str, str]:
     """Return the location of each sink's rows, for sinks that have one."""
     writing = {node.name: node.spec.sink.readable for node in graph if isinstance(node.spec, Write)}
     return {name: where for name, where in writing.items() if where is not None}
+
+
+def read_hints_of(graph: Graph) -> Mapping[str, Sequence[str]]:
+    """Return how other programs read each sink's rows, for sinks that say so. A hint is not worth an error."""
+    hints: dict[str, Sequence[str]] = {}
+    for node in graph:
+        if isinstance(node.spec, Write):
+            with suppress(StoreError):
+                hints[node.name] = node.spec.sink.read_hint
+    return {name: lines for name, lines in hints.items() if lines}
 
 
 def together(metrics: Iterable[TaskMetrics]) -> list[OperatorMetrics]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -22,6 +22,7 @@ from functools import cache, partial
 from dataflow.clock import ManualClock
 from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
 from dataflow.contracts.emitted_rows import Watches
+from dataflow.contracts.evolution import Changes
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.restarts import GiveUp, Restarts
 from dataflow.contracts.sink import TwoPhaseSink
@@ -64,6 +65,7 @@ from dataflow.runtime.job.run_locks import RunLocks
 from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
 from dataflow.runtime.restore.job_ids import seeded_ids
+from dataflow.runtime.restore.resolve_changes import checked_changes
 from dataflow.runtime.task.channel import SIMULATED_CREDIT
 from dataflow.runtime.task.crash_points import Point
 from dataflow.runtime.task.notices import Notices
@@ -184,6 +186,8 @@ class SimulatedRunner:
         execution: Execution | str = "streaming",
         record: RecordTo = None,
         restarts: Restarts | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> SimulatedJob:
         """Return the job, which runs only inside ``wait``.
 
@@ -203,6 +207,7 @@ class SimulatedRunner:
         refuse_without_store(restore, checkpoint)
         chosen = Execution.of(execution, "run")
         recording = checked_record(record, pipeline.graph, checkpoint)
+        changes = checked_changes(renamed, allow_dropped, pipeline.graph, chosen)
         if chosen is Execution.BATCH:
             refuse_in_batch(pipeline.graph, checkpoint)
 
@@ -223,9 +228,18 @@ class SimulatedRunner:
         if checkpoint is None and self._simulation.faults.crashes:
             checkpoint = Checkpointing(MemoryStore())
         policy = checked_restarts(restarts, pipeline.graph, checkpoint)
+        start = _RestoreFrom(restore, changes)
         return SimulatedJob(
-            pipeline.name, plan_for, checkpoint, restore, channel_credit, self._simulation, recording, policy
+            pipeline.name, plan_for, checkpoint, start, channel_credit, self._simulation, recording, policy
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _RestoreFrom:
+    """What the first attempt restores, and the changes of the pipeline that all attempts accept."""
+
+    restore: object
+    changes: Changes
 
 
 class SimulatedJob(JobHandle):
@@ -242,7 +256,7 @@ class SimulatedJob(JobHandle):
         pipeline: str,
         plan_for: Callable[..., Plan],
         checkpoint: Checkpointing | None,
-        restore: object,
+        restore: _RestoreFrom,
         credit: int,
         simulation: _Simulation,
         record: Record | None,
@@ -289,7 +303,7 @@ class SimulatedJob(JobHandle):
         self._job: Job | None = None  # of the current attempt
         self._earlier: Notices | None = None  # of the attempts before in this process
         self._counted = Attempts(restarts, self._clock.now())
-        self._point = RestorePoint(restore, self._store)
+        self._point, self._changes = RestorePoint(restore.restore, self._store), restore.changes
         self._locks = RunLocks()
 
     def _wait(self, limit: int | None) -> RunResult:
@@ -412,6 +426,7 @@ class SimulatedJob(JobHandle):
             checkpointing=checkpointing,
             store=self._store,
             restore=self._point.now,
+            changes=self._changes,
             clock=self._clock,
             submit=self._submit,
             credit=self._credit,

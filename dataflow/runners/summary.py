@@ -74,6 +74,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "rows_pruned": dict(result.rows_pruned),
         "rows_out": dict(result.rows_out),
         "outputs": dict(result.outputs),
+        "read_hints": {name: list(lines) for name, lines in result.read_hints.items()},
         "changes": dict(result.changes),
         "late": result.late,
         **{name: getattr(total, name) for name, rule in RULES.items() if rule.line},
@@ -127,10 +128,9 @@ def _raw_lines(result: RunResult, barriers: BarrierSummary) -> list[str]:
         for name, rows in result.rows_in.items()
     ]
     where = {name: f" -> {pattern}" for name, pattern in result.outputs.items()}
-    lines += [
-        f"  out  {name}: {rows:,} {_MEANINGS[result.changes.get(name, 'rows')]}{where.get(name, '')}"
-        for name, rows in result.rows_out.items()
-    ]
+    for name, rows in result.rows_out.items():
+        lines.append(f"  out  {name}: {rows:,} {_MEANINGS[result.changes.get(name, 'rows')]}{where.get(name, '')}")
+        lines += [f"       {hint}" for hint in result.read_hints.get(name, ())]
     since = ", since the restore" if result.restore_report is not None else ""
     lines.append("  late: " + _counted(result, "late") + since)
     lines += [

@@ -6,6 +6,7 @@
     out/_staging/LOCK FENCE                  which job may write here (see ``dataflow.store.lock``)
     out/_commits/7.json                      the files of checkpoint 7, written once all of them are in place
     out/_commits/0.json                      the files that were here before this job, in append mode
+    out/_commits/columns.json                from which checkpoint on files have other columns, if they do
 
 The rename is the commit of a file. ``_commits`` is for readers that want all of a checkpoint or nothing of it, and it
 records which files are ours. Two files of the same name differ by their checksum, and in the lists also by the run that
@@ -35,6 +36,7 @@ from dataflow.contracts.sink import Handle, TakenBack
 from dataflow.errors import OutputExists, StoreError
 from dataflow.store.files import FileSystem, NotAFile, is_directory, storing
 from dataflow.store.lock import DirectoryLock
+from operators.sinks.changed_columns import ChangedColumns
 from operators.sinks.commits import FINAL, STAGED, CommitLists, CommittedFile, Transaction
 from operators.sinks.formats import SUFFIXES, FileFormat, is_folder
 
@@ -60,6 +62,7 @@ class OutputDirectory:
         self.path = path
         self.staging = path / "_staging"
         self.commits = CommitLists(path, files)
+        self.columns = ChangedColumns(self.commits.path, files)
         self._format = format_
         self._files = files
         self._clock = clock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +11,11 @@ from dataflow.arrow_values import to_array
 from dataflow.errors import SchemaMismatch
 from dataflow.expressions import Aggregation
 from dataflow.expressions.aggregates import identities
+from dataflow.planning.evolved_aggregates import ROWS, check_rows
 from dataflow.state.arrays import GREATEST, LEAST, Numbers, is_bytes, is_word, plain
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
+from dataflow.state.parts import is_base, marked
 from dataflow.state.ranges import SEQUENCE
 from operators.aggregation.partials import folded_columns
 from operators.aggregation.records import Records, SumOverflow
@@ -61,6 +63,19 @@ class RowCells(MergedCells):
         """The columns of each aggregate: of those that cannot be merged, the columns of the rows."""
         named = zip(identities(self._unmerged), self._unmerged, strict=True)
         return {**super().owners, **{identity: list(a.columns()) for identity, a in named}}
+
+    def converted(
+        self, part: Mapping[str, pa.Table], owners: Mapping[str, Sequence[str]], added: Collection[str]
+    ) -> Mapping[str, pa.Table]:
+        part = super().converted(part, owners, added)
+        if ROWS not in part:  # the aggregates of the checkpoint needed none
+            stored = self.state.stored[ROWS]
+            empty = marked(stored, base=is_base(part["keys"]), keys=len(self._keys) + 2).empty_table()
+            return {**part, ROWS: empty}
+        for identity, aggregation in zip(identities(self._unmerged), self._unmerged, strict=True):
+            if identity in added:
+                check_rows(aggregation, part[ROWS].column_names)
+        return part
 
     def _new_state(self, keys: pa.Schema) -> KeyedState:
         return KeyedState(keys, self._records, rows=self._kept)

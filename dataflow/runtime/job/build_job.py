@@ -21,6 +21,7 @@ from dataflow.background import Submit
 from dataflow.clock import Clock
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.emitted_rows import Unwatched, unwatched
+from dataflow.contracts.evolution import NO_CHANGES, Changes
 from dataflow.contracts.execution import Spill
 from dataflow.contracts.folding import Folding, FoldWherePays
 from dataflow.contracts.kept_rows import Keep, KeepNone, RowKeeper
@@ -31,6 +32,7 @@ from dataflow.errors import (
     CheckpointSkippedWarning,
     ConfigurationError,
     CopiesDifferWarning,
+    PipelineChangedWarning,
     RecordingEndedWarning,
     RowsTakenBackWarning,
     UnsupportedOnRunner,
@@ -114,6 +116,7 @@ class Settings:
     records what the job does; ``engine`` is the name of the runner. ``locks`` are those of the run, which outlive this
     attempt; None: the job takes its own, and releases them. ``notices`` are those of the earlier attempts of the run,
     which gives them as warnings; None: there are none, so an error of building the job gets them as notes.
+    ``changes`` are those of the pipeline that a restore accepts.
     """
 
     pipeline: str
@@ -136,6 +139,7 @@ class Settings:
     load: Callable[[KernelLoader], None] = KernelLoader.run
     spill: Spill | None = None
     emitted: Callable[[str], Unwatched] = unwatched
+    changes: Changes = NO_CHANGES
     engine: str = "local"
     recorder: Recorder = field(default_factory=Recorder)
     locks: RunLocks | None = None
@@ -264,6 +268,7 @@ class _Builder:
             self.checkpointing.max_restore_bytes,
             self.verification.verify,
             partial(self.notices.add, CopiesDifferWarning),
+            settings.changes,
         )
         states = restored.states if restored else {}
         if restored:
@@ -271,6 +276,8 @@ class _Builder:
             self.clock.raise_to(manifest.time)
             what = f"checkpoint {manifest.checkpoint} in {store.location}"
             note_reloaded(self.notices, manifest.nodes, what, plan)
+            for change in restored.report.evolved:
+                self.notices.add(PipelineChangedWarning, f"{what}: {change}")
         if restored:  # input that changed was refused, so there can only be new splits
             restored = with_new_input(restored, plan)
         else:
@@ -391,7 +398,10 @@ class _Builder:
             log.info("checkpoint %d is newer than the one restored and is deleted", newer)
             self.store.abandon(newer)
         self.store.remove_orphans()
+        begin_sinks(self.plan.graph, {name: sink for name, sink in sinks.items() if name in restored.new})
         for name, sink in sinks.items():
+            if name in restored.new:
+                continue
             self.settings.probe(Point.RECOVERY)
             with naming_sink(name, sink, "recover"):
                 taken_back = sink.recover(manifest.checkpoint, manifest.transactions.get(name, []))

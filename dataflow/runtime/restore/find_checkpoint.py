@@ -9,12 +9,16 @@ restore can still fall back to an older checkpoint.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.evolution import NO_CHANGES, Changes, Evolved
 from dataflow.contracts.execution import Execution
 from dataflow.errors import (
     CheckpointDamaged,
@@ -25,12 +29,15 @@ from dataflow.errors import (
     did_you_mean,
 )
 from dataflow.planning.duplicate_precision import precisions
+from dataflow.planning.physical_plan import vertex_of
 from dataflow.protocol.events import BarrierKind, EndOfInput
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
 from dataflow.runtime.restore.changed_tables import refuse_changed_tables
+from dataflow.runtime.restore.evolution import advice_for, evolve, refuse_rows_after_end
 from dataflow.runtime.restore.regroup import has_moved, regroup, rescaled
 from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.restore.rows_read_again import open_splits, rows_read_again
+from dataflow.runtime.restore.stored_job import StoredJob
 from dataflow.runtime.task.parts import TaskState
 from dataflow.store.folder import CheckpointFolder
 from dataflow.store.manifest import LOG, STATE
@@ -73,16 +80,24 @@ class RestoredCheckpoint:
     damaged: Sequence[Skipped] = ()
     is_elsewhere: bool = False
     moved: bool = False
+    new: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A checkpoint that was read: what it stored, and the states of the tasks of the plan, if it fits."""
+    """A checkpoint that was read: what it stored, and the states of the tasks of the plan.
+
+    ``job`` is what it stored, with the names of the plan and the changes in ``evolved``, and ``manifest`` describes
+    that. ``refusal`` says why it does not fit the plan, if so.
+    """
 
     manifest: Manifest
     stored: Mapping[str, TaskState]
+    job: StoredJob
     states: Mapping[str, TaskState]
     moved: bool = False
+    evolved: Sequence[Evolved] = ()
+    refusal: CheckpointMismatch | None = None
 
 
 def find(
@@ -92,9 +107,11 @@ def find(
     limit: int | None = None,
     verify: Callable[[Manifest, Mapping[str, TaskState]], None] = lambda manifest, states: None,
     note: Callable[[str], None] = lambda text: None,
+    changes: Changes = NO_CHANGES,
 ) -> RestoredCheckpoint | None:
     """Return the checkpoint that ``restore`` selects, complete and fit for ``plan``; None: start from the beginning.
 
+    ``changes`` are those that the user allows between the checkpoint and the plan.
     ``limit``: see ``Checkpointing(max_restore_bytes=)``. ``verify`` is called for checkpoints of this plan; it raises
     ``CheckpointDamaged`` if one cannot be restored. ``note`` is called with warnings of the regrouping.
 
@@ -104,7 +121,8 @@ def find(
     request = parse(restore)
     ids = store.checkpoints()
     if isinstance(request, ByPath):
-        return _by_path(Path(request.path), store, ids, plan, limit, verify, note)
+        return _by_path(Path(request.path), store, ids, plan, limit, verify, note, changes)
+    fit = _Fit(plan, note, changes)
     read: dict[int, _Read] = {}
 
     def inspect(checkpoint: int) -> Found:
@@ -117,7 +135,7 @@ def find(
             is_savepoint = manifest.kind == BarrierKind.SAVEPOINT.value
             # other requests pass savepoints over
             tried = verify if isinstance(request, int) or not is_savepoint else _untried
-            read[checkpoint] = _fitted(manifest, states, plan, tried, note)
+            read[checkpoint] = fit.fitted(manifest, states, store.location, tried)
         except CheckpointDamaged as damage:  # not an I/O error: falling back because of one would be wrong
             return Found(damage=str(damage))
         return Found(savepoint=is_savepoint)
@@ -156,11 +174,12 @@ def _by_path(
     limit: int | None,
     verify: Callable[[Manifest, Mapping[str, TaskState]], None],
     note: Callable[[str], None],
+    changes: Changes,
 ) -> RestoredCheckpoint | None:
     folder = CheckpointFolder(path)
     refuse_larger(folder.manifest_size, limit, str(path))
     if path.parent.resolve() == Path(store.location).resolve() and folder.exists:
-        return find(folder.manifest().checkpoint, store, plan, limit, verify, note)
+        return find(folder.manifest().checkpoint, store, plan, limit, verify, note, changes)
     if not folder.exists:
         policies = [policy.value for policy in Policy]
         raise NoCheckpoint(
@@ -177,7 +196,7 @@ def _by_path(
         folder.check_complete(manifest)
         refuse_larger(folder.manifest_size + _bytes(manifest), limit, str(path))
         states = states_of(manifest, folder.read)
-    read = _fitted(manifest, states, plan, verify, note)
+    read = _Fit(plan, note, changes).fitted(manifest, states, str(path.parent), verify)
     restored = _restored(read, str(path.parent), store, plan, (), (), limit)
     return replace(restored, is_elsewhere=True)
 
@@ -245,30 +264,74 @@ def _untried(manifest: Manifest, states: Mapping[str, TaskState]) -> None:
     """Try no restore."""
 
 
-def _fitted(
-    manifest: Manifest,
-    states: Mapping[str, TaskState],
-    plan: Plan,
-    verify: Callable[[Manifest, Mapping[str, TaskState]], None],
-    note: Callable[[str], None],
-) -> _Read:
-    """Return a checkpoint with the states of the tasks of ``plan``. ``_restored`` will refuse that of another pipeline.
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Makes stored states fit a plan: evolved by the changes that are allowed, compared, and regrouped."""
 
-    Raises: CheckpointDamaged; the errors of ``verify``.
-    """
-    try:
-        _refuse_another(manifest, plan, "")
-    except CheckpointMismatch:
-        return _Read(manifest, states, states)
-    is_stream = plan.execution is Execution.STREAMING
-    if not is_stream or not has_moved(manifest.nodes, states, plan):
-        _check_states(states, plan)
+    plan: Plan
+    note: Callable[[str], None]
+    changes: Changes
+
+    def fitted(
+        self,
+        manifest: Manifest,
+        stored: Mapping[str, TaskState],
+        location: str,
+        verify: Callable[[Manifest, Mapping[str, TaskState]], None],
+    ) -> _Read:
+        """Return a checkpoint with the states of the tasks of the plan. ``_restored`` will refuse that of another one.
+
+        Raises: CheckpointDamaged; ConfigurationError for changes that cannot be; the errors of ``verify``.
+        """
+        what = f"checkpoint {manifest.checkpoint} in {location}"
+        job = StoredJob(manifest.nodes, stored, manifest.transactions)
+        evolved: Sequence[Evolved] = ()
+        try:
+            _refuse_other_execution(manifest, what, self.plan)
+            if self.plan.execution is Execution.STREAMING:
+                with damaged_by(what), _naming(what):
+                    job, evolved = evolve(job, self.plan, self.changes)
+            self._refuse_others(job, what, manifest.pipeline)
+            states, moved = self._of_plan(job, what, must_move=bool(evolved))
+        except CheckpointMismatch as refusal:
+            return _Read(manifest, stored, job, stored, refusal=refusal)
+        manifest = msgspec.structs.replace(
+            manifest, nodes=tuple(job.nodes), transactions={name: [*h] for name, h in job.transactions.items()}
+        )
         verify(manifest, states)
-        return _Read(manifest, states, states)
-    with damaged_by(f"checkpoint {manifest.checkpoint}"):
-        fitted = regroup(manifest.nodes, states, plan, note)
-    verify(manifest, fitted)
-    return _Read(manifest, states, fitted, moved=True)
+        return _Read(manifest, stored, job, states, moved, evolved)
+
+    def _refuse_others(self, job: StoredJob, what: str, pipeline: str) -> None:
+        """Raise CheckpointMismatch unless the operators are those of the plan."""
+        if self.plan.execution is Execution.BATCH:
+            return refuse_another(job.nodes, list(job.states), what, pipeline, self.plan)
+        with damaged_by(what):
+            mismatches = _mismatches(job.nodes, self.plan, {"parallelism"}, job.new)
+            if mismatches:
+                advice = advice_for(job, self.plan, self.changes)
+                _refuse_differing(mismatches, what, pipeline, advice)
+            refuse_changed_tables(job.nodes, what, self.plan)
+
+    def _of_plan(self, job: StoredJob, what: str, *, must_move: bool) -> tuple[Mapping[str, TaskState], bool]:
+        """Return the states of the tasks of the plan, and whether these are made of other tasks."""
+        plan = self.plan
+        if plan.execution is Execution.BATCH or not (must_move or has_moved(job.nodes, job.states, plan)):
+            _check_states(job.states, plan)
+            return job.states, False
+        with damaged_by(what):
+            states = regroup(job.nodes, job.states, plan, self.note)
+        with _naming(what):
+            refuse_rows_after_end(states, plan)
+        return states, True
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Name the checkpoint in the reason why it does not fit."""
+    try:
+        yield
+    except CheckpointMismatch as error:
+        raise CheckpointMismatch(f"{what} does not fit this pipeline: {error}") from error
 
 
 def _check_states(states: Mapping[str, TaskState], plan: Plan) -> None:
@@ -314,12 +377,25 @@ def _restored(
     newer: Sequence[int],
     limit: int | None,
 ) -> RestoredCheckpoint:
-    manifest = read.manifest
-    _refuse_another(manifest, plan, location)
-    report = _report(manifest, read.stored, location, store, skipped, limit)
+    if read.refusal is not None:
+        raise read.refusal
+    manifest, stored = read.manifest, read.stored
+    report = _report(manifest, read.job.states, location, store, skipped, limit)
+    if read.evolved:  # traces of later checkpoints have the names of old
+        again = rows_read_again(store, manifest.checkpoint, stored, limit)
+        report = replace(report, replayed=_under_new_names(again, stored, read.job.states), evolved=read.evolved)
     if read.moved:
         report = replace(report, rescaled=rescaled(manifest.nodes, plan))
-    return RestoredCheckpoint(manifest, read.states, report, newer, moved=read.moved)
+    return RestoredCheckpoint(manifest, read.states, report, newer, moved=read.moved, new=read.job.new)
+
+
+def _under_new_names(
+    counts: Mapping[str, int], stored: Mapping[str, TaskState], states: Mapping[str, TaskState]
+) -> dict[str, int]:
+    """Return counts by "source/split" with the names of sources of now, without sources that are dropped."""
+    names = {vertex_of(old): vertex_of(new) for old, new in zip(stored, states, strict=True)}
+    renamed = {f"{names[key.partition('/')[0]]}/{key.partition('/')[2]}": count for key, count in counts.items()}
+    return {key: count for key, count in renamed.items() if key in open_splits(states)}
 
 
 def _report(
@@ -354,21 +430,13 @@ def _mode(manifest: Manifest) -> Mode:
     return Mode(manifest.mode)
 
 
-def _refuse_another(manifest: Manifest, plan: Plan, location: str) -> None:
-    what = f"checkpoint {manifest.checkpoint} in {location}"
+def _refuse_other_execution(manifest: Manifest, what: str, plan: Plan) -> None:
     if manifest.execution != plan.execution.value:
         raise CheckpointMismatch(
             f"{what} is of a job with execution={excerpt(manifest.execution)}, and this one has "
             f"execution={plan.execution.value!r}; streams and batches cannot continue each other, so use another "
             "checkpoint directory, or run it as it was"
         )
-    nodes = manifest.nodes
-    with damaged_by(what):
-        if plan.execution is Execution.STREAMING:
-            _refuse_differing(_mismatches(nodes, plan, {"parallelism"}), what, manifest.pipeline)
-        else:
-            _refuse_other_tasks(nodes, [part.task for part in _tasks(manifest)], what, manifest.pipeline, plan)
-        refuse_changed_tables(nodes, what, plan)
 
 
 def refuse_another(
@@ -399,20 +467,28 @@ def _refuse_other_tasks(
     _refuse_differing(mismatches, what, pipeline)
 
 
-def _mismatches(nodes: Sequence[Mapping[str, Any]], plan: Plan, may_differ: Collection[str] = frozenset()) -> list[str]:
-    """Return how the stateful operators of ``plan`` differ from ``nodes``, except for the fields that may differ."""
-    described = plan.describe()
+def _mismatches(
+    nodes: Sequence[Mapping[str, Any]],
+    plan: Plan,
+    may_differ: Collection[str] = frozenset(),
+    new: Collection[str] = frozenset(),
+) -> list[str]:
+    """Return how the stateful operators of ``plan`` differ from ``nodes``.
+
+    Except for the fields that may differ, and for operators that are ``new``.
+    """
+    described = [node for node in plan.describe() if node["name"] not in new]
     keyed = _keyed(nodes) & _keyed(described)
     saved = [_identity(node, keyed, may_differ) for node in nodes if node["stateful"]]
     return differences(saved, [_identity(node, keyed, may_differ) for node in described if node["stateful"]])
 
 
-def _refuse_differing(mismatches: Sequence[str], what: str, pipeline: str) -> None:
+def _refuse_differing(mismatches: Sequence[str], what: str, pipeline: str, advice: str = "") -> None:
     if mismatches:
         listing = "".join(f"\n  {sentence}" for sentence in mismatches)
         raise CheckpointMismatch(
             f"{what} does not fit this pipeline; compared with {pipeline!r} when it was taken:{listing}\n"
-            "restore it with the pipeline that took it, or use another checkpoint directory"
+            f"{advice}restore it with the pipeline that took it, or use another checkpoint directory"
         )
 
 

@@ -21,7 +21,7 @@ from dataflow.protocol.events import Data
 from dataflow.runtime.task.parts import ChannelState, TaskState
 from dataflow.untrusted import excerpt
 
-__all__ = ["regroup_rows"]
+__all__ = ["port_of", "regroup_rows"]
 
 
 @dataclass(slots=True)
@@ -53,10 +53,7 @@ def regroup_rows(
     for state in states.values():
         for captured in state.in_flight:
             name = captured.operator
-            if captured.generation:
-                port, generation = captured.port or 0, captured.generation
-            else:
-                port, generation = _port(captured, states, inputs.get(name, [])), newest
+            port, generation = port_of(captured, states, inputs.get(name, [])), captured.generation or newest
             if name not in targets:
                 raise CheckpointDamaged(f"rows are in flight to operator {excerpt(name)}, which does not exist")
             vertex, number = targets[name], numbers.setdefault(state.task, len(numbers))
@@ -74,8 +71,18 @@ def regroup_rows(
     return found
 
 
-def _port(captured: ChannelState, states: Mapping[str, TaskState], inputs: Sequence[str]) -> int:
-    """Return the input port that a channel of the old job fed."""
+def port_of(captured: ChannelState, states: Mapping[str, TaskState], inputs: Sequence[str]) -> int:
+    """Return the input port of its operator that a channel of the old job fed.
+
+    Args:
+        captured: the state of the channel, or rows that an earlier restore had put back.
+        states: the state of each old task.
+        inputs: the operators that the operator took rows from, by port.
+
+    Raises: CheckpointDamaged for a channel that the old job had not.
+    """
+    if captured.port is not None:
+        return captured.port
     for source, state in states.items():
         for port in range(len(inputs)):
             if captured.channel == channel_name(source, captured.task, port):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.evolution import Evolved
 from dataflow.contracts.sink import Guarantee
 from dataflow.contracts.source import Json
 from dataflow.events.repeat_precision import Precision
@@ -53,6 +54,7 @@ class RestoreReport:
             this job and are not read.
         repeated: rows may have come twice to the operators before the checkpoint was taken, because an earlier restore
             reported duplicates. It holds for every later checkpoint, in any mode.
+        evolved: the changes of the pipeline since the checkpoint that the restore has carried out.
         rescaled: by operator, the number of subtasks that stored its state, and the number now, if they differ.
         duration: microseconds from the start of the search for a checkpoint until the job was built and its sinks
             recovered; None if no job was built from it, and on Spark, which restores state while it runs.
@@ -82,6 +84,7 @@ class RestoreReport:
     repeated: bool = False
     duration: int | None = None
     rescaled: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    evolved: Sequence[Evolved] = ()
 
     @property
     def guarantee(self) -> Guarantee:
@@ -261,6 +264,7 @@ class RestoreReport:
             ],
             "not_read": list(self.not_read),
             "rescaled": {name: list(pair) for name, pair in self.rescaled.items()},
+            "evolved": [change.to_json() for change in self.evolved],
             "offsets": self.offsets_table().to_pylist(),
             "in_flight": self.in_flight_table().to_pylist(),
             "duplicates": self.duplicates_table().to_pylist(),

@@ -71,6 +71,10 @@ def sections(report: RestoreReport) -> Iterator[Section]:
     if report.not_read:
         summary = f"{_count(len(report.not_read), 'split')} new since the job started"
         yield Section.of("not read", summary, [(split,) for split in report.not_read])
+    if report.evolved:
+        yield Section.of(
+            "evolved", _count(len(report.evolved), "change"), [(str(change),) for change in report.evolved]
+        )
     if report.rescaled:
         pairs = [(name, f"from {_count(old, 'subtask')} to {new:,}") for name, (old, new) in report.rescaled.items()]
         yield Section.of("rescaled", _count(len(pairs), "operator"), pairs)

@@ -34,6 +34,7 @@ __all__ = [
     "StoredRange",
     "TaskState",
     "joined",
+    "operator_of",
     "packed",
     "range_name",
     "table_of",
@@ -409,6 +410,15 @@ def range_name(operator: str, number: int) -> str:
     'counts[1]'
     """
     return f"{operator}[{number}]"
+
+
+def operator_of(stored: str) -> str:
+    """Return the operator whose state, or that of one range, a checkpoint stores under a name.
+
+    >>> operator_of("counts[1]"), operator_of("counts"), operator_of("counts/combine")
+    ('counts', 'counts', 'counts/combine')
+    """
+    return stored.partition("[")[0]
 
 
 def table_of(name: str, kind: int) -> str:

@@ -121,7 +121,7 @@ def merge_shares(shares: Sequence[Share], new: NewSubtask, where: str) -> Snapsh
             values[name] = _of_splits(name, rule, shares, new, piece)
         else:
             values[name] = _merged_value(rule.how or rule.kind, [s.snapshot.values[name] for s in shares], piece)
-    return Snapshot(values, tables, logs, rules)
+    return Snapshot(values, tables, logs, rules, shares[0].snapshot.added)
 
 
 def _pieces_of(rule: Rule, snapshot: Snapshot) -> Mapping[str, Any]:
