@@ -53,6 +53,25 @@ class LocalJob(WatchedJob):
         self._left_running = False  # set when the user is warned that the job still runs after cancel()
 
     @property
+    def id(self) -> str:
+        """The id of the job: 32 hex digits, the same in all runs of a checkpoint directory; new without checkpoints.
+
+        Its checkpoints store it, so a directory that is moved or copied keeps it (`Checkpoint.job_id`). A job that
+        begins from a checkpoint elsewhere has a new id (`Checkpoint.parent`).
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("copy") as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> store = flow.Checkpointing(flow.MemoryStore())
+        >>> with p.start(checkpoint=store) as first:
+        ...     result = first.wait()
+        >>> with p.start(checkpoint=store) as second, p.start() as other:
+        ...     result.job_id == first.id == second.id, other.id == first.id
+        (True, False)
+        """
+        return self._job.identity.job
+
+    @property
     def state(self) -> JobState:
         """The state of the job: running, finished, failed, cancelled, ..."""
         return self._job.state

@@ -92,6 +92,7 @@ class RunResult:
         restarts: how often the run began again by itself: on Spark after transient failures, such as a lost executor;
             on the simulated runner after injected faults.
         notes: what to know when reading the counts, such as what was not counted, or is still to come.
+        job_id: the id of the job, which is the same in all runs of a checkpoint directory; new without checkpoints.
         events: what barriers, tasks and the job did, and when; see `timeline`.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
@@ -123,6 +124,7 @@ class RunResult:
     earlier: CheckpointTotals = field(default_factory=CheckpointTotals)
     restarts: int = 0
     notes: Sequence[str] = ()
+    job_id: str = field(kw_only=True)
     events: Events = field(kw_only=True)
 
     def table(self, name: str | None = None) -> pa.Table:
@@ -272,6 +274,11 @@ class RunResult:
 class RunningJob(Protocol):
     """A job that was started. As a context manager it cancels the job if the block ends before the job."""
 
+    @property
+    def id(self) -> str:
+        """The id of the job: 32 hex digits, the same in all runs of a checkpoint directory."""
+        ...
+
     def wait(self, timeout: Duration | None = None) -> RunResult:
         """Wait until the job has ended, and return its result.
 
@@ -365,6 +372,7 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
         outputs=outputs_of(graph),
         changes=changes_of(graph),
         tuning=tuning_of(job),
+        job_id=job.identity.job,
         events=events_of(job.recorder.log),
     )
 

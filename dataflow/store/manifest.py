@@ -63,7 +63,22 @@ class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The job and the checkpoint that another job began from."""
+    """The checkpoint of one job that another job began from, in a directory of its own.
+
+    Attributes:
+        job: the id of the job that took the checkpoint.
+        checkpoint: the number of the checkpoint.
+
+    >>> import tempfile, pyarrow as pa, dataflow as flow, operators as op
+    >>> with flow.Pipeline("copy") as p:
+    ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+    >>> with tempfile.TemporaryDirectory() as path:
+    ...     first = p.run(checkpoint=flow.Checkpointing(f"{path}/first"))
+    ...     moved = p.run(checkpoint=flow.Checkpointing(f"{path}/second"), restore=f"{path}/first/chk-00000001")
+    ...     checkpoint = flow.Checkpoint(f"{path}/second", 2)
+    >>> checkpoint.job_id == moved.job_id, checkpoint.parent == flow.Parent(first.job_id, 1)
+    (True, True)
+    """
 
     job: JobId
     checkpoint: _Id
