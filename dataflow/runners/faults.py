@@ -7,6 +7,7 @@ simulated process: it ends when the job ends or a fault kills it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from dataflow.contracts.checkpointing import Checkpointing, Mode
@@ -14,7 +15,7 @@ from dataflow.errors import CheckpointDamaged, CheckpointError
 from dataflow.runtime.restore.find_checkpoint import RestoreReport
 from dataflow.runtime.task.crash_points import Point
 from dataflow.store.base import CheckpointStore
-from dataflow.store.files import Buffer, Content
+from dataflow.store.files import Buffer, Content, FileSystem
 from dataflow.store.manifest import STATE, Manifest, PartHandle
 
 __all__ = ["Attempt", "Faults", "FaultyStore"]
@@ -108,6 +109,10 @@ class FaultyStore(CheckpointStore):
     def location(self) -> str:
         return self._inner.location
 
+    @property
+    def file_system(self) -> FileSystem:
+        return self._inner.file_system
+
     def open(self, run_id: str = "run") -> None:
         self._inner.open(run_id)
 
@@ -136,6 +141,9 @@ class FaultyStore(CheckpointStore):
         if (handle.checkpoint or checkpoint) in self.damaged:
             raise CheckpointDamaged(f"injected: the part of {handle.task} in checkpoint {checkpoint} is damaged")
         return self._inner.read(checkpoint, handle)
+
+    def pin(self, checkpoint: int) -> AbstractContextManager[object]:
+        return self._inner.pin(checkpoint)
 
     def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:
         self._maybe_fail(f"discard {checkpoint}")

@@ -42,6 +42,7 @@ from dataflow.runtime.task.messages import (
     Committed,
     Crashed,
     Declined,
+    Drain,
     Ended,
     Enough,
     Mailbox,
@@ -412,6 +413,8 @@ class Task:
                 case Committed(checkpoint):
                     for node in self.chain.nodes:
                         node.committed(checkpoint)
+                case Drain():
+                    self.task_input.drain()
                 case Stop():
                     self._released = True
                 case _:
