@@ -57,6 +57,7 @@ if _TYPE_CHECKING:
     from dataflow.state.timers import TimeDomain
     from dataflow.state.ttl import Ttl
     from dataflow.store.directory import DirectoryStore
+    from dataflow.store.manifest import Parent
     from dataflow.store.memory import MemoryStore
     from dataflow.store.status import CheckpointStatus, ObjectStatus, StoredObject
     from dataflow.views.events import Events
@@ -81,6 +82,7 @@ __all__ = [
     "Attempt",
     "Checkpoint",
     "CheckpointStatus",
+    "Parent",
     "ObjectStatus",
     "StoredObject",
     "Mode",
@@ -174,6 +176,7 @@ _LAZY = {
     "WaitingCommit": "dataflow.runtime.job.committer",
     "Checkpoint": "dataflow.runtime.checkpoint_reader.checkpoint",
     "CheckpointStatus": "dataflow.store.status",
+    "Parent": "dataflow.store.manifest",
     "ObjectStatus": "dataflow.store.status",
     "StoredObject": "dataflow.store.status",
     "CheckpointState": "dataflow.runtime.job.checkpoint_state",

@@ -11,6 +11,7 @@ kind                      writer      fields besides time, seq, attempt, task an
 ``failed``                job         checkpoint; duration since the trigger; detail: why
 ``committed``             job         checkpoint: all sinks have committed everything up to it
 ``commit_failed``         job         checkpoint; operator: the sink; detail: the class of the error
+``exported``              job         checkpoint: its copy to a savepoint ended; detail: the class of the error, if any
 ``state``                 job         detail: running, finished, stopped, cancelled or failed
 ``sent``                  task        channel, checkpoint; rows and bytes queued in the channel ahead of the barrier
 ``arrived``               gate        channel, checkpoint; rows and bytes that it overtook; detail: see ``Arrival``
@@ -84,6 +85,7 @@ class Kind(IntEnum):
     WORK = auto()
     ENDED = auto()
     ERROR = auto()
+    EXPORTED = auto()
 
     @property
     def label(self) -> str:

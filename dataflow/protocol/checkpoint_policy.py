@@ -16,10 +16,10 @@ class CheckpointPolicy:
     Args:
         interval: Time between two periodic triggers; None: only on request.
         min_pause: Minimum time from the end of a checkpoint to the next periodic trigger.
-        timeout: Maximum time from a trigger to the last acknowledgement.
+        timeout: Maximum time from a trigger to the last acknowledgement; a savepoint has none.
         max_concurrent: Maximum number of checkpoints under way.
         tolerable_failures: More failures than this in a row fail the job; None: any number is tolerated.
-        keep: Number of completed checkpoints to keep, the newest; savepoints are not counted.
+        keep: Number of completed checkpoints to keep, the newest.
         final_attempts: Maximum number of attempts at the last checkpoint of a job.
         final_pause: Pause after the first failed attempt; it doubles each time.
         savepoint_blocks_others: Trigger nothing while a savepoint collects. A savepoint aligns, so in modes where
@@ -82,5 +82,5 @@ class Timetable:
         self._triggered = now
 
     def completed(self, now: int) -> None:
-        """Record that a checkpoint or savepoint became durable."""
+        """Record that a checkpoint became durable."""
         self._not_before = now + self._min_pause

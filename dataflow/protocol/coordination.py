@@ -10,17 +10,20 @@ Rules:
 
 1. A checkpoint exists when its manifest is durable. Nothing aborts it after that, and while it is being made durable
    only the store decides its outcome: all acknowledgements, ``Persist``, ``persisted``, ``Notify``.
-2. A durable checkpoint subsumes the lower ones still collecting. Savepoints neither subsume nor are subsumed.
+2. A durable checkpoint subsumes the lower ones still collecting, and serves their requests. Those for a savepoint wait
+   for another one, because the higher checkpoint need be neither full nor aligned.
 3. Errors and timeouts count as failures. Other aborts do not (subsumed, a task that had just finished, a cancel that
-   reports an abort elsewhere), nor do savepoints. A success sets the count to 0.
+   reports an abort elsewhere), nor do savepoints, which have no timeout here: the caller withdraws a request. A success
+   sets the count to 0.
 4. Parts that no manifest will name are discarded: late, repeated and unknown acknowledgements, and those of an aborted
    checkpoint. So every acknowledgement must name files of its own.
-5. A request waits while too many checkpoints are under way (by policy, one savepoint is too many). Savepoints go first.
-   It does not wait for the pause. One checkpoint serves all waiting requests for a plain checkpoint. A savepoint does
-   not delay the next periodic checkpoint, because it is not restored automatically.
+5. A request waits while too many checkpoints are under way (by policy, one savepoint is too many). It does not wait for
+   the pause. One checkpoint serves all waiting requests, and is a savepoint if one of them is for a savepoint. If it
+   fails, requests for a plain checkpoint wait for another one. A savepoint is a checkpoint that is full and aligned:
+   it commits, is restored and retired, and others build on it.
 6. A finished task stays, and acknowledges with its last snapshot. When all have finished and no checkpoint is under
    way, a last checkpoint is taken, so that sinks commit everything. It is retried, then fails the job. Once it is
-   committed, the tasks may stop.
+   committed, the tasks may stop. It serves all requests, also for a savepoint.
 7. A checkpoint may build on the files of the newest durable one, which is named in ``Inject``. That one is not deleted
    while the checkpoint is under way. So every file that a manifest will name is named by an existing one, or new.
 
@@ -51,7 +54,7 @@ from dataflow.protocol.coordinator_actions import (
     Retire,
 )
 from dataflow.protocol.events import BarrierKind
-from dataflow.protocol.requests import Requests
+from dataflow.protocol.requests import Requests, Served
 from dataflow.protocol.roster import Roster
 
 __all__ = ["Coordinator"]
@@ -63,7 +66,7 @@ class _UnderWay:
 
     kind: BarrierKind
     triggered_at: int
-    requests: tuple[int, ...]
+    requests: Served
     since: int
     parts: dict[str, Part] = field(default_factory=dict)
     persisting: bool = False
@@ -72,7 +75,7 @@ class _UnderWay:
 class Coordinator:
     """The coordinator of the tasks of ``topology``, each with its predecessors. See the module's rules.
 
-    ``next_id`` is above every id the store has seen. ``completed`` are the checkpoints (not savepoints) in the store,
+    ``next_id`` is above every id the store has seen. ``completed`` are the checkpoints in the store that count,
     ``finished`` the tasks recorded as finished in the restored checkpoint. Times are microseconds of the job's clock.
     After each event call ``tick`` at the ``deadline``, which may lie in the past.
 
@@ -123,8 +126,13 @@ class Coordinator:
         The last checkpoint, at the end of the input, is not triggered either: the job would stop while it is under way.
         """
         self._stopping = True
-        self._policy = replace(self._policy, interval=None)
+        self._timetable = Timetable(replace(self._policy, interval=None), now)
+
+    def resume(self, now: int) -> list[CoordinatorAction]:
+        """Trigger periodic checkpoints again: the job does not stop after all."""
+        self._stopping = False
         self._timetable = Timetable(self._policy, now)
+        return self._start(now)
 
     @property
     def deadline(self) -> int | None:
@@ -133,7 +141,7 @@ class Coordinator:
             return None
         if self._roster.all_finished and not self._under_way and self._final is None:
             return self._final_due if self._final_wanted else None
-        times = [attempt.triggered_at + self._policy.timeout for _, attempt in self._collecting()]
+        times = [attempt.triggered_at + self._policy.timeout for _, attempt in self._timed()]
         due = self._timetable.due
         if due is not None and self._has_room and not self._roster.all_finished:
             times.append(due)
@@ -151,7 +159,7 @@ class Coordinator:
 
     @property
     def completed(self) -> tuple[int, ...]:
-        """The durable checkpoints that are kept, ascending, without savepoints; the last is the one to restore."""
+        """The durable checkpoints that are kept, ascending; the last is the one to restore."""
         return tuple(self._completed)
 
     def trigger(self, kind: BarrierKind, now: int, request: int | None) -> list[CoordinatorAction]:
@@ -161,16 +169,36 @@ class Coordinator:
             requests = () if request is None else (request,)
             if self._final is None:
                 return _failed(requests, FailureReason.JOB_FAILED)
-            if kind is BarrierKind.SAVEPOINT:
-                return _failed(requests, FailureReason.JOB_ENDING)
             return _completed(requests, self._final)
         self._requests.add(kind, request)
         return self._start(now)
 
+    def trigger_last(self, now: int, request: int) -> list[CoordinatorAction]:
+        """Request that the last checkpoint, at the end of the input, is a savepoint; its outcome is reported."""
+        if self._done:
+            return self.trigger(BarrierKind.SAVEPOINT, now, request)
+        self._requests.add_last(request)
+        return self._start(now)
+
+    def withdraw(self, request: int, reason: FailureReason, now: int) -> list[CoordinatorAction]:
+        """Drop a request for a savepoint, whose outcome is not reported any more.
+
+        A savepoint that still collects and serves no other request for one is aborted because of ``reason``.
+        """
+        if self._requests.withdraw(request):
+            return self._start(now)
+        for checkpoint, attempt in list(self._under_way.items()):
+            if request in attempt.requests.all_savepoints:
+                attempt.requests -= request
+                unwanted = attempt.kind is BarrierKind.SAVEPOINT and not attempt.requests.savepoints
+                if unwanted and not attempt.persisting:
+                    return self._give_up(checkpoint, reason, now) + self._start(now)
+        return []
+
     def tick(self, now: int) -> list[CoordinatorAction]:
         """Abort checkpoints past their timeout, and start those that are due."""
         actions: list[CoordinatorAction] = []
-        for checkpoint, attempt in self._collecting():
+        for checkpoint, attempt in self._timed():
             if checkpoint in self._under_way and now >= attempt.triggered_at + self._policy.timeout:
                 actions += self._give_up(checkpoint, FailureReason.EXPIRED, now)
         return actions + self._start(now)
@@ -204,15 +232,15 @@ class Coordinator:
         del self._under_way[checkpoint]
         self._timetable.completed(now)
         self._failures = 0
-        if attempt.kind is BarrierKind.SAVEPOINT:
-            return [*_completed(attempt.requests, checkpoint), *self._release(), *self._start(now)]
         if attempt.kind is BarrierKind.FINAL:
             self._final = checkpoint
         insort(self._completed, checkpoint)
         newest = self._completed[-1]
         # Sinks already heard of a higher one if it was faster; after a failure, the restore notifies them.
         notice: list[CoordinatorAction] = [Notify(checkpoint)] if checkpoint == newest and not self._done else []
-        replies = _completed(attempt.requests, newest)
+        # a newer checkpoint may not be a savepoint
+        replies = _completed(attempt.requests.all_savepoints, checkpoint)
+        replies += _completed(attempt.requests.checkpoints, newest)
         return [*notice, *replies, *self._subsume(checkpoint), *self._retire(), *self._start(now)]
 
     def persist_failed(self, checkpoint: int, why: str, now: int) -> list[CoordinatorAction]:
@@ -255,7 +283,7 @@ class Coordinator:
             if (request := self._requests.next()) is not None:
                 kind, requests = request
             elif due is not None and due <= now:
-                kind, requests = BarrierKind.CHECKPOINT, ()
+                kind, requests = BarrierKind.CHECKPOINT, Served()
             else:
                 break
             actions.append(self._inject(kind, requests, now))
@@ -272,28 +300,26 @@ class Coordinator:
     @property
     def _final_wanted(self) -> bool:
         """Whether the last checkpoint may start: a stopping job takes it only to serve a request."""
-        return not self._stopping or self._requests.checkpoint_wanted
+        return not self._stopping or self._requests.wanted
 
     def _start_final(self, now: int) -> list[CoordinatorAction]:
-        """Start the last checkpoint if it may start now; it serves the requests for a plain one."""
-        refused = _failed(self._requests.take_savepoints(), FailureReason.JOB_ENDING)
+        """Start the last checkpoint if it may start now; it serves all requests."""
         if self._under_way or now < self._final_due:
-            return refused
+            return []
         if self._final is not None:
-            return refused + _completed(self._requests.take_checkpoints(), self._final)
+            return _completed(self._requests.take_all().all, self._final)
         if not self._final_wanted:
-            return refused
-        requests = self._requests.take_checkpoints()
+            return []
         self._final_attempts += 1
-        return [*refused, self._inject(BarrierKind.FINAL, requests, now)]
+        return [self._inject(BarrierKind.FINAL, self._requests.take_all(), now)]
 
-    def _inject(self, kind: BarrierKind, requests: tuple[int, ...], now: int) -> Inject:
+    def _inject(self, kind: BarrierKind, requests: Served, now: int) -> Inject:
         checkpoint, self._next_id = self._next_id, self._next_id + 1
-        since = self._completed[-1] if self._completed and kind is not BarrierKind.SAVEPOINT else 0
+        is_full = kind is BarrierKind.SAVEPOINT or bool(requests.all_savepoints)
+        since = self._completed[-1] if self._completed and not is_full else 0
         self._under_way[checkpoint] = _UnderWay(kind, now, requests, since)
-        if kind is not BarrierKind.SAVEPOINT:
-            self._timetable.triggered(now)
-        return Inject(checkpoint, kind, now, self._roster.starters, self._roster.finished, requests, since)
+        self._timetable.triggered(now)
+        return Inject(checkpoint, kind, now, self._roster.starters, self._roster.finished, requests.all, since)
 
     def _give_up(self, checkpoint: int, reason: FailureReason, now: int) -> list[CoordinatorAction]:
         """Abort ``checkpoint``: fail its requests, and retry it or fail the job if the policy requires that."""
@@ -304,8 +330,12 @@ class Coordinator:
                 self._final_due = now + (self._policy.final_pause << self._final_attempts - 1)
                 self._requests.put_back(attempt.requests)
                 return actions
-            return [*actions, *_failed(attempt.requests, reason), *self._fail(reason)]
-        actions += _failed(attempt.requests, reason)
+            return [*actions, *_failed(attempt.requests.all, reason), *self._fail(reason)]
+        if attempt.kind is BarrierKind.SAVEPOINT:
+            actions += _failed(attempt.requests.savepoints, reason)
+            self._requests.put_back(Served(checkpoints=attempt.requests.checkpoints))
+        else:
+            actions += _failed(attempt.requests.checkpoints, reason)
         if self._done or not reason.is_failure or attempt.kind is BarrierKind.SAVEPOINT:
             return actions
         self._failures += 1
@@ -321,19 +351,19 @@ class Coordinator:
         for checkpoint, attempt in self._collecting():
             del self._under_way[checkpoint]
             actions += _abort(checkpoint, attempt, FailureReason.JOB_FAILED)
-            actions += _failed(attempt.requests, FailureReason.JOB_FAILED)
-        waiting = (*self._requests.take_savepoints(), *self._requests.take_checkpoints())
-        actions += _failed(waiting, FailureReason.JOB_FAILED)
+            actions += _failed(attempt.requests.all, FailureReason.JOB_FAILED)
+        actions += _failed(self._requests.take_all().all, FailureReason.JOB_FAILED)
         return [*actions, Failed(reason)]
 
     def _subsume(self, completed: int) -> list[CoordinatorAction]:
-        """Abort the checkpoints below ``completed``, which serves their requests."""
+        """Abort the checkpoints below ``completed``, which serves their requests for a plain checkpoint."""
         actions: list[CoordinatorAction] = []
         for checkpoint, attempt in self._collecting():
-            if checkpoint < completed and attempt.kind is not BarrierKind.SAVEPOINT:
+            if checkpoint < completed:
                 del self._under_way[checkpoint]
                 actions += _abort(checkpoint, attempt, FailureReason.SUBSUMED)
-                actions += _completed(attempt.requests, completed)
+                actions += _completed(attempt.requests.checkpoints, completed)
+                self._requests.put_back(Served(savepoints=attempt.requests.savepoints))
         return actions
 
     def _retire(self) -> list[CoordinatorAction]:
@@ -351,6 +381,10 @@ class Coordinator:
 
     def _collecting(self) -> list[tuple[int, _UnderWay]]:
         return [(checkpoint, attempt) for checkpoint, attempt in self._under_way.items() if not attempt.persisting]
+
+    def _timed(self) -> list[tuple[int, _UnderWay]]:
+        """Return the checkpoints that expire by the policy: the callers of savepoints have timeouts of their own."""
+        return [each for each in self._collecting() if each[1].kind is not BarrierKind.SAVEPOINT]
 
     def _persisting(self, checkpoint: int) -> _UnderWay:
         attempt = self._under_way.get(checkpoint)

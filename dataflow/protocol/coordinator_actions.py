@@ -47,8 +47,6 @@ class FailureReason(Enum):
     """A task could not write its part."""
     PERSIST = "persist"
     """The store could not commit the checkpoint."""
-    JOB_ENDING = "job-ending"
-    """Every task has finished: only the last checkpoint may still start."""
     JOB_FAILED = "job-failed"
 
     @property
@@ -92,8 +90,8 @@ class Inject:
     snapshot right before it finishes. A task that is too late for that declines with ``NOT_READY``. The ``finished``
     tasks acknowledge at once with their last snapshot. Every other task receives the barrier in-band.
 
-    ``since`` is the newest durable checkpoint, on whose files those of this one may build; 0: there is none, or this is
-    a savepoint, which builds on nothing.
+    ``since`` is the newest durable checkpoint, on whose files those of this one may build; 0: there is none, or this
+    serves a request for a savepoint, which builds on nothing.
     """
 
     checkpoint: int
@@ -124,11 +122,7 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """``checkpoint`` is durable: sinks commit every transaction up to it; when all have, call ``committed``.
-
-    Sent only for checkpoints that are restored automatically. A savepoint is not: if sinks committed at a savepoint, a
-    restore of the checkpoint before it would repeat visible rows.
-    """
+    """``checkpoint`` is durable: sinks commit every transaction up to it; when all have, call ``committed``."""
 
     checkpoint: int
 

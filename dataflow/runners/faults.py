@@ -8,13 +8,14 @@ restarts in the same process, if ``run(restarts=)`` says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from dataflow.contracts.checkpointing import Checkpointing
 from dataflow.errors import CheckpointDamaged
 from dataflow.runtime.task.crash_points import Point
 from dataflow.store.base import CheckpointStore
-from dataflow.store.files import Buffer, Content
+from dataflow.store.files import Buffer, Content, FileSystem
 from dataflow.store.manifest import STATE, Manifest, PartHandle
 
 __all__ = ["Faults", "FaultyStore"]
@@ -87,6 +88,10 @@ class FaultyStore(CheckpointStore):
     def location(self) -> str:
         return self._inner.location
 
+    @property
+    def file_system(self) -> FileSystem:
+        return self._inner.file_system
+
     def open(self, run_id: str = "run") -> None:
         self._inner.open(run_id)
 
@@ -115,6 +120,9 @@ class FaultyStore(CheckpointStore):
         if (handle.checkpoint or checkpoint) in self.damaged:
             raise CheckpointDamaged(f"injected: the part of {handle.task} in checkpoint {checkpoint} is damaged")
         return self._inner.read(checkpoint, handle)
+
+    def pin(self, checkpoint: int) -> AbstractContextManager[object]:
+        return self._inner.pin(checkpoint)
 
     def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:
         self._maybe_fail(f"discard {checkpoint}")

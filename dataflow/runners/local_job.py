@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from dataflow.clock import Clock, Duration, duration_text, microseconds
-from dataflow.errors import BarrierflowWarning, JobTimeout, StillRunningWarning
+from dataflow.errors import BarrierflowWarning, ConfigurationError, JobCancelled, JobTimeout, StillRunningWarning
 from dataflow.runners.attempts import Attempt
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.job_handle import WatchedJob
@@ -17,9 +18,11 @@ from dataflow.runners.local_run import LocalRun, RunMeter
 from dataflow.runners.predicate_requests import make_answers
 from dataflow.runners.run_result import RunResult, TaskMetrics, metrics_of, result_of, together
 from dataflow.runners.run_warnings import raise_warnings, warnings_of
+from dataflow.runtime.checkpoint_reader.checkpoint import Checkpoint
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.job.predicates import Answers, Predicate
+from dataflow.runtime.job.savepoints import Savepoint
 from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.restore.find_checkpoint import RestoreReport
 from dataflow.runtime.task.progress import JobState
@@ -55,6 +58,25 @@ class LocalJob(WatchedJob):
     def _job(self) -> Job:
         """The job of the current attempt."""
         return self._run.job
+
+    @property
+    def id(self) -> str:
+        """The id of the job: 32 hex digits, the same in all runs of a checkpoint directory; new without checkpoints.
+
+        Its checkpoints store it, so a directory that is moved or copied keeps it (`Checkpoint.job_id`). A job that
+        begins from a checkpoint elsewhere has a new id (`Checkpoint.parent`).
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("copy") as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> store = flow.Checkpointing(flow.MemoryStore())
+        >>> with p.start(checkpoint=store) as first:
+        ...     result = first.wait()
+        >>> with p.start(checkpoint=store) as second, p.start() as other:
+        ...     result.job_id == first.id == second.id, other.id == first.id
+        (True, False)
+        """
+        return self._job.identity.job
 
     @property
     def state(self) -> JobState:
@@ -157,6 +179,56 @@ class LocalJob(WatchedJob):
                 "later: job.checkpoints lists those that were, job.who_waits() says what every task does"
             ) from None
 
+    def savepoint(self, path: str | os.PathLike[str], *, timeout: Duration | None = None) -> Checkpoint:
+        """Take a savepoint: a checkpoint that is full and aligned, and copied to a directory that no job changes.
+
+        The checkpoint is one of the job's own: sinks commit it, ``restore="auto"`` finds it, and it counts for
+        ``keep``. When all sinks have committed it, its files are copied, the manifest last. Then ``path`` needs nothing
+        else: move it, and start other jobs with ``restore=path``. In mode "unaligned" no checkpoint is aligned, so
+        rows may be delivered twice after a restore: the guarantee of the savepoint is at least once.
+
+        If the input ends meanwhile, the savepoint is the last checkpoint: restored, the job has finished.
+
+        Args:
+            path: a new or empty directory, or one where an earlier savepoint was not completed.
+            timeout: the longest time until the savepoint is complete; None: no limit. ``Checkpointing(timeout=)`` does
+                not apply. A call of the file system that is in progress is waited for.
+
+        Returns: the savepoint, for reading.
+
+        Raises:
+            ConfigurationError: the job takes no checkpoints, or ``path`` is a file, is not empty, or is in a directory
+                where a job keeps checkpoints or writes output.
+            CheckpointsExist: ``path`` is a savepoint already.
+            DirectoryInUse: another savepoint is being copied to ``path``.
+            CheckpointError: the checkpoint failed, or could not be copied; often StoreError. The job continues.
+            JobCancelled: the job ended first. If the job failed, its error is raised instead.
+            TimeoutError: it was not complete within ``timeout``. Nothing more is written to ``path``, and the job
+                continues.
+
+        >>> import tempfile, dataflow as flow, operators as op
+        >>> with flow.Pipeline("endless") as p:
+        ...     p.source(op.generate({"id": op.sequence()}, rate="10/s"), name="in").sink(op.collect(), name="out")
+        >>> settings = flow.Checkpointing(flow.MemoryStore(), every="1h")
+        >>> with tempfile.TemporaryDirectory() as path, p.start(checkpoint=settings) as job:
+        ...     saved = job.savepoint(path + "/before-the-move")
+        ...     saved.id, saved.kind, str(saved.status)
+        (1, 'savepoint', 'whole')
+        """
+        self._not_in_a_predicate("savepoint")
+        limit = None if timeout is None else microseconds(timeout, "savepoint(timeout=)")
+        savepoint = self._job.savepoint(path, limit)
+        self._await(savepoint)
+        return Checkpoint(savepoint.path)
+
+    def _await(self, savepoint: Savepoint) -> None:
+        """Wait for a savepoint. If the wait is interrupted, the savepoint is withdrawn. Raises: its error."""
+        try:
+            savepoint.future.result()
+        finally:
+            if not savepoint.future.done():
+                self._job.withdraw(savepoint, JobCancelled("the savepoint was interrupted"))
+
     def _ask(self, predicate: Predicate, where: str, then: Callable[[Job], None] | None) -> Answers:
         identity = self._job.identity
         answers = make_answers(predicate, where, checkpointed=identity.checkpointed, execution=identity.execution)
@@ -215,7 +287,13 @@ class LocalJob(WatchedJob):
     def _warnings(self, result: RunResult | None) -> Sequence[BarrierflowWarning]:
         return warnings_of(self._job, together(metrics_of(self._job))) if result is None else result.warnings
 
-    def stop(self) -> RunResult:
+    def stop(
+        self,
+        *,
+        savepoint: str | os.PathLike[str] | None = None,
+        drain: bool = False,
+        timeout: Duration | None = None,
+    ) -> RunResult:
         """Take a last checkpoint, then stop; a later run with ``restore="auto"`` resumes from it.
 
         No unfinished checkpoint, no checkpoint beyond ``keep`` and no staged row is left. A checkpoint requested after
@@ -225,10 +303,22 @@ class LocalJob(WatchedJob):
         a sink cannot commit its last rows in eight attempts, its error is raised; they are durable, and the next run
         commits them.
 
-        Returns: the result of the run so far.
+        With ``savepoint``, the last checkpoint is a savepoint there, as of `savepoint`. Tasks continue until it is
+        copied; what they did after it is dropped. If the savepoint fails, its error is raised, and the job continues.
+
+        With ``drain``, sources end where they are, windows and timers fire, and the savepoint is what the job has when
+        all rows have passed: restored, the job has finished. The job ends in any case. If the savepoint cannot be
+        copied, the error names the checkpoint, which is the last one in the directory of the job.
+
+        Args:
+            savepoint: a directory for a savepoint, as for `savepoint`; None: take an ordinary checkpoint.
+            drain: end the input of the job before the savepoint. It needs ``savepoint``.
+            timeout: the longest time until the savepoint is complete; None: no limit. It needs ``savepoint``.
+
+        Returns: the result of the run so far; its ``savepoint`` is the savepoint, for reading.
 
         Raises: the errors of `wait`; JobCancelled also if the job was started without ``checkpoint=``, because then
-            stopping cancels it.
+            stopping cancels it; with ``savepoint`` the errors of `savepoint`.
 
         >>> import dataflow as flow, operators as op
         >>> with flow.Pipeline("endless") as p:
@@ -239,7 +329,20 @@ class LocalJob(WatchedJob):
         'stopped'
         """
         self._not_in_a_predicate("stop")
-        self._run.stop()
+        if savepoint is None:
+            for given, name in ((drain, "drain=True"), (timeout is not None, "timeout=")):
+                if given:
+                    raise ConfigurationError(f"stop({name}) needs savepoint=, the directory of the savepoint")
+            self._run.stop()
+            return self.wait()
+        limit = None if timeout is None else microseconds(timeout, "stop(timeout=)")
+        saved = (self._job.drain if drain else self._job.stop_with_savepoint)(savepoint, limit)
+        try:
+            self._await(saved)
+        except Exception as error:
+            if drain or error is self._job.error:
+                self.wait()  # the job ends in any case
+            raise
         return self.wait()
 
     def wait(self, timeout: Duration | None = None) -> RunResult:

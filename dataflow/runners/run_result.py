@@ -15,7 +15,7 @@ from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.operator_metrics import OperatorMetrics, RowError
 from dataflow.contracts.sink import Collector, Guarantee
 from dataflow.contracts.updates import Changes
-from dataflow.errors import BarrierflowWarning, StoreError, UnnamedStateWarning, user_frame
+from dataflow.errors import BarrierflowWarning, CheckpointError, StoreError, UnnamedStateWarning, user_frame
 from dataflow.planning.graph import Graph, NamedGraph
 from dataflow.planning.specs import Read, Write
 from dataflow.runners import summary
@@ -24,6 +24,7 @@ from dataflow.runners.checkpoint_writes import Persistence
 from dataflow.runners.micro_batches import MicroBatches
 from dataflow.runners.run_warnings import warnings_of
 from dataflow.runners.tuning import Tuning, tuning_of
+from dataflow.runtime.checkpoint_reader.checkpoint import Checkpoint
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord, CheckpointTotals
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.job.predicates import Answers, Predicate
@@ -97,7 +98,10 @@ class RunResult:
         attempts: the starts of the job in this run, at least one: when each began and ended, the rows it read, the
             checkpoint it started from, and its error; the last 1,000. All counts and times above are of the last one.
         notes: what to know when reading the counts, such as what was not counted, or is still to come.
+        job_id: the id of the job, which is the same in all runs of a checkpoint directory; new without checkpoints.
         events: what barriers, tasks and the job did, and when; see `timeline`.
+        savepoint: the savepoint of ``job.stop(savepoint=)``, for reading; None: there is none, or it is not there any
+            more.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> with flow.Pipeline() as p:
@@ -130,7 +134,9 @@ class RunResult:
     restarts: int = 0
     attempts: Sequence[Attempt] = ()
     notes: Sequence[str] = ()
+    job_id: str = field(kw_only=True)
     events: Events = field(kw_only=True)
+    savepoint: Checkpoint | None = None
 
     def table(self, name: str | None = None) -> pa.Table:
         """Return the rows that ``op.collect()`` or ``op.head()`` gathered.
@@ -279,6 +285,11 @@ class RunResult:
 class RunningJob(Protocol):
     """A job that was started. As a context manager it cancels the job if the block ends before the job."""
 
+    @property
+    def id(self) -> str:
+        """The id of the job: 32 hex digits, the same in all runs of a checkpoint directory."""
+        ...
+
     def wait(self, timeout: Duration | None = None) -> RunResult:
         """Wait until the job has ended, and return its result.
 
@@ -375,8 +386,20 @@ def result_of(job: Job, *, checkpointed: bool, attempts: Attempts) -> RunResult:
         tuning=tuning_of(job),
         restarts=attempts.restarts,
         attempts=attempts.listed,
+        job_id=job.identity.job,
         events=events_of(job.recorder.log),
+        savepoint=_savepoint_of(job),
     )
+
+
+def _savepoint_of(job: Job) -> Checkpoint | None:
+    """Return the savepoint at which the job ended; None: there is none, or it is not there any more."""
+    if job.ended_with is None:
+        return None
+    try:
+        return Checkpoint(job.ended_with.path)
+    except CheckpointError:
+        return None
 
 
 def outputs_of(graph: Graph) -> Mapping[str, str]:

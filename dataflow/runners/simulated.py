@@ -281,6 +281,7 @@ class SimulatedJob(JobHandle):
         self._idle = 0
         self._predicates: list[tuple[Answers, Callable[[Job], None] | None]] = []
         self._failure_warnings: Sequence[BarrierflowWarning] = ()  # of the last attempt that failed
+        self._id: str | None = None  # of the newest attempt
         self._result: RunResult | None = None
         self._failure: BaseException | None = None
         self._queues: dict[str, deque[tuple[int, Callable[[], None]]]] = {}
@@ -387,6 +388,23 @@ class SimulatedJob(JobHandle):
             raise ConfigurationError("the job has not begun, so there are no events; call wait() first")
         return events_since(self._log, since)
 
+    @property
+    def id(self) -> str:
+        """The id of the job, as `LocalJob.id`, except that the seed decides which id a new job gets.
+
+        Raises: ConfigurationError if ``wait`` was not called.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("x") as p:
+        ...     p.source(op.from_arrow(pa.table({"a": [1, 2, 3]}))).sink(op.collect(), name="out")
+        >>> job = flow.SimulatedRunner(seed=7).start(p)
+        >>> job.wait().job_id == job.id == p.run(flow.SimulatedRunner(seed=7)).job_id
+        True
+        """
+        if self._id is None:
+            raise ConfigurationError("the job has not begun, so it has no id; call wait() first")
+        return self._id
+
     def cancel(self) -> None:
         """Do nothing: the job runs only inside ``wait``."""
 
@@ -447,6 +465,7 @@ class SimulatedJob(JobHandle):
             notices=self._earlier,
         )
         job = self._job = build(self._plan_for(checkpointing, self._parallelism()), settings)
+        self._id = job.identity.job
         self._point.begun()
         job.loading.run()  # takes no simulated time, so a run does not depend on the kernels loaded before
         attempt.restored = report = job.restore_report

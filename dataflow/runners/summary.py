@@ -66,6 +66,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
     total, barriers = _in_all(result), BarrierSummary(result)
     return {
         "pipeline": result.pipeline,
+        "job_id": result.job_id,
         "state": result.state.value,
         "mode": None if result.mode is None else result.mode.value,
         "guarantee": result.guarantee.value,

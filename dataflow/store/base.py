@@ -18,12 +18,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Self
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Self
 
-from dataflow.store.files import Buffer, Content
+from dataflow.store.files import DISK, Buffer, Content, FileSystem
 from dataflow.store.manifest import STATE, Manifest, PartHandle
 
 __all__ = ["CheckpointStore"]
+
+_PIECE: Final = 1 << 20
+"""Bytes of a piece of a part."""
 
 
 class CheckpointStore(ABC):
@@ -33,6 +37,11 @@ class CheckpointStore(ABC):
     @abstractmethod
     def location(self) -> str:
         """The name of this store, for messages."""
+
+    @property
+    def file_system(self) -> FileSystem:
+        """The file system for copies of checkpoints: the disk, unless the store keeps its checkpoints in another."""
+        return DISK
 
     @abstractmethod
     def open(self, run_id: str = "run") -> None:
@@ -163,6 +172,42 @@ class CheckpointStore(ABC):
         >>> store.read(7, handle)
         b'state'
         """
+
+    def pieces(self, checkpoint: int, handle: PartHandle) -> Iterator[Buffer]:
+        """Yield the bytes of a part in pieces, verified: an error comes at the end. By default, call ``read``.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+            handle: the handle of the part, from the manifest.
+
+        Returns: pieces, each of which is valid until the next one is taken.
+
+        Raises: the errors of ``read``.
+
+        >>> import dataflow as flow
+        >>> with flow.MemoryStore() as store:
+        ...     handle = store.write(7, "counts[1]", b"state")
+        >>> [bytes(piece) for piece in store.pieces(7, handle)]
+        [b'state']
+        """
+        data = memoryview(self.read(checkpoint, handle))
+        return iter([data[start : start + _PIECE] for start in range(0, len(data), _PIECE)])
+
+    def pin(self, checkpoint: int) -> AbstractContextManager[object]:
+        """Keep a checkpoint from being deleted by other processes in a ``with`` block.
+
+        By default, do nothing, for a store that no other process can reach.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+
+        Raises: StoreError.
+
+        >>> import dataflow as flow
+        >>> with flow.MemoryStore().pin(7) as pin:
+        ...     pass
+        """
+        return nullcontext()
 
     @abstractmethod
     def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:

@@ -21,7 +21,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -33,6 +33,7 @@ from dataflow.store.files import DISK, Buffer, Content, FileSystem, storing
 from dataflow.store.folder import CheckpointFolder, folder_name
 from dataflow.store.lock import DirectoryLock
 from dataflow.store.manifest import STATE, Manifest, PartHandle
+from dataflow.store.pin import Pin
 from dataflow.store.references import References
 
 __all__ = ["STREAM_ON_SPARK", "DirectoryStore"]
@@ -77,6 +78,10 @@ class DirectoryStore(CheckpointStore):
     @property
     def location(self) -> str:
         return str(self._path)
+
+    @property
+    def file_system(self) -> FileSystem:
+        return self._files
 
     def open(self, run_id: str = "run") -> None:
         """Lock the directory against other writers, and make it, and missing folders above it.
@@ -247,6 +252,43 @@ class DirectoryStore(CheckpointStore):
         folder = self.folder(checkpoint)
         self._refuse_link(folder)
         return folder.read(handle)
+
+    def pieces(self, checkpoint: int, handle: PartHandle) -> Iterator[Buffer]:
+        """Yield the bytes of a part as they are read from its file, and verify size and checksum at the end.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+            handle: the handle of the part, from the manifest.
+
+        Returns: pieces, each of which is valid until the next one is taken.
+
+        Raises: CheckpointDamaged naming file, expected and found; StoreError if the part cannot be read.
+
+        >>> import tempfile, dataflow as flow
+        >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
+        ...     handle = store.write(7, "counts[0]", b"state")
+        ...     [bytes(piece) for piece in store.pieces(7, handle)]
+        [b'state']
+        """
+        folder = self.folder(checkpoint)
+        self._refuse_link(folder)
+        return folder.pieces(handle)
+
+    def pin(self, checkpoint: int) -> AbstractContextManager[Pin]:
+        """Keep a checkpoint from being deleted in a ``with`` block, also by other processes.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+
+        Raises: StoreError.
+
+        >>> import tempfile, dataflow as flow
+        >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
+        ...     with store.pin(7) as pin:  # there is nothing to pin
+        ...         pin.exists
+        True
+        """
+        return self.folder(checkpoint).pin()
 
     def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:
         """Delete parts of an aborted checkpoint, and its folder if it is empty then.

@@ -9,7 +9,8 @@ successor.
 While a checkpoint is read, a pin on its manifest keeps it from being deleted (see ``pin``).
 
 A manifest may name objects of older checkpoints. They are in the folders beside this one, which need not have a
-manifest any more. A checkpoint that names none, as every savepoint, may be moved alone, and read by its path.
+manifest any more. A checkpoint that names none may be moved alone, and read by its path. So may a savepoint: objects
+of older checkpoints were copied into its folder (see ``export``).
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
+import xxhash
+
 from dataflow.errors import CheckpointDamaged, CheckpointIncomplete, NoCheckpoint
-from dataflow.store.files import DISK, TEMPORARY, Content, FileSystem, NotAFile, is_directory, storing
+from dataflow.store.files import DISK, TEMPORARY, Buffer, Content, FileSystem, NotAFile, is_directory, storing
 from dataflow.store.manifest import (
     STATE,
     Checked,
     Manifest,
     PartHandle,
     check_part,
+    check_sums,
     decode,
     encode,
     is_state_of,
@@ -37,7 +41,7 @@ from dataflow.store.manifest import (
 from dataflow.store.pin import Pin, pinned, unpinned
 from dataflow.untrusted import plain_name
 
-__all__ = ["COPY_ALL", "MANIFEST", "CheckpointFolder", "folder_name"]
+__all__ = ["COPY_ALL", "MANIFEST", "CheckpointFolder", "folder_name", "is_ours"]
 
 log = logging.getLogger("dataflow.store")
 
@@ -45,6 +49,8 @@ MANIFEST: Final = "manifest.json"
 COPY_ALL: Final = (
     ": copy or restore the whole checkpoint directory, not a single folder (a savepoint can be copied alone)"
 )
+_PIECE: Final = 1 << 20
+"""Bytes of a piece: few enough to stay in the processor's cache while they are read, checked and written."""
 _SHOWN: Final = 5
 """How many missing objects an error names."""
 _OURS: Final = (".part", ".part" + TEMPORARY, MANIFEST, MANIFEST + TEMPORARY)
@@ -57,6 +63,15 @@ def folder_name(checkpoint: int) -> str:
     'chk-00000007'
     """
     return f"chk-{checkpoint:08d}"
+
+
+def is_ours(name: str) -> bool:
+    """Return whether a file of this name in the folder of a checkpoint belongs to the checkpoint.
+
+    >>> is_ours("counts-0.12.0.part"), is_ours("manifest.json"), is_ours("notes.txt")
+    (True, True, False)
+    """
+    return name.endswith(_OURS)
 
 
 class CheckpointFolder:
@@ -139,6 +154,32 @@ class CheckpointFolder:
                 raise _not_a_file(path, handle, error) from error
         return check_part(handle, data, str(path))
 
+    def pieces(self, handle: PartHandle) -> Iterator[Buffer]:
+        """Yield the bytes of an object, verified as by ``read``: an error comes at the end. A piece is valid until the
+        next one is taken.
+
+        Raises: CheckpointDamaged, CheckpointIncomplete, StoreError.
+        """
+        path = self.check_size(handle)
+        size, checksum, room = 0, xxhash.xxh3_64(), memoryview(bytearray(_PIECE))
+        with storing("read", path):
+            try:
+                file = self._files.open(path)
+            except FileNotFoundError as error:
+                raise _missing(path, handle) from error
+            except NotAFile as error:
+                raise _not_a_file(path, handle, error) from error
+        with file:
+            while True:
+                with storing("read", path):
+                    read = file.readinto(room)
+                if not read:
+                    break
+                checksum.update(room[:read])
+                size += read
+                yield room[:read]
+        check_sums(handle, size, checksum.hexdigest(), str(path))
+
     def check_size(self, handle: PartHandle) -> Path:
         """Check that an object is there with its size, and return its path; its bytes are not read.
 
@@ -169,7 +210,7 @@ class CheckpointFolder:
 
         Raises: CheckpointIncomplete, naming those that are missing; CheckpointDamaged, StoreError.
         """
-        older = [self._path_of(handle) for handle in manifest.parts if handle.checkpoint]
+        older = [self._path_of(handle) for handle in manifest.parts if handle.is_elsewhere]
         with storing("look at", self.path.parent):
             missing = [path for path in older if self._files.size(path) is None]
         if missing:
@@ -183,7 +224,7 @@ class CheckpointFolder:
     def _path_of(self, handle: PartHandle) -> Path:
         """Return the path of an object. Raises: CheckpointDamaged for a name or a folder that was planted."""
         folder = self.path
-        if handle.checkpoint:
+        if handle.is_elsewhere:
             folder = self.path.parent / folder_name(handle.checkpoint)
             if folder.is_symlink():
                 raise CheckpointDamaged(
@@ -226,7 +267,7 @@ class CheckpointFolder:
             if not is_directory(self.path):
                 return []
             try:
-                names = [name for name in self._files.names(self.path) if name.endswith(_OURS)]
+                names = [name for name in self._files.names(self.path) if is_ours(name)]
             except FileNotFoundError:  # deleted meanwhile
                 return []
             sizes = [(name, self._files.size(self.path / name)) for name in names]
@@ -268,7 +309,7 @@ class CheckpointFolder:
                     self._remove(self.path / MANIFEST)
                     self._files.sync_directory(self.path)
             for name in self._files.names(self.path):
-                if name.endswith(_OURS) and not kept(name):
+                if is_ours(name) and not kept(name):
                     self._remove(self.path / name)
                     removed = True
             self._files.remove_directory(self.path)
@@ -285,7 +326,7 @@ class CheckpointFolder:
 def _missing(path: Path, handle: PartHandle) -> CheckpointIncomplete:
     return CheckpointIncomplete(
         f"{path}: the part of task {handle.task!r} is missing; it had {handle.size} bytes"
-        + (COPY_ALL if handle.checkpoint else "")
+        + (COPY_ALL if handle.is_elsewhere else "")
     )
 
 

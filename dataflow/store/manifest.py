@@ -28,6 +28,7 @@ __all__ = [
     "Parent",
     "PartHandle",
     "check_part",
+    "check_sums",
     "decode",
     "encode",
     "is_state_of",
@@ -51,7 +52,8 @@ class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     """One object (file) of a checkpoint: the task it belongs to, its size in bytes, its xxh3-64 as 16 hex digits.
 
     ``part`` is ``STATE`` or ``LOG``. ``checkpoint`` is the older checkpoint that wrote the object, and whose folder
-    holds it; 0: the checkpoint of the manifest.
+    holds it; 0: the checkpoint of the manifest. ``copied``: the object was copied into the folder of the manifest, so
+    that it needs no other folder.
     """
 
     task: str
@@ -60,10 +62,31 @@ class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     xxh3: str
     part: Annotated[int, msgspec.Meta(ge=STATE, le=LOG)] = STATE
     checkpoint: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] = 0
+    copied: bool = False
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the folder of an older checkpoint holds the object."""
+        return self.checkpoint > 0 and not self.copied
 
 
 class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The job and the checkpoint that another job began from."""
+    """The checkpoint of one job that another job began from, in a directory of its own.
+
+    Attributes:
+        job: the id of the job that took the checkpoint.
+        checkpoint: the number of the checkpoint.
+
+    >>> import tempfile, pyarrow as pa, dataflow as flow, operators as op
+    >>> with flow.Pipeline("copy") as p:
+    ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+    >>> with tempfile.TemporaryDirectory() as path:
+    ...     first = p.run(checkpoint=flow.Checkpointing(f"{path}/first"))
+    ...     moved = p.run(checkpoint=flow.Checkpointing(f"{path}/second"), restore=f"{path}/first/chk-00000001")
+    ...     checkpoint = flow.Checkpoint(f"{path}/second", 2)
+    >>> checkpoint.job_id == moved.job_id, checkpoint.parent == flow.Parent(first.job_id, 1)
+    (True, True)
+    """
 
     job: JobId
     checkpoint: _Id
@@ -261,13 +284,17 @@ def is_state_of(name: str, task: str) -> bool:
 
 def check_part(handle: PartHandle, data: bytes, where: str) -> bytes:
     """Return ``data``. Raises: CheckpointDamaged if its size or checksum differs from the handle's."""
-    if len(data) != handle.size:
+    check_sums(handle, len(data), xxhash.xxh3_64_hexdigest(data), where)
+    return data
+
+
+def check_sums(handle: PartHandle, size: int, checksum: str, where: str) -> None:
+    """Raise CheckpointDamaged if the size or the checksum of bytes that were read differs from the handle's."""
+    if size != handle.size:
         raise CheckpointDamaged(
-            f"{where}: the part of task {handle.task!r} had {handle.size} bytes when it was written, found {len(data)}"
+            f"{where}: the part of task {handle.task!r} had {handle.size} bytes when it was written, found {size}"
         )
-    checksum = xxhash.xxh3_64_hexdigest(data)
     if checksum != handle.xxh3:
         raise CheckpointDamaged(
             f"{where}: the part of task {handle.task!r} was written with xxh3 {handle.xxh3}, found {checksum}"
         )
-    return data

@@ -21,7 +21,7 @@ from typing import Final
 from dataflow.errors import CheckpointPinned
 from dataflow.store.files import FileSystem, NotAFile, is_entry_of, storing
 
-__all__ = ["Pin", "pinned", "unpinned"]
+__all__ = ["Pin", "lock_descriptor", "pinned", "unpinned"]
 
 _UNSUPPORTED: Final = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF, errno.ENOSYS}
 """Errors of file systems without locks, or (EBADF) without locks on files that are open for reading."""
@@ -58,11 +58,11 @@ def pinned(manifest: Path, files: FileSystem) -> Iterator[Pin]:
         yield Pin(manifest, None)
         return
     with file:
-        _lock(file, fcntl.LOCK_SH)  # waits for a deletion that has begun, which does not take long
+        lock_descriptor(file.fileno(), fcntl.LOCK_SH)  # waits for a deletion that has begun, which does not take long
         try:
             yield Pin(manifest, file)
         finally:
-            _lock(file, fcntl.LOCK_UN)  # close() alone would leave it to children forked meanwhile
+            lock_descriptor(file.fileno(), fcntl.LOCK_UN)  # close() alone would leave it to children forked meanwhile
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def unpinned(manifest: Path, files: FileSystem, what: str) -> Iterator[None]:
         return
     with file:
         try:
-            _lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_descriptor(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise CheckpointPinned(
                 f"{what} is not deleted, because a restore or a command reads it: wait until that has ended, then "
@@ -87,10 +87,10 @@ def unpinned(manifest: Path, files: FileSystem, what: str) -> Iterator[None]:
         yield
 
 
-def _lock(file: io.FileIO, operation: int) -> None:
-    """Lock ``file``, if its file system has locks. Raises: BlockingIOError; other errors of the disk."""
+def lock_descriptor(descriptor: int, operation: int) -> None:
+    """Lock an open file, if its file system has locks. Raises: BlockingIOError; other errors of the disk."""
     try:
-        fcntl.flock(file.fileno(), operation)
+        fcntl.flock(descriptor, operation)
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise

@@ -34,7 +34,9 @@ def objects_of(manifest: Manifest) -> Objects:
     >>> sorted(objects_of(manifest))
     [(3, 'b.part'), (7, 'a.part')]
     """
-    return frozenset((part.checkpoint or manifest.checkpoint, part.file) for part in manifest.parts)
+    return frozenset(
+        (part.checkpoint if part.is_elsewhere else manifest.checkpoint, part.file) for part in manifest.parts
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,7 @@ def _object(folder: CheckpointFolder, manifest: Manifest, handle: PartHandle, ch
     except CheckpointError as error:
         status, reason = ObjectStatus.DAMAGED, str(error)
     part = "log" if handle.part == LOG else "state"
-    written = handle.checkpoint or manifest.checkpoint
+    written = handle.checkpoint if handle.is_elsewhere else manifest.checkpoint
     return StoredObject(written, handle.file, handle.size, status, handle.task, part, reason)
 
 

@@ -50,6 +50,15 @@ def play(coordinator: Coordinator, event: str, now: int) -> list[CoordinatorActi
             return coordinator.persisted(int(checkpoint), now)
         case ["refused", checkpoint]:
             return coordinator.persist_failed(int(checkpoint), "disk full", now)
+        case ["withdraw", request]:
+            return coordinator.withdraw(int(request), FailureReason.EXPIRED, now)
+        case ["drain", request]:
+            return coordinator.trigger_last(now, int(request))
+        case ["resume"]:
+            return coordinator.resume(now)
+        case ["stop", "at", request]:
+            coordinator.only_on_request(now)
+            return coordinator.trigger(BarrierKind.SAVEPOINT, now, int(request))
         case ["stop", request]:
             coordinator.only_on_request(now)
             return coordinator.trigger(BarrierKind.CHECKPOINT, now, int(request))
@@ -284,4 +293,4 @@ def test_nothing_is_triggered_while_a_savepoint_collects_where_it_blocks_others(
 def test_a_trigger_that_a_savepoint_blocks_is_nothing_to_wait_for() -> None:
     policy = CheckpointPolicy(interval=100, timeout=500, max_concurrent=3, savepoint_blocks_others=True)
     coordinator = Coordinator(chain(["s"]), policy, next_id=1, now=0)
-    assert deadlines(coordinator, (50, "savepoint"), (130, "ack s 1")) == [100, 550, 100]
+    assert deadlines(coordinator, (50, "savepoint"), (130, "ack s 1")) == [100, None, 150]

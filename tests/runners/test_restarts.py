@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from dataflow.errors import (
     OutputExists,
     RowsTakenBackWarning,
 )
-from dataflow.protocol.events import BarrierKind
 from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.runtime.task.crash_points import Point
@@ -263,18 +263,21 @@ def test_a_disk_that_does_not_answer_is_not_taken_for_damage(tmp_path: Path) -> 
         pipeline(tmp_path).run(checkpoint=flow.Checkpointing(store), parallelism=2)
 
 
-def test_a_savepoint_stays_when_an_older_checkpoint_is_restored(tmp_path: Path) -> None:
+def test_a_savepoint_that_was_moved_into_the_directory_is_restored_only_if_it_is_named(tmp_path: Path) -> None:
     with flow.Pipeline("pausing") as p:
-        script = [pa.record_batch({"x": [1]}), flow.testing.Pause(1_000_000)]
-        p.source(flow.testing.ScriptedSource(script), name="in").sink(op.collect(), name="out")
+        script = [pa.record_batch({"x": [1]}), dataflow.testing.Pause(1_000_000)]
+        p.source(dataflow.testing.ScriptedSource(script), name="in").sink(op.collect(), name="out")
     with flow.LocalRunner().start(p, checkpoint=settings(tmp_path, every=None)) as job:
         first = job.checkpoint(timeout="10s")
-        saved = job._job.checkpoint(BarrierKind.SAVEPOINT).result(10)  # not offered to users yet
+        saved = job.savepoint(tmp_path / "saved", timeout="10s")
+    store = flow.DirectoryStore(tmp_path / "ckpt")
+    shutil.rmtree(store.folder(saved.id).path)
+    (tmp_path / "saved").rename(store.folder(saved.id).path)
     with flow.LocalRunner().start(p, checkpoint=settings(tmp_path, every=None)) as job:
         restored = job.stop().restore_report
     assert restored is not None
     assert restored.checkpoint == first
-    assert saved in flow.DirectoryStore(tmp_path / "ckpt").checkpoints()
+    assert saved.id in store.checkpoints()
 
 
 @pytest.mark.parametrize("seed", seeds(2, 6))

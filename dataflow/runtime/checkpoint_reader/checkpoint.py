@@ -34,6 +34,7 @@ from dataflow.runtime.task.parts import ChannelState, TaskState
 from dataflow.snapshots.processes import Channel
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.folder import CheckpointFolder
+from dataflow.store.manifest import Parent
 from dataflow.store.status import CheckpointStatus, StoredObject, objects_in, status_of
 from dataflow.untrusted import damaged_by, excerpt
 
@@ -54,6 +55,8 @@ class Checkpoint:
         id: the number of the checkpoint.
         kind: "checkpoint", "savepoint" or "final".
         pipeline: the name of the pipeline.
+        job_id: the id of the job that took it, as `LocalJob.id`: the same in all checkpoints of a directory.
+        parent: where that job began, if it restored a checkpoint of another directory; None: at the beginning.
         mode: the mode in which it was taken.
         guarantee: the guarantee from source to sink.
         created: seconds since 1970.
@@ -99,6 +102,8 @@ class Checkpoint:
             self.id: int = manifest.checkpoint
             self.kind: str = manifest.kind
             self.pipeline: str = manifest.pipeline
+            self.job_id: str = manifest.job
+            self.parent: Parent | None = manifest.parent
             self.mode: Mode = Mode(manifest.mode)
             self.guarantee: Guarantee = Guarantee(manifest.guarantee)
             self.created: float = manifest.created

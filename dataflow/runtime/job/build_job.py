@@ -356,7 +356,9 @@ class _Builder:
             self.writers[task] = recorder.writer(task, Weight(3 * inputs + outputs + 4, inputs + 2, inputs))
 
     def _completed(self) -> list[int]:
-        """Return the checkpoints that count for ``keep``: not savepoints, nor checkpoints that cannot be read."""
+        """Return the checkpoints that count for ``keep``: none that cannot be read, and no savepoint, which can only be
+        here if the user moved it into the directory.
+        """
         counted = []
         for checkpoint in self.store.checkpoints():
             try:

@@ -70,37 +70,41 @@ class CheckpointRequests:
         self._retries = [(at, request) for at, request in self._retries if at > now]
         return due
 
-    def serve(self, requests: Sequence[int], checkpoint: int) -> None:
-        """Assign requests to ``checkpoint``, which is durable."""
-        self._served.setdefault(checkpoint, []).extend(self._pending.pop(number) for number in requests)
+    def serve(self, requests: Sequence[int], checkpoint: int) -> list[CheckpointRequest]:
+        """Assign requests to ``checkpoint``, which is durable, and return them."""
+        served = [self._pending.pop(number) for number in requests]
+        self._served.setdefault(checkpoint, []).extend(served)
+        return served
 
     def complete(self, horizon: int) -> None:
-        """Complete the served requests whose checkpoint all sinks have committed. A savepoint commits nothing."""
-        for checkpoint in list(self._served):
-            served = self._served.pop(checkpoint)
-            ready = [r for r in served if checkpoint <= horizon or r.kind is BarrierKind.SAVEPOINT]
-            for request in ready:
+        """Complete the served requests whose checkpoint all sinks have committed."""
+        for checkpoint in [n for n in self._served if n <= horizon]:
+            for request in self._served.pop(checkpoint):
                 request.future.set_result(checkpoint)
-            if waiting := [r for r in served if r not in ready]:
-                self._served[checkpoint] = waiting
+
+    def withdraw(self, request: CheckpointRequest) -> int | None:
+        """Remove an open request; return its number if the coordinator has it, else None."""
+        self._retries = [(at, retry) for at, retry in self._retries if retry is not request]
+        for checkpoint, served in list(self._served.items()):
+            self._served[checkpoint] = [each for each in served if each is not request]
+            if not self._served[checkpoint]:
+                del self._served[checkpoint]
+        for number, pending in self._pending.items():
+            if pending is request:
+                del self._pending[number]
+                return number
+        return None
 
     def fail(self, requests: Sequence[int], error: DataflowError) -> None:
         """Fail these requests with ``error``."""
         for number in requests:
             self._pending.pop(number).future.set_exception(error)
 
-    def complete_with_last(self, last: int) -> None:
-        """Complete requests that wait to be retried with ``last``, the job's last checkpoint, which covers them.
-
-        Requests for a savepoint keep waiting, because a checkpoint does not replace one.
-        """
-        waiting = []
-        for at, request in self._retries:
-            if request.kind is BarrierKind.CHECKPOINT:
-                request.future.set_result(last)
-            else:
-                waiting.append((at, request))
-        self._retries = waiting
+    def take_retries(self) -> list[CheckpointRequest]:
+        """Remove and return the requests that wait to be retried, because the job's last checkpoint serves them."""
+        requests = [request for _, request in self._retries]
+        self._retries = []
+        return requests
 
     def refuse_all(self, error: BaseException) -> None:
         """Fail all open requests with ``error``."""

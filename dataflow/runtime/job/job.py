@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any, assert_never, cast
 from dataflow.contracts.checkpointing import Mode
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.tuning import Choice
-from dataflow.errors import CheckpointError, CommitsDelayedWarning, JobCancelled
+from dataflow.errors import CheckpointError, CommitsDelayedWarning, ConfigurationError, JobCancelled
 from dataflow.events.kinds import Kind
+from dataflow.planning.specs import Write
 from dataflow.protocol.coordination import Coordinator
 from dataflow.protocol.coordinator_actions import (
     AbortTasks,
     CoordinatorAction,
     Discard,
     Failed,
+    FailureReason,
     Inject,
     Notify,
     Persist,
@@ -39,9 +41,12 @@ from dataflow.runtime.job.checkpoint_history import CheckpointHistory, DroppedCh
 from dataflow.runtime.job.checkpoint_requests import CheckpointRequest, CheckpointRequests
 from dataflow.runtime.job.checkpoint_state import state_at
 from dataflow.runtime.job.committer import LAST_ATTEMPTS, Committer, SinkCommitted, SinkFailed
-from dataflow.runtime.job.job_messages import CancelJob, JobMessage, StopJob
+from dataflow.runtime.job.job_messages import CancelJob, DrainJob, JobMessage, StopJob, StopWithSavepoint
 from dataflow.runtime.job.manifest_writer import ManifestWriter, Persisted, PersistFailed, manifest_of
-from dataflow.runtime.job.predicates import QUEUE, AddPredicate, Answers, Predicates, PredicatesEvaluated
+from dataflow.runtime.job.predicates import QUEUE as PREDICATES
+from dataflow.runtime.job.predicates import AddPredicate, Answers, Predicates, PredicatesEvaluated
+from dataflow.runtime.job.savepoints import QUEUE as SAVEPOINTS
+from dataflow.runtime.job.savepoints import Copied, Savepoint, SavepointRequest, Savepoints, WithdrawSavepoint
 from dataflow.runtime.task.kernel_loading import KernelLoader
 from dataflow.runtime.task.messages import (
     AbortCheckpoint,
@@ -49,6 +54,7 @@ from dataflow.runtime.task.messages import (
     Committed,
     Crashed,
     Declined,
+    Drain,
     Ended,
     Enough,
     FailedAt,
@@ -59,6 +65,7 @@ from dataflow.runtime.task.messages import (
 from dataflow.runtime.task.progress import JobState, Progress
 from dataflow.runtime.task.services import Identity, Services
 from dataflow.runtime.task.task import Task
+from dataflow.store.export import Export
 
 if TYPE_CHECKING:
     from dataflow.planning.physical_plan import Plan
@@ -66,7 +73,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JOB_QUEUES", "Job"]
 
-JOB_QUEUES = ("store", "commit", QUEUE)
+JOB_QUEUES = ("store", "commit", PREDICATES, SAVEPOINTS)
 """The background queues of the job itself; the parts of each task have a queue of their own."""
 
 log = logging.getLogger("dataflow.job")
@@ -144,6 +151,12 @@ class Job:
         )
         #: Keeps its own invariants. Its requests are all answered if the job is over, and none before.
         self._requests = CheckpointRequests()
+        #: Keeps its own invariants. No checkpoint that it holds is retired.
+        self.savepoints = Savepoints(
+            services.store, self.predicates.retire, services.submit, services.mailbox.put, services.probe
+        )
+        #: Never changes. Is not written to by the job, only by savepoints, through ``savepoint``.
+        self._store = services.store
         #: Done before ``begun`` is set.
         self.loading = loading or KernelLoader()
         #: Never unset. If False, no task was stepped and no checkpoint triggered, because kernels are still loaded.
@@ -152,8 +165,13 @@ class Job:
         self.began_at = self.started_at
         #: The messages from the time of loading; None if and only if nothing had to be loaded.
         self._early: list[JobMessage] | None = None
-        #: Never unset or replaced. Not None only if the job is checkpointed: the future of its last checkpoint.
+        #: Not None only if the job is checkpointed: the future of its last checkpoint, or of the savepoint at which it
+        #: stops. Unset only if that savepoint failed.
         self._stopping: Future[int] | None = None
+        #: The savepoint of ``_stopping``, if it is one.
+        self._stops_at: Savepoint | None = None
+        #: Never unset. Not None only if sources are told to end: the savepoint that the last checkpoint is to be.
+        self._drains_to: Savepoint | None = None
         #: 0, or the durable checkpoint at the end of the input. Then it is the newest, and every task has ended.
         self._final = 0
         #: Never reduced, and at most the newest durable checkpoint: no sink commits one that is not durable.
@@ -182,6 +200,53 @@ class Job:
             self._refuse_late()
         return request.future
 
+    def savepoint(self, path: object, timeout: int | None = None) -> Savepoint:
+        """Reserve the directory ``path`` and request a savepoint there, within ``timeout`` microseconds.
+
+        Raises: ConfigurationError, CheckpointsExist, DirectoryInUse, StoreError: see ``Export``; ConfigurationError for
+        a job that takes no checkpoints on request.
+        """
+        savepoint = self._reserved(path, timeout)
+        self._send(SavepointRequest(savepoint))
+        return savepoint
+
+    def stop_with_savepoint(self, path: object, timeout: int | None = None) -> Savepoint:
+        """Request to stop at a savepoint in ``path``. If it fails, the job continues. Raises: as ``savepoint``."""
+        savepoint = self._reserved(path, timeout)
+        self._send(StopWithSavepoint(savepoint))
+        return savepoint
+
+    def drain(self, path: object, timeout: int | None = None) -> Savepoint:
+        """Request to end all sources where they are; the last checkpoint is a savepoint in ``path``.
+
+        The job ends, also if that fails. Raises: as ``savepoint``.
+        """
+        savepoint = self._reserved(path, timeout)
+        self._send(DrainJob(savepoint))
+        return savepoint
+
+    def withdraw(self, savepoint: Savepoint, error: BaseException) -> None:
+        """Request to end a savepoint with ``error``, because its caller waits no longer."""
+        self._send(WithdrawSavepoint(savepoint, error))
+
+    def _reserved(self, path: object, timeout: int | None) -> Savepoint:
+        if not self.identity.checkpointed:
+            raise ConfigurationError(
+                "a savepoint is a checkpoint, and this job takes none: start it with checkpoint=Checkpointing(...)"
+            )
+        if self.identity.execution is Execution.BATCH:
+            raise ConfigurationError("a batch has no savepoints: its only checkpoint is the one at its end")
+        targets = [spec.sink.target for node in self.plan.graph if isinstance(spec := node.spec, Write)]
+        avoid = [self._store.location, *[target for target in targets if target is not None]]
+        export = Export(path, avoid, self._store.file_system)
+        export.reserve()
+        return Savepoint(export, self.clock.now(), timeout)
+
+    def _send(self, message: JobMessage) -> None:
+        self.mailbox.put(message)
+        if self._closed:
+            self._refuse_late()
+
     def on_checkpoint(self, answers: Answers, then: Callable[[], None] | None = None) -> None:
         """Evaluate a predicate at the newest checkpoint and all later ones, and call ``then`` whenever it holds."""
         self.mailbox.put(AddPredicate(answers, then))
@@ -206,8 +271,18 @@ class Job:
     @property
     def deadline(self) -> int | None:
         """The time when ``step`` has work without a message, in microseconds; None: never, or not known."""
-        times = (self.coordinator.deadline, self.committer.deadline, self._requests.deadline)
+        times = (
+            self.coordinator.deadline, self.committer.deadline, self._requests.deadline, self.savepoints.deadline
+        )  # fmt: skip
         return min([at for at in times if at is not None], default=None)
+
+    @property
+    def ended_with(self) -> Savepoint | None:
+        """The savepoint at which the job stopped, or to which it was drained; None: there is none, or it failed."""
+        savepoint = self._stops_at or self._drains_to
+        if savepoint is None or not savepoint.future.done() or savepoint.future.exception() is not None:
+            return None
+        return savepoint
 
     @property
     def ending(self) -> bool:
@@ -232,15 +307,16 @@ class Job:
         worked = self.committer.tick(now) or worked
         for waiting in self.committer.overdue(now):
             self.notices.add_now(waiting.sink, CommitsDelayedWarning, waiting.advice)
+        worked = self._end_overdue(now) or worked
         for request in self._requests.due(now):
             self._ask_again(request, now)
             worked = True
         actions = self.coordinator.tick(now)
         self._act(actions, now)
         if self._released:
-            if all(task.state is Progress.DONE for task in self.tasks.values()) and self.predicates.done():
-                if self._final:
-                    self._requests.complete_with_last(self._final)
+            self._complete_with_last(self._final)
+            done = self.predicates.done() and self.savepoints.idle
+            if done and all(task.state is Progress.DONE for task in self.tasks.values()):
                 self._over(JobState.FINISHED)
         elif self._stopping is not None and self._stopping.done() and self._answered(self._stopping):
             self._stopped(self._stopping)
@@ -250,6 +326,7 @@ class Job:
         """Assert the invariants that hold between two steps. Tasks and gates assert their own."""
         self.coordinator.validate()
         self._requests.validate()
+        self.savepoints.validate()
         under_way, attempts = self.coordinator.under_way, tuple(self.history.under_way)
         assert attempts == under_way, f"under way are {under_way}, but the history has attempts at {attempts}"
         newest = max(self.coordinator.completed, default=0)
@@ -257,6 +334,8 @@ class Job:
         horizon = self.committer.horizon
         assert not self.committer.sinks or self._horizon == horizon, f"{self._horizon} passed on, {horizon} committed"
         assert self._stopping is None or self.identity.checkpointed, "a job without checkpoints waits for its last one"
+        if self._stops_at is not None:
+            assert self._stopping is self._stops_at.future, "the job stops at a savepoint, and waits for something else"
         failed = self.state in (JobState.FAILED, JobState.CANCELLED)
         assert failed == (self.error is not None), f"the job is {self.state.value} with the error {self.error!r}"
         assert self.over == (self.ended_at is not None), f"the job is {self.state.value}, its end is {self.ended_at}"
@@ -299,10 +378,14 @@ class Job:
             match message:
                 case StopJob() if self.identity.resumes:
                     self._over(JobState.STOPPED)
-                case StopJob() | CancelJob() | Crashed():
+                case StopJob() | CancelJob() | Crashed() | WithdrawSavepoint():
                     self._receive(message, now)
+                case SavepointRequest(savepoint) | StopWithSavepoint(savepoint) | DrainJob(savepoint):
+                    self.savepoints.add(savepoint)  # it may be overdue before the job begins
+                    self._early.append(message)
                 case _:
                     self._early.append(message)
+        self._end_overdue(now)
         if self.over:
             self.loading.stop()
             for early in self._early:
@@ -343,6 +426,20 @@ class Job:
                 future.set_exception(JobCancelled("checkpoint refused: the job is about to stop"))
             case CheckpointRequest():
                 self._request(message, now)
+            case SavepointRequest(savepoint):
+                if self._accepts(savepoint):
+                    self._request(savepoint.request, now)
+            case StopWithSavepoint(savepoint):
+                if self._accepts(savepoint):
+                    self._stop_at(savepoint, now)
+            case DrainJob(savepoint):
+                if self._accepts(savepoint):
+                    self._drain(savepoint, now)
+            case WithdrawSavepoint(savepoint, error):
+                self._end_savepoint(savepoint, error, FailureReason.CANCEL, now)
+            case Copied():
+                self._record_copied(message)
+                self.savepoints.copied(message)
             case StopJob():
                 self._stop(now)
             case CancelJob(reason):
@@ -374,9 +471,10 @@ class Job:
                 case Discard(checkpoint, parts):
                     self._manifests.discard(checkpoint, [part for task in parts for part in cast(Any, task)])
                 case Retire(checkpoint):
-                    self.predicates.retire(checkpoint)
+                    self.savepoints.retire(checkpoint)
                 case RequestCompleted(requests, checkpoint):
-                    self._requests.serve(requests, checkpoint)
+                    for request in self._requests.serve(requests, checkpoint):
+                        self.savepoints.durable(request, checkpoint)
                     self._requests.complete(self._horizon)
                 case RequestFailed(requests, reason) if reason.is_passing:
                     self._requests.retry_later(requests, now)
@@ -431,7 +529,10 @@ class Job:
         self._record(Kind.COMMIT_FAILED, self.clock.now(), failure.checkpoint, operator=failure.sink, detail=why)
         attempts = self.committer.failed(failure, now)
         if failure.checkpoint == self._last and attempts >= LAST_ATTEMPTS:
-            self.fail(failure.of_last_checkpoint(attempts))
+            if self._stops_at is None or self._final:
+                self.fail(failure.of_last_checkpoint(attempts))
+            else:
+                self._end_savepoint(self._stops_at, failure.error, FailureReason.CANCEL, now)
 
     @property
     def _last(self) -> int:
@@ -446,8 +547,11 @@ class Job:
         self._act(self.coordinator.trigger(request.kind, now, self._requests.add(request)), now)
 
     def _ask_again(self, request: CheckpointRequest, now: int) -> None:
-        """Request a checkpoint again. In a job that is about to stop, its last checkpoint serves all requests."""
-        if self._stopping is None or request.future is self._stopping:
+        """Request a checkpoint again. In a job that is about to stop, its last checkpoint serves all requests, but for
+        a savepoint, which need not be the last.
+        """
+        is_last = request.future is self._stopping or request.kind is BarrierKind.SAVEPOINT
+        if self._stopping is None or is_last:
             self._request(request, now)
         else:
             self._stopping.add_done_callback(partial(_same_outcome, request.future))
@@ -456,21 +560,77 @@ class Job:
         if not self.identity.resumes:
             why = "without checkpoints" if not self.identity.checkpointed else "before the end of a batch"
             self.fail(JobCancelled(f"stopped; {why} there is nothing to resume from"), JobState.CANCELLED)
-        elif self._stopping is None:
+        elif self._stopping is None and self._drains_to is None:
             request = CheckpointRequest(BarrierKind.CHECKPOINT)
             self._stopping = request.future
             self.coordinator.only_on_request(now)  # checkpoints that began after the last one would never be finished
             self._request(request, now)
 
+    def _accepts(self, savepoint: Savepoint) -> bool:
+        """Add a savepoint that was requested, unless the job is about to end; return whether it is still wanted."""
+        if savepoint.future.done():  # it was overdue while kernels were loaded
+            return False
+        if not self.savepoints.is_open(savepoint):
+            self.savepoints.add(savepoint)
+        if self._stopping is not None or self._drains_to is not None:
+            self.savepoints.give_up(savepoint, JobCancelled("savepoint refused: the job is about to stop"))
+            return False
+        return True
+
+    def _stop_at(self, savepoint: Savepoint, now: int) -> None:
+        """Stop when ``savepoint`` is copied; until then, tasks continue, and no other checkpoint begins."""
+        self._stopping, self._stops_at = savepoint.future, savepoint
+        self.coordinator.only_on_request(now)
+        self._request(savepoint.request, now)
+
+    def _drain(self, savepoint: Savepoint, now: int) -> None:
+        """End the sources where they are; the last checkpoint serves ``savepoint``."""
+        self._drains_to = savepoint
+        self._tell(Drain())
+        self._act(self.coordinator.trigger_last(now, self._requests.add(savepoint.request)), now)
+
+    def _end_overdue(self, now: int) -> bool:
+        """End the savepoints whose time is up; return whether there were any."""
+        overdue = self.savepoints.overdue(now)
+        for savepoint, error in overdue:
+            self._end_savepoint(savepoint, error, FailureReason.EXPIRED, now)
+        return bool(overdue)
+
+    def _end_savepoint(self, savepoint: Savepoint, error: BaseException, reason: FailureReason, now: int) -> None:
+        """End a savepoint that is not done with ``error``, and abort its checkpoint, if that serves no other one."""
+        if self.savepoints.end(savepoint, error):
+            number = self._requests.withdraw(savepoint.request)
+            self.savepoints.give_up(savepoint, error)
+            if number is not None:
+                self._act(self.coordinator.withdraw(number, reason, now), now)
+
+    def _complete_with_last(self, last: int) -> None:
+        """Complete the requests that wait to be retried with ``last``, the last checkpoint.
+
+        That of a stop is no savepoint, so it completes no request for one.
+        """
+        for request in self._requests.take_retries():
+            if request.kind is BarrierKind.SAVEPOINT and last != self._final:
+                request.future.set_exception(JobCancelled("savepoint refused: the job is about to stop"))
+                continue
+            self.savepoints.durable(request, last)
+            request.future.set_result(last)
+
     def _answered(self, last: Future[int]) -> bool:
-        """Return whether the predicates were evaluated at the last checkpoint and all before it."""
-        return last.exception() is not None or self.predicates.done(last.result())
+        """Return whether the predicates were evaluated at the last checkpoint and all before it, and all savepoints are
+        done.
+        """
+        return last.exception() is not None or (self.predicates.done(last.result()) and self.savepoints.idle)
 
     def _stopped(self, last: Future[int]) -> None:
         error = last.exception()
         if error is None:
-            self._requests.complete_with_last(last.result())
+            self._complete_with_last(last.result())
             self._over(JobState.STOPPED)
+        elif self._stops_at is not None:
+            self._stopping = self._stops_at = None
+            now = self.clock.now()
+            self._act(self.coordinator.resume(now), now)
         else:
             assert isinstance(error, Exception)
             self.fail(error)
@@ -490,6 +650,7 @@ class Job:
         self.state = state
         self.ended_at = self.clock.now()
         self._record(Kind.STATE, self.ended_at, detail=state.value)
+        self.savepoints.stop_all(self._ended_first())
         self._requests.refuse_all(self._ended_first())
 
     def _ended_first(self) -> BaseException:
@@ -504,6 +665,12 @@ class Job:
                     future.set_exception(self._ended_first())
                 case AddPredicate():
                     self.predicates.evaluate_late(message, self.history.newest)
+                case SavepointRequest(savepoint) | StopWithSavepoint(savepoint) | DrainJob(savepoint):
+                    if not self.savepoints.is_open(savepoint):
+                        self.savepoints.add(savepoint)
+                    self.savepoints.give_up(savepoint, self._ended_first())
+                case Copied():
+                    self.savepoints.copied(message)
 
     def close(self) -> None:
         """Close tasks, release the locks, refuse late requests. Called when no other thread steps a task any more.
@@ -514,6 +681,7 @@ class Job:
         """
         self._closed = True
         self._refuse_late()
+        self.savepoints.close(self._ended_first())
         try:
             self.notices.cleanup([(name, error) for name, task in self.tasks.items() for error in task.close()])
             self._sweep()
@@ -535,11 +703,16 @@ class Job:
             rows=record.in_flight_rows,
         )
 
+    def _record_copied(self, copied: Copied) -> None:
+        checkpoint, error = copied.savepoint.checkpoint, copied.error
+        self._record(Kind.EXPORTED, self.clock.now(), checkpoint, detail="" if error is None else type(error).__name__)
+
     def _record_failed(self, checkpoint: int, dropped: DroppedCheckpoint) -> None:
         self._record(Kind.FAILED, dropped.at, checkpoint, duration=dropped.duration, detail=dropped.why)
 
     def release(self) -> None:
         """Release the locks that are the job's own, and nothing else, as the kernel does for a dead process."""
+        self.savepoints.release()
         self.held.close()
 
     def free(self) -> None:

@@ -42,11 +42,13 @@ def manifest_of(
     """Return the manifest of a checkpoint whose parts are all durable.
 
     Every task has taken its snapshot. So no operator has seen a time by the clock that is later than the stored one.
+    A savepoint is an ordinary checkpoint of the store: only its copy in the user's directory has another kind.
     """
+    kind = BarrierKind.CHECKPOINT if action.kind is BarrierKind.SAVEPOINT else action.kind
     return Manifest(
         format=FORMAT,
         checkpoint=action.checkpoint,
-        kind=action.kind.value,
+        kind=kind.value,
         pipeline=identity.pipeline,
         nodes=tuple(dict(node) for node in plan.describe()),
         mode=identity.mode.value,

@@ -31,6 +31,7 @@ def _report(job: Job, now: int) -> str:
         lines += [f"  {cause}" for cause in _causes(task, now)]
     pending = job.history.under_way
     lines += [f"checkpoint {n} waits for {', '.join(tasks)}" for n, tasks in pending.items()]
+    lines += job.savepoints.at_work
     lines += job.predicates.at_work
     return "\n".join(lines)
 

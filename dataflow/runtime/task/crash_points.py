@@ -19,6 +19,7 @@ class Point(Enum):
     DURABLE = "the manifest is durable, the job does not know it yet"
     COMMIT = "a sink is about to commit"
     BETWEEN_COMMITS = "a sink has committed, another one has not"
+    EXPORT = "a committed checkpoint is being copied to a savepoint"
     COMMITTED = "a sink has committed, the job does not know it yet"
     RECOVERY = "a checkpoint was found; sinks and tasks are being restored"
 

@@ -5,8 +5,7 @@ of the checkpoint it builds on, and its own object after it. The barrier names t
 one that was durable when the checkpoint was triggered. So all tasks agree on it, and the coordinator keeps it until the
 new checkpoint is durable, too.
 
-Invariant: a delta builds on a checkpoint that is durable, is not a savepoint, and whose objects this task wrote or was
-restored from.
+Invariant: a delta builds on a checkpoint that is durable, and whose objects this task wrote or was restored from.
 """
 
 from __future__ import annotations
@@ -60,7 +59,8 @@ class LogChain:
     def restored(task: str, states: Mapping[str, Snapshot], manifest: Manifest) -> LogChain:
         """Return the chain of ``task`` after a restore.
 
-        A barrier names no savepoint and no checkpoint of another store. So the first one after such a restore is full.
+        A barrier names no checkpoint of another store, and no savepoint that was moved into this one. So the first
+        checkpoint after such a restore is full.
         """
         chain = LogChain()
         objects = [handle for handle in manifest.parts if handle.task == task and handle.part == LOG]
@@ -76,7 +76,7 @@ class LogChain:
         Args:
             states: by operator, with logs that are `Incremental`.
             checkpoint: the checkpoint that is being taken.
-            since: the newest durable checkpoint, which is no savepoint; 0: write a base.
+            since: the newest durable checkpoint; 0: write a base.
 
         Returns: the states with frozen logs, each a sequence of one mapping from table names to readers; and the older
         objects that come before them, none for a base. Keyed state writes a base, too, if too much was deleted.

@@ -19,6 +19,7 @@ __all__ = [
     "Committed",
     "Crashed",
     "Declined",
+    "Drain",
     "Ended",
     "Enough",
     "FailedAt",
@@ -80,11 +81,16 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class Drain:
+    """The input ends here: a source reads no more. Other tasks end when the end of their inputs arrives."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The last checkpoint is committed: the task is done."""
 
 
-TaskMessage = Trigger | AbortCheckpoint | Committed | Stop
+TaskMessage = Trigger | AbortCheckpoint | Committed | Drain | Stop
 
 
 # --- from a task

@@ -75,6 +75,7 @@ class SourceInput(TaskInput):
         self._starved = False  # the last poll gave nothing
         self._given = self._joins = 0  # batches that left, and those joined to the one before them
         self._empty = 0  # polls that found no rows
+        self._drained = False  # no split is read any further
         self._polled: tuple[int, pa.RecordBatch, pa.RecordBatch | None] | None = None
         """The number of a split, its next batch and rejected rows: already polled, but too large to be joined."""
         self.splits = list(splits)
@@ -92,7 +93,10 @@ class SourceInput(TaskInput):
 
     @property
     def ended(self) -> bool:
-        return self._polled is None and len(self._ended) == len(self.splits)
+        return self._polled is None and (self._drained or len(self._ended) == len(self.splits))
+
+    def drain(self) -> None:
+        self._drained = True
 
     @property
     def hurried(self) -> bool:
@@ -122,6 +126,8 @@ class SourceInput(TaskInput):
         return self._times.gathers and self._polled is None
 
     def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
+        if self._drained:
+            return self._pass_on()
         if self._peers.ahead(self._context.subtask):
             return None
         if self._polled is not None:

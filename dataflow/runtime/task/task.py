@@ -44,6 +44,7 @@ from dataflow.runtime.task.messages import (
     Committed,
     Crashed,
     Declined,
+    Drain,
     Ended,
     Enough,
     FailedAt,
@@ -447,6 +448,8 @@ class Task:
                 case Committed(checkpoint):
                     for node in self.chain.nodes:
                         node.committed(checkpoint)
+                case Drain():
+                    self.task_input.drain()
                 case Stop():
                     self._released = True
                 case _:

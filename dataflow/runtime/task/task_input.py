@@ -184,6 +184,9 @@ class TaskInput(ABC):
         """Release resources. Returns: the errors of doing so."""
         return []
 
+    def drain(self) -> None:
+        """End here if it is the input of a source. A gate does nothing: its end arrives in its channels."""
+
     def trigger(self, barrier: Barrier) -> None:
         """Queue a checkpoint to start here; ``triggered`` returns its actions when it may start."""
         self._held.append(barrier)

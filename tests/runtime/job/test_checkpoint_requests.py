@@ -42,13 +42,12 @@ def test_a_plain_checkpoint_is_answered_when_all_sinks_have_committed_it() -> No
     assert rig.answers() == {1: 4, 2: 6}
 
 
-def test_a_savepoint_does_not_wait_for_a_commit_though_others_do() -> None:
-    rig = Rig(PLAIN, SAVEPOINT)
+def test_a_request_is_withdrawn_wherever_it_is() -> None:
+    rig = Rig(*[SAVEPOINT] * 4)
     rig.requests.serve([1, 2], 4)
-    rig.requests.complete(horizon=0)
-    assert rig.answers() == {2: 4}
-    rig.requests.complete(horizon=4)
-    assert rig.answers() == {1: 4, 2: 4}
+    rig.requests.retry_later([3], now=5)
+    assert [rig.requests.withdraw(rig.asked[n]) for n in (1, 3, 4)] == [None, None, 4]
+    assert rig.requests.open_requests == [rig.asked[2]]
 
 
 def test_requests_served_at_different_times_by_one_checkpoint_are_all_answered() -> None:

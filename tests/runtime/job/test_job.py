@@ -230,11 +230,13 @@ def test_a_job_that_stops_before_an_older_checkpoint_is_deleted_deletes_it_at_th
     assert rig.store.checkpoints() == [2]
 
 
-def test_a_savepoint_is_durable_without_a_commit() -> None:
+def test_a_savepoint_is_a_checkpoint_of_the_store_that_waits_for_its_commit() -> None:
     rig = Rig()
     future = rig.asked(BarrierKind.SAVEPOINT)
     rig.acknowledge(1).background()
-    assert (future.result(0), rig.lanes, rig.said(), rig.store.manifest(1).kind) == (1, [], [], "savepoint")
+    assert (future.done(), rig.store.manifest(1).kind) == (False, "checkpoint")
+    rig.background()
+    assert future.result(0) == 1
 
 
 # --- the end
