@@ -36,6 +36,7 @@ from dataflow.errors import (
     JobTimeout,
     RowsTakenBackWarning,
     StoreError,
+    check_flag,
 )
 from dataflow.events.event_log import EventLog
 from dataflow.events.record import Record
@@ -43,6 +44,7 @@ from dataflow.planning.batch_graph import refuse_in_batch
 from dataflow.planning.graph import NamedGraph
 from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.specs import Write
+from dataflow.protocol.recovery import ByPath, parse
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.drawn_policies import DrawnPolicies
 from dataflow.runners.endless_input import warn_of_endless_input
@@ -129,6 +131,14 @@ class _Simulation:
     wall: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What a user asks for: the checkpoint to restore, and whether later rows may be deleted for it."""
+
+    restore: object
+    take_back: bool
+
+
 class SimulatedRunner:
     """Runs a pipeline on one seeded schedule, crashing and restoring according to ``faults``, until it finishes.
 
@@ -174,6 +184,7 @@ class SimulatedRunner:
         parallelism: int = 1,
         checkpoint: Checkpointing | None = None,
         restore: object = "auto",
+        take_back: bool = False,
         channel_credit: int = SIMULATED_CREDIT,
         max_key_groups: int = 128,
         execution: Execution | str = "streaming",
@@ -194,6 +205,7 @@ class SimulatedRunner:
         (0, {'out': 3}, 1)
         """
         refuse_without_store(restore, checkpoint)
+        check_flag("take_back=", take_back)
         chosen = Execution.of(execution, "run")
         recording = checked_record(record, pipeline.graph, checkpoint)
         if chosen is Execution.BATCH:
@@ -215,7 +227,8 @@ class SimulatedRunner:
         warn_of_endless_input(pipeline.name, pipeline.graph)
         if checkpoint is None and self._simulation.faults.crashes:
             checkpoint = Checkpointing(MemoryStore())
-        return SimulatedJob(pipeline.name, plan_for, checkpoint, restore, channel_credit, self._simulation, recording)
+        start = _Start(restore, take_back)
+        return SimulatedJob(pipeline.name, plan_for, checkpoint, start, channel_credit, self._simulation, recording)
 
 
 class SimulatedJob(JobHandle):
@@ -232,7 +245,7 @@ class SimulatedJob(JobHandle):
         pipeline: str,
         plan_for: Callable[[Checkpointing | None], Plan],
         checkpoint: Checkpointing | None,
-        restore: object,
+        start: _Start,
         credit: int,
         simulation: _Simulation,
         record: Record | None,
@@ -241,7 +254,7 @@ class SimulatedJob(JobHandle):
         self.attempts: list[Attempt] = []
         self._plan_for = plan_for
         self._checkpoint = checkpoint
-        self._restore = restore
+        self._start = start
         self._credit = credit
         self._seed = seed = simulation.seed
         self._faults = faults = simulation.faults
@@ -284,8 +297,8 @@ class SimulatedJob(JobHandle):
 
     def _run_attempts(self, limit: int | None) -> RunResult:
         """Run attempts until one finishes. Raises: the error of an attempt that is not restarted."""
-        restore = self._restore
         while True:
+            restore = "auto" if self.attempts and self._has_checkpoints else self._start.restore
             attempt = Attempt(highest=self._store.highest_id() if self._store is not None else 0)
             self.attempts.append(attempt)
             settings = self._settings()
@@ -306,7 +319,10 @@ class SimulatedJob(JobHandle):
                 self._failure_warnings = ()
             finally:
                 self._discard_process()
-            restore = "auto"
+
+    @property
+    def _has_checkpoints(self) -> bool:
+        return self._store is not None and bool(self._store.checkpoints())
 
     def _ask(self, predicate: Predicate, where: str, then: Callable[[Job], None] | None) -> Answers:
         execution = self._plan_for(self._checkpoint).execution
@@ -371,6 +387,7 @@ class SimulatedJob(JobHandle):
             checkpointing=checkpointing,
             store=self._store,
             restore=restore,
+            take_back=self._start.take_back,
             clock=self._clock,
             submit=self._submit,
             credit=self._credit,
@@ -523,7 +540,7 @@ class SimulatedJob(JobHandle):
     def _reachable(self, target: Point | str) -> bool:
         """Return whether this attempt can reach ``target``."""
         if target is Point.RECOVERY:
-            return self._store is not None and bool(self._store.checkpoints())
+            return self._has_checkpoints or isinstance(parse(self._start.restore), ByPath)
         if target in (Point.PREPARED, Point.COMMIT, Point.COMMITTED):
             return self._committing > 0
         if target is Point.BETWEEN_COMMITS:

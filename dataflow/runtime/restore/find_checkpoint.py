@@ -310,6 +310,7 @@ def _report(
         passed_over=tuple(skipped),
         state_bytes=_bytes(manifest),
         repeated=manifest.repeated,
+        earlier_targets=manifest.earlier_targets,
     )
 
 

@@ -18,6 +18,8 @@ from dataflow.runtime.task.parts import ChannelState, Duplicates
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dataflow.store.manifest import EarlierTarget
+
 __all__ = ["RestoreReport"]
 
 
@@ -52,6 +54,8 @@ class RestoreReport:
             this job and are not read.
         repeated: rows may have come twice to the operators before the checkpoint was taken, because an earlier restore
             reported duplicates. It holds for every later checkpoint, in any mode.
+        earlier_targets: by sink, the targets that it has left, oldest first, each with the checkpoint up to which it
+            holds the sink's rows.
         duration: microseconds from the start of the search for a checkpoint until the job was built and its sinks
             recovered; None if no job was built from it, and on Spark, which restores state while it runs.
 
@@ -79,6 +83,7 @@ class RestoreReport:
     not_read: Sequence[str] = ()
     repeated: bool = False
     duration: int | None = None
+    earlier_targets: Mapping[str, Sequence[EarlierTarget]] = field(default_factory=dict)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -253,6 +258,11 @@ class RestoreReport:
                 {"checkpoint": skipped.checkpoint, "reason": skipped.reason} for skipped in self.passed_over
             ],
             "not_read": list(self.not_read),
+            "earlier_targets": [
+                {"sink": sink, "target": left.target, "checkpoint": left.checkpoint}
+                for sink, targets in self.earlier_targets.items()
+                for left in targets
+            ],
             "offsets": self.offsets_table().to_pylist(),
             "in_flight": self.in_flight_table().to_pylist(),
             "duplicates": self.duplicates_table().to_pylist(),
