@@ -27,7 +27,7 @@ from dataflow.contracts.operator import Operator, OperatorContext, Out, Rule, Sn
 from dataflow.contracts.process import BatchProcess, KeyedProcess, ProcessContext, ProcessTimers
 from dataflow.contracts.process_state import list_state, map_state, shared_map, value_state
 from dataflow.contracts.rescale import RescaleContext, StatePart
-from dataflow.contracts.sink import Guarantee, Sink, SparkBatch, TwoPhaseSink, TwoPhaseWriter
+from dataflow.contracts.sink import Guarantee, Sink, SparkBatch, TakenBack, TwoPhaseSink, TwoPhaseWriter
 from dataflow.contracts.source import END, Condition, ParquetFiles, Source, Split, SplitReader
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.windows import Assigned, Window
@@ -146,6 +146,7 @@ __all__ = [
     "END",
     "Sink",
     "SparkBatch",
+    "TakenBack",
     "TwoPhaseSink",
     "TwoPhaseWriter",
     "__version__",

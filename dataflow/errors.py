@@ -84,6 +84,7 @@ __all__ = [
     "UnstablePredicateWarning",
     "UnsupportedOnRunner",
     "check_count",
+    "check_flag",
     "did_you_mean",
     "is_raised_by_user",
     "repeated_names",
@@ -543,6 +544,17 @@ def check_count(what: str, value: object, *, least: int = 1, advice: str = "") -
         raise ConfigurationError(f"{what} must be below 2**63, got {value}{advice}")
     if number is None or number < least:
         raise ConfigurationError(f"{what} must be a whole number of at least {least}, got {value!r}{advice}")
+
+
+def check_flag(what: str, value: object) -> None:
+    """Raise ConfigurationError unless ``value`` is True or False; ``what`` is the setting.
+
+    >>> check_flag("take_back=", "yes")
+    Traceback (most recent call last):
+    dataflow.errors.ConfigurationError: take_back= must be True or False, got 'yes'
+    """
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{what} must be True or False, got {value!r}")
 
 
 def repeated_names(names: Iterable[str]) -> list[str]:

@@ -131,6 +131,7 @@ class Pipeline:
         parallelism: int | None = 1,
         checkpoint: Checkpointing | None = None,
         restore: RestoreFrom = "auto",
+        take_back: bool = False,
         channel_credit: int = 4,
         max_key_groups: int | None = 128,
         progress: bool = False,
@@ -150,6 +151,7 @@ class Pipeline:
         parallelism: int | None = 1,
         checkpoint: Checkpointing | None = None,
         restore: RestoreFrom = "auto",
+        take_back: bool = False,
         channel_credit: int = 2,
         max_key_groups: int | None = 128,
         execution: ExecutionName = "streaming",
@@ -192,6 +194,10 @@ class Pipeline:
             checkpoint: ``Checkpointing(...)``; None: no checkpoints, so after a failure the job starts over.
             restore: ``"auto"`` (the newest checkpoint, or a fresh start if there is none), ``"never"``, ``"latest"``;
                 on the local and the simulated runner also the id or the path of a checkpoint.
+            take_back: with a path of a checkpoint outside of the job's own directory: whether rows may be deleted that
+                sinks committed after it, perhaps for a job that has continued. False: a start that would have to
+                delete some is refused, with their number. A restore of a checkpoint of the own directory deletes such
+                rows in any case, with a warning. Not on Spark.
             channel_credit: the most batches that wait in a channel; not on Spark.
             max_key_groups: the number of key groups, which bounds the parallelism of keyed operators. None: 128; on
                 Spark as many as the job began with, and in a batch ``spark.sql.shuffle.partitions``.
@@ -326,6 +332,7 @@ class Pipeline:
         parallelism: int | None = 1,
         checkpoint: Checkpointing | None = None,
         restore: RestoreFrom = "auto",
+        take_back: bool = False,
         channel_credit: int = 4,
         max_key_groups: int | None = 128,
         progress: bool = False,
@@ -344,6 +351,7 @@ class Pipeline:
         parallelism: int | None = 1,
         checkpoint: Checkpointing | None = None,
         restore: RestoreFrom = "auto",
+        take_back: bool = False,
         channel_credit: int = 2,
         max_key_groups: int | None = 128,
         execution: ExecutionName = "streaming",

@@ -21,7 +21,7 @@ from dataflow.contracts.execution import Execution, Spill
 from dataflow.contracts.folding import Folding, FoldWherePays
 from dataflow.contracts.kept_rows import KeepMany
 from dataflow.contracts.restarts import Restarts
-from dataflow.errors import ConfigurationError, check_count
+from dataflow.errors import ConfigurationError, check_count, check_flag
 from dataflow.events.event_log import EventLog
 from dataflow.planning.batch_graph import refuse_in_batch
 from dataflow.planning.graph import NamedGraph, Node
@@ -102,8 +102,7 @@ class LocalRunner:
         if self._step_budget == 0:
             raise ConfigurationError("LocalRunner(step_budget=) must be above zero, got 0; leave it out")
         self._stall_after = microseconds(stall_after, "LocalRunner(stall_after=)")
-        if not isinstance(combine, bool):
-            raise ConfigurationError(f"LocalRunner(combine=) must be True or False, got {combine!r}")
+        check_flag("LocalRunner(combine=)", combine)
         self._combine = combine
         self._spill = Spill(_directory(spill))
         self._slow = {
@@ -192,6 +191,7 @@ class LocalRunner:
         parallelism: int = 1,
         checkpoint: Checkpointing | None = None,
         restore: object = "auto",
+        take_back: bool = False,
         channel_credit: int = DEFAULT_CREDIT,
         max_key_groups: int = 128,
         progress: bool = False,
@@ -213,6 +213,8 @@ class LocalRunner:
             restore: ``"auto"`` (the newest valid checkpoint, else a fresh start), ``"never"`` (a fresh start, refused
                 if there are checkpoints), ``"latest"`` (refused if there are none), an id, or a path. ``"latest"`` and
                 an id need ``checkpoint``.
+            take_back: whether rows may be deleted that sinks committed after the checkpoint at the path; see
+                `Pipeline.run`.
             channel_credit: batches a channel holds before its writer must wait. It also waits for bytes: 32 MiB in all
                 channels into a task.
             max_key_groups: the number of key groups, which bounds the parallelism of keyed operators.
@@ -241,6 +243,7 @@ class LocalRunner:
             raise ConfigurationError(f"checkpoint= must be Checkpointing(...) or None, got {type(checkpoint).__name__}")
         check_count("channel_credit=", channel_credit)
         refuse_without_store(restore, checkpoint)
+        check_flag("take_back=", take_back)
         chosen = Execution.of(execution, "run")
         recording = checked_record(record, pipeline.graph, checkpoint)
         policy = checked_restarts(restarts, pipeline.graph, checkpoint)
@@ -258,6 +261,7 @@ class LocalRunner:
             make_id=one_id(random_id),
             checkpointing=checkpoint,
             restore=restore,
+            take_back=take_back,
             clock=clock,
             submit=_nowhere,
             credit=channel_credit,

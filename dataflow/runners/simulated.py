@@ -39,6 +39,7 @@ from dataflow.errors import (
     JobTimeout,
     RowsTakenBackWarning,
     StoreError,
+    check_flag,
 )
 from dataflow.events.event_log import EventLog
 from dataflow.events.record import Record
@@ -46,6 +47,7 @@ from dataflow.planning.batch_graph import refuse_in_batch
 from dataflow.planning.graph import NamedGraph
 from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.specs import Write
+from dataflow.protocol.recovery import ByPath, parse
 from dataflow.runners.attempts import Attempt, Attempts, RestorePoint, checked_restarts, forget_frames, rows_read
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.drawn_policies import DrawnPolicies
@@ -136,6 +138,18 @@ class _Simulation:
     wall: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What a user asks for: the checkpoint to restore, the changes of the pipeline, and ``take_back``.
+
+    ``take_back``: later rows may be deleted for the checkpoint.
+    """
+
+    restore: object
+    changes: Changes
+    take_back: bool
+
+
 class SimulatedRunner:
     """Runs a pipeline on one seeded schedule, crashing and restoring according to ``faults``, until it finishes.
 
@@ -181,6 +195,7 @@ class SimulatedRunner:
         parallelism: int = 1,
         checkpoint: Checkpointing | None = None,
         restore: object = "auto",
+        take_back: bool = False,
         channel_credit: int = SIMULATED_CREDIT,
         max_key_groups: int = 128,
         execution: Execution | str = "streaming",
@@ -205,6 +220,7 @@ class SimulatedRunner:
         (0, {'out': 3}, 1)
         """
         refuse_without_store(restore, checkpoint)
+        check_flag("take_back=", take_back)
         chosen = Execution.of(execution, "run")
         recording = checked_record(record, pipeline.graph, checkpoint)
         changes = checked_changes(renamed, allow_dropped, pipeline.graph, chosen)
@@ -228,18 +244,10 @@ class SimulatedRunner:
         if checkpoint is None and self._simulation.faults.crashes:
             checkpoint = Checkpointing(MemoryStore())
         policy = checked_restarts(restarts, pipeline.graph, checkpoint)
-        start = _RestoreFrom(restore, changes)
+        start = _Start(restore, changes, take_back)
         return SimulatedJob(
             pipeline.name, plan_for, checkpoint, start, channel_credit, self._simulation, recording, policy
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _RestoreFrom:
-    """What the first attempt restores, and the changes of the pipeline that all attempts accept."""
-
-    restore: object
-    changes: Changes
 
 
 class SimulatedJob(JobHandle):
@@ -256,7 +264,7 @@ class SimulatedJob(JobHandle):
         pipeline: str,
         plan_for: Callable[..., Plan],
         checkpoint: Checkpointing | None,
-        restore: _RestoreFrom,
+        start: _Start,
         credit: int,
         simulation: _Simulation,
         record: Record | None,
@@ -304,7 +312,7 @@ class SimulatedJob(JobHandle):
         self._job: Job | None = None  # of the current attempt
         self._earlier: Notices | None = None  # of the attempts before in this process
         self._counted = Attempts(restarts, self._clock.now())
-        self._point, self._changes = RestorePoint(restore.restore, self._store), restore.changes
+        self._point, self._start = RestorePoint(start.restore, self._store), start
         self._locks = RunLocks()
 
     def _wait(self, limit: int | None) -> RunResult:
@@ -444,7 +452,8 @@ class SimulatedJob(JobHandle):
             checkpointing=checkpointing,
             store=self._store,
             restore=self._point.now,
-            changes=self._changes,
+            changes=self._start.changes,
+            take_back=self._start.take_back,
             clock=self._clock,
             submit=self._submit,
             credit=self._credit,
@@ -608,7 +617,8 @@ class SimulatedJob(JobHandle):
     def _reachable(self, target: Point | str) -> bool:
         """Return whether this attempt can reach ``target``."""
         if target is Point.RECOVERY:
-            return self._store is not None and bool(self._store.checkpoints())
+            has_checkpoints = self._store is not None and bool(self._store.checkpoints())
+            return has_checkpoints or isinstance(parse(self._start.restore), ByPath)
         if target in (Point.PREPARED, Point.COMMIT, Point.COMMITTED):
             return self._committing > 0
         if target is Point.BETWEEN_COMMITS:

@@ -17,9 +17,10 @@ import pyarrow as pa
 from dataflow.contracts.operator import OperatorContext
 from dataflow.contracts.sink import Handle, TakenBack, TwoPhaseSink
 from dataflow.contracts.source import Json
-from dataflow.errors import ConfigurationError, DirectoryNameWarning, StoreError, user_frame
+from dataflow.errors import ConfigurationError, DirectoryNameWarning, OutputExists, StoreError, user_frame
 from dataflow.store.files import DISK, FileSystem, storing
 from dataflow.store.urls import is_url
+from dataflow.untrusted import excerpt
 from operators.sinks.changed_columns import ChangedColumns, with_all_columns
 from operators.sinks.commits import CommitLists, CommittedFile
 from operators.sinks.directory import OutputDirectory
@@ -181,6 +182,33 @@ class FileSink(TwoPhaseSink):
         self._directory.clean_staging()
         self._directory.columns.take_back(checkpoint)
         return self._directory.take_back(checkpoint)
+
+    def would_take_back(self, checkpoint: int, handles: Sequence[Handle]) -> TakenBack | None:
+        self._directory.refuse_other_formats(handles)
+        return self._directory.rehearse(checkpoint, handles)
+
+    def uncommitted(self, target: str, handles: Sequence[Handle]) -> Sequence[Handle] | None:
+        """Return the handles that no commit list of the directory ``target`` names; None: it has no commit lists.
+
+        Only these lists are read, because a checkpoint is an untrusted document that may name any directory. Raises:
+        OutputExists if ``target`` is gone, and output is here that ``begin`` would delete: the directory may have been
+        moved here.
+        """
+        if not os.path.isabs(target) or "\0" in target or not (Path(target) / "_commits").is_dir():
+            if self._if_exists == "overwrite" and self._directory.commits.all():
+                raise OutputExists(
+                    f"{self._directory.path} holds output, and {excerpt(target)}, where the restored job wrote, is "
+                    "gone: if it was moved here, move it back, because if_exists='overwrite' would delete its rows; "
+                    f"if not, empty {self._directory.path}, or use another directory"
+                )
+            return None
+        committed = {file for files in CommitLists(Path(target), self._files).all().values() for file in files}
+        transactions = self._directory.transactions(handles)
+        return [
+            handle
+            for handle, transaction in zip(handles, transactions, strict=True)
+            if transaction.committed() not in committed
+        ]
 
 
 def _warn_of_file_name(directory: Path, what: str) -> None:

@@ -253,6 +253,7 @@ class SparkRunner:
         parallelism: int | None = None,
         checkpoint: Checkpointing | None = None,
         restore: object = "auto",
+        take_back: bool = False,
         max_key_groups: int | None = None,
         progress: bool = False,
         execution: Execution | str = "streaming",
@@ -270,6 +271,7 @@ class SparkRunner:
                 job starts over. A micro-batch is the barrier, so other settings are ignored, except
                 ``max_restore_bytes``, ``input_identity`` and ``mode``, which must be ``"aligned"``.
             restore: ``"auto"`` (resume after the last micro-batch, else start a new job), ``"never"`` or ``"latest"``.
+            take_back: False, because no checkpoint of another directory can be restored.
             max_key_groups: key groups that keys are distributed to; None: as many as the job was started with, 128 for
                 a new job. In a batch, the partitions of each shuffle; None: ``spark.sql.shuffle.partitions``.
             progress: show a line of progress on stderr while a caller waits for the job.
@@ -299,6 +301,11 @@ class SparkRunner:
             raise UnsupportedOnRunner(
                 "renamed= and allow_dropped=", "spark", "a stream keeps the operators with state that it began with",
                 "leave them out, and restore with the pipeline that began, or start over in a new directory",
+            )  # fmt: skip
+        if take_back is not False:
+            raise UnsupportedOnRunner(
+                f"take_back={take_back!r}", "spark", "Spark restores no checkpoint of another directory",
+                "leave it out, or run on the local runner",
             )  # fmt: skip
         open_file = opener(checked_record(record, pipeline.graph, checkpoint))
         if Execution.of(execution, "run") is Execution.BATCH:

@@ -1,7 +1,8 @@
 """Build a job from a plan, restored or fresh: channels, gates, operators, tasks and the coordinator.
 
 The order matters: lock the store, find and verify the checkpoint, check sources and channels against it, lock the
-outputs of sinks, recover the sinks (which commits rows up to the checkpoint, and deletes later ones), then build.
+outputs of sinks and check them, recover the sinks (which commits rows up to the checkpoint, and deletes later ones) or
+begin at other targets, then build.
 Nothing runs before that, and nothing is changed before all checks have passed. Verifying a checkpoint includes
 restoring the operators of the library from it, because they recognise damage; the tasks get these operators. Kernels
 are loaded first, because restoring calls them.
@@ -25,7 +26,7 @@ from dataflow.contracts.evolution import NO_CHANGES, Changes
 from dataflow.contracts.execution import Spill
 from dataflow.contracts.folding import Folding, FoldWherePays
 from dataflow.contracts.kept_rows import Keep, KeepNone, RowKeeper
-from dataflow.contracts.sink import Guarantee, TakenBack, TwoPhaseSink
+from dataflow.contracts.sink import Guarantee
 from dataflow.contracts.updates import Signed
 from dataflow.errors import (
     CheckpointError,
@@ -34,7 +35,6 @@ from dataflow.errors import (
     CopiesDifferWarning,
     PipelineChangedWarning,
     RecordingEndedWarning,
-    RowsTakenBackWarning,
     UnsupportedOnRunner,
     did_you_mean,
 )
@@ -61,12 +61,18 @@ from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint, find
 from dataflow.runtime.restore.in_flight import put_back
 from dataflow.runtime.restore.job_ids import MakeJobId, job_of
 from dataflow.runtime.restore.new_input import with_new_input
-from dataflow.runtime.restore.verification import Verification, begin_sinks, two_phase_sinks
+from dataflow.runtime.restore.sink_starts import (
+    SinkStarts,
+    SinkTargets,
+    check_sinks,
+    refuse_sinks_inside,
+    with_targets,
+)
+from dataflow.runtime.restore.verification import Verification, two_phase_sinks
 from dataflow.runtime.task.byte_credit import TASK_BYTES
 from dataflow.runtime.task.chain import Chain, ChainNode
 from dataflow.runtime.task.channel import DEFAULT_CREDIT, Channel
 from dataflow.runtime.task.channel_input import ChannelInput
-from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.crash_points import Point, Probe, no_probe
 from dataflow.runtime.task.input_gate import Choose, InputGate, RoundRobin
 from dataflow.runtime.task.job_clock import JobClock
@@ -89,7 +95,7 @@ from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.memory import MemoryStore
 
-__all__ = ["Settings", "build", "note_taken_back", "store_of"]
+__all__ = ["Settings", "build", "store_of"]
 
 log = logging.getLogger("dataflow.build")
 
@@ -116,7 +122,8 @@ class Settings:
     records what the job does; ``engine`` is the name of the runner. ``locks`` are those of the run, which outlive this
     attempt; None: the job takes its own, and releases them. ``notices`` are those of the earlier attempts of the run,
     which gives them as warnings; None: there are none, so an error of building the job gets them as notes.
-    ``changes`` are those of the pipeline that a restore accepts.
+    ``changes`` are those of the pipeline that a restore accepts. ``take_back``: rows that sinks committed after a
+    checkpoint elsewhere, which is restored, may be deleted.
     """
 
     pipeline: str
@@ -140,6 +147,7 @@ class Settings:
     spill: Spill | None = None
     emitted: Callable[[str], Unwatched] = unwatched
     changes: Changes = NO_CHANGES
+    take_back: bool = False
     engine: str = "local"
     recorder: Recorder = field(default_factory=Recorder)
     locks: RunLocks | None = None
@@ -285,14 +293,19 @@ class _Builder:
         self._connect()
         if restored:  # refuses a channel that changed, before anything is deleted or committed
             self.put_back = put_back(restored, plan, self.channels, settings.library)
-        identity = self._identity(restored)
-        self._open_recording(identity)  # refuses a file of another pipeline, or of a job that runs
         sinks = two_phase_sinks(plan)
+        if restored:
+            restored = with_targets(restored, sinks)
+        targets = SinkTargets.of(sinks, restored.manifest if restored else None)
+        identity = self._identity(restored, targets)
+        refuse_sinks_inside(settings.restore, plan.graph)
+        self._open_recording(identity)  # refuses a file of another pipeline, or of a job that runs
         # Also above a checkpoint from another directory, because sinks order their output by these ids.
         next_id = max(store.highest_id(), restored.manifest.checkpoint if restored else 0) + 1
         for name, sink in sinks.items():
             self.locks.hold(name, sink, settings.run_id)
-        self._ready(restored, sinks)
+        starts = check_sinks(plan.graph, sinks, restored, store, take_back=settings.take_back)
+        self._ready(restored, starts)
         tasks = {task: self._task(vertex, subtask, task, restored) for vertex, subtask, task in plan.tasks()}
         c = self.checkpointing
         policy = CheckpointPolicy(
@@ -326,7 +339,7 @@ class _Builder:
             restore_report=replace(restored.report, duration=settings.clock.now() - started) if restored else None,
         )
 
-    def _identity(self, restored: RestoredCheckpoint | None) -> Identity:
+    def _identity(self, restored: RestoredCheckpoint | None, targets: SinkTargets) -> Identity:
         settings, checkpointed = self.settings, self.settings.checkpointing is not None
         mode, execution = self.checkpointing.mode, self.plan.execution
         job, parent = job_of(restored, self.store, settings.make_id)
@@ -340,6 +353,8 @@ class _Builder:
             parent,
             execution,
             self.verification.repeated,
+            targets.now,
+            targets.earlier,
         )
 
     def _open_recording(self, identity: Identity) -> None:
@@ -378,14 +393,14 @@ class _Builder:
         mode = Guarantee.AT_LEAST_ONCE if self.verification.repeated else self.checkpointing.mode.guarantee
         return self.plan.graph.guarantee(mode)
 
-    def _ready(self, restored: RestoredCheckpoint | None, sinks: Mapping[str, TwoPhaseSink]) -> None:
+    def _ready(self, restored: RestoredCheckpoint | None, starts: SinkStarts) -> None:
         """Bring the store and the sinks to the checkpoint that the job starts from.
 
         Checkpoints newer than the restored one are deleted before a sink takes back the rows committed with them.
         Otherwise a crash in between would restore a checkpoint whose rows no longer exist.
         """
         if restored is None:
-            begin_sinks(self.plan.graph, sinks)
+            starts.carry_out(self.notices)
             self.store.remove_orphans()
             return
         self.settings.probe(Point.RECOVERY)
@@ -400,14 +415,7 @@ class _Builder:
             log.info("checkpoint %d is newer than the one restored and is deleted", newer)
             self.store.abandon(newer)
         self.store.remove_orphans()
-        begin_sinks(self.plan.graph, {name: sink for name, sink in sinks.items() if name in restored.new})
-        for name, sink in sinks.items():
-            if name in restored.new:
-                continue
-            self.settings.probe(Point.RECOVERY)
-            with naming_sink(name, sink, "recover"):
-                taken_back = sink.recover(manifest.checkpoint, manifest.transactions.get(name, []))
-            note_taken_back(self.notices, name, taken_back, f"checkpoint {manifest.checkpoint} was restored")
+        starts.carry_out(self.notices, self.settings.probe)
         self.settings.probe(Point.RECOVERY)
 
     def _setup(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: SourceInput | None) -> SubtaskSetup:
@@ -540,13 +548,3 @@ class _Builder:
                     is_signed=link.tag is None and isinstance(node.meaning, Signed),
                     byte_credit=max(1, self.settings.task_bytes // into[link.target, t]),
                 )
-
-
-def note_taken_back(notices: Notices, sink: str, taken: TakenBack | None, why: str) -> None:
-    """Record the committed rows that ``sink`` deleted because ``why``; ``taken`` is the result of ``recover``."""
-    if taken is not None:
-        notices.add(
-            RowsTakenBackWarning,
-            f"{why}, so {taken.rows:,} rows in {taken.files:,} {'file' if taken.files == 1 else 'files'} that sink "
-            f"{sink!r} had committed later were deleted; this run produces them again",
-        )

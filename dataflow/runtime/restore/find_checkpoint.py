@@ -284,7 +284,7 @@ class _Fit:
         Raises: CheckpointDamaged; ConfigurationError for changes that cannot be; the errors of ``verify``.
         """
         what = f"checkpoint {manifest.checkpoint} in {location}"
-        job = StoredJob(manifest.nodes, stored, manifest.transactions)
+        job = StoredJob(manifest.nodes, stored, manifest.transactions, manifest.targets, manifest.earlier_targets)
         evolved: Sequence[Evolved] = ()
         try:
             _refuse_other_execution(manifest, what, self.plan)
@@ -296,7 +296,11 @@ class _Fit:
         except CheckpointMismatch as refusal:
             return _Read(manifest, stored, job, stored, refusal=refusal)
         manifest = msgspec.structs.replace(
-            manifest, nodes=tuple(job.nodes), transactions={name: [*h] for name, h in job.transactions.items()}
+            manifest,
+            nodes=tuple(job.nodes),
+            transactions={name: [*h] for name, h in job.transactions.items()},
+            targets=dict(job.targets),
+            earlier_targets={name: tuple(left) for name, left in job.earlier_targets.items()},
         )
         verify(manifest, states)
         return _Read(manifest, stored, job, states, moved, evolved)
@@ -420,6 +424,7 @@ def _report(
         passed_over=tuple(skipped),
         state_bytes=_bytes(manifest),
         repeated=manifest.repeated,
+        earlier_targets=manifest.earlier_targets,
     )
 
 

@@ -34,7 +34,8 @@ def renamed_job(job: StoredJob, names: Mapping[str, str]) -> StoredJob:
     states = {new(task): _renamed_state(state, new) for task, state in job.states.items()}
     transactions = {new(sink): handles for sink, handles in job.transactions.items()}
     targets = {new(sink): target for sink, target in job.targets.items()}
-    return replace(job, nodes=nodes, states=states, transactions=transactions, targets=targets)
+    earlier = {new(sink): left for sink, left in job.earlier_targets.items()}
+    return replace(job, nodes=nodes, states=states, transactions=transactions, targets=targets, earlier_targets=earlier)
 
 
 class _Names:

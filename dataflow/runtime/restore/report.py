@@ -19,6 +19,8 @@ from dataflow.runtime.task.parts import ChannelState, Duplicates
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dataflow.store.manifest import EarlierTarget
+
 __all__ = ["RestoreReport"]
 
 
@@ -56,6 +58,8 @@ class RestoreReport:
             reported duplicates. It holds for every later checkpoint, in any mode.
         evolved: the changes of the pipeline since the checkpoint that the restore has carried out.
         rescaled: by operator, the number of subtasks that stored its state, and the number now, if they differ.
+        earlier_targets: by sink, the targets that it has left, oldest first, each with the checkpoint up to which it
+            holds the sink's rows.
         duration: microseconds from the start of the search for a checkpoint until the job was built and its sinks
             recovered; None if no job was built from it, and on Spark, which restores state while it runs.
 
@@ -85,6 +89,7 @@ class RestoreReport:
     duration: int | None = None
     rescaled: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     evolved: Sequence[Evolved] = ()
+    earlier_targets: Mapping[str, Sequence[EarlierTarget]] = field(default_factory=dict)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -265,6 +270,11 @@ class RestoreReport:
             "not_read": list(self.not_read),
             "rescaled": {name: list(pair) for name, pair in self.rescaled.items()},
             "evolved": [change.to_json() for change in self.evolved],
+            "earlier_targets": [
+                {"sink": sink, "target": left.target, "checkpoint": left.checkpoint}
+                for sink, targets in self.earlier_targets.items()
+                for left in targets
+            ],
             "offsets": self.offsets_table().to_pylist(),
             "in_flight": self.in_flight_table().to_pylist(),
             "duplicates": self.duplicates_table().to_pylist(),

@@ -8,6 +8,7 @@ from typing import Any
 
 from dataflow.contracts.sink import Handle
 from dataflow.runtime.task.parts import TaskState
+from dataflow.store.manifest import EarlierTarget
 
 __all__ = ["StoredJob"]
 
@@ -21,6 +22,7 @@ class StoredJob:
         states: by task.
         transactions: the handles that each sink must commit, by its name.
         targets: where these handles were staged, by sink; a sink without a target has none.
+        earlier_targets: the targets that each sink has left, oldest first.
         new: the operators that the pipeline has and the checkpoint had not: they have no state, and start empty.
         is_committed: whether all ``transactions`` are known to be committed, as those of an exported savepoint are.
     """
@@ -29,5 +31,6 @@ class StoredJob:
     states: Mapping[str, TaskState]
     transactions: Mapping[str, Sequence[Handle]] = field(default_factory=dict)
     targets: Mapping[str, str] = field(default_factory=dict)
+    earlier_targets: Mapping[str, Sequence[EarlierTarget]] = field(default_factory=dict)
     new: Collection[str] = ()
     is_committed: bool = False

@@ -15,12 +15,12 @@ from dataflow.clock import Clock
 from dataflow.contracts.emitted_rows import Unwatched
 from dataflow.contracts.sink import TwoPhaseSink
 from dataflow.contracts.source import Source, SourceContext, Split
-from dataflow.planning.graph import Graph, has_dictionaries
+from dataflow.planning.graph import has_dictionaries
 from dataflow.planning.physical_plan import Plan, Vertex
 from dataflow.planning.specs import Read, Write
 from dataflow.runtime.restore.listed_splits import listed_splits
 from dataflow.runtime.task.chain import ChainNode
-from dataflow.runtime.task.contract_checks import check_splits, naming_sink
+from dataflow.runtime.task.contract_checks import check_splits
 from dataflow.runtime.task.joined_rows import DICTIONARIES, SEEN, Apart, JoinPolicy
 from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 from dataflow.runtime.task.notices import Notices
@@ -35,7 +35,7 @@ from dataflow.untrusted import excerpt
 if TYPE_CHECKING:
     from dataflow.store.manifest import Manifest
 
-__all__ = ["Verification", "begin_sinks", "two_phase_sinks"]
+__all__ = ["Verification", "two_phase_sinks"]
 
 
 def two_phase_sinks(plan: Plan) -> dict[str, TwoPhaseSink]:
@@ -45,17 +45,6 @@ def two_phase_sinks(plan: Plan) -> dict[str, TwoPhaseSink]:
         for node in plan.graph
         if isinstance(node.spec, Write) and isinstance(node.spec.sink, TwoPhaseSink)
     }
-
-
-def begin_sinks(graph: Graph, sinks: Mapping[str, TwoPhaseSink]) -> None:
-    """Prepare ``sinks`` of ``graph``, by name, for a fresh start. If one refuses its target, none is changed."""
-    schemas = {node.name: graph.schema_of(node.inputs[0]) for node in graph if node.name in sinks}
-    for name, sink in sinks.items():
-        with naming_sink(name, sink, "check_target"):
-            sink.check_target(schemas[name])
-    for name, sink in sinks.items():
-        with naming_sink(name, sink, "begin"):
-            sink.begin()
 
 
 class Verification:
