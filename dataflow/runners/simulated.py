@@ -619,6 +619,8 @@ class SimulatedJob(JobHandle):
         if target is Point.RECOVERY:
             has_checkpoints = self._store is not None and bool(self._store.checkpoints())
             return has_checkpoints or isinstance(parse(self._start.restore), ByPath)
+        if target is Point.EXPORT:
+            return False  # nobody asks a simulated job for a savepoint
         if target in (Point.PREPARED, Point.COMMIT, Point.COMMITTED):
             return self._committing > 0
         if target is Point.BETWEEN_COMMITS:

@@ -53,7 +53,7 @@ def evolve(job: StoredJob, plan: Plan, changes: Changes) -> tuple[StoredJob, tup
             _refuse_counted(node, remaining)
             new.append(node.name)
             evolved.append(Evolved(node.name, None, "new, starts empty"))
-        elif stored["kind"] == node.kind:
+        elif stored["kind"] == now[node.name]["kind"]:
             pair = _described(stored, before, node), _described(now[node.name], now, node)
             adapted, of_state = _adapted(node, *pair, resolved)
             job, found = _with_changes(job, node.name, of_state)
@@ -184,7 +184,7 @@ def advice_for(job: StoredJob, plan: Plan, changes: Changes) -> str:
         )
     stored, described = ({str(n["name"]): n for n in nodes} for nodes in (job.nodes, plan.describe()))
     for node in plan.logical:
-        if node.stateful and node.name in stored and stored[node.name]["kind"] == node.kind:
+        if node.stateful and node.name in stored and stored[node.name]["kind"] == described[node.name]["kind"]:
             before = node.spec.pieces(_described(stored[node.name], stored, node))
             after = node.spec.pieces(_described(described[node.name], described, node))
             if lacking := [f"{node.name}.{piece}" for piece in before if piece not in after]:
