@@ -387,12 +387,17 @@ class _Builder:
             self.store.abandon(newer)
         self.store.remove_orphans()
         begin_sinks(self.plan.graph, {name: sink for name, sink in sinks.items() if name in restored.new})
+        changed = {change.operator for change in restored.report.evolved if change.piece is not None}
+        columns = {node.name: node.schema.names for node in self.plan.graph if node.name in sinks}
         for name, sink in sinks.items():
             if name in restored.new:
                 continue
             self.settings.probe(Point.RECOVERY)
             with naming_sink(name, sink, "recover"):
                 taken_back = sink.recover(manifest.checkpoint, manifest.transactions.get(name, []))
+            if name in changed:
+                with naming_sink(name, sink, "change_columns"):
+                    sink.change_columns(manifest.checkpoint, columns[name])
             note_taken_back(self.notices, name, taken_back, f"checkpoint {manifest.checkpoint} was restored")
         self.settings.probe(Point.RECOVERY)
 
