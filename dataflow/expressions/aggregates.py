@@ -131,6 +131,11 @@ class Aggregation:
         return self._kind.free_of_order
 
     @property
+    def is_never_null(self) -> bool:
+        """True if the result has a value, 0, where there is none to aggregate."""
+        return self._kind.never_null
+
+    @property
     def is_of_user(self) -> bool:
         """True if it is made of functions of the user's."""
         return self.kernel is not None or self.functions is not None

@@ -24,7 +24,7 @@ from dataflow.expressions import Aggregation
 from dataflow.expressions.aggregates import identities, stored_name
 from dataflow.untrusted import parsed
 
-__all__ = ["ROWS", "WAY_OUT", "Rows", "aggregate_names", "check_rows", "evolve_aggregates"]
+__all__ = ["ROWS", "WAY_OUT", "Rows", "aggregate_names", "check_rows", "evolve_aggregates", "kept_columns"]
 
 Rows = Literal["none", "some", "all"]
 """Which aggregates of an operator are computed from rows that it keeps."""
@@ -74,15 +74,18 @@ def evolve_aggregates(
     done = [PieceChange(name, f"renamed from {old[name]!r}") for name in kept if old[name] != name]
     for name in dropped:
         stays = before[name] in after.values()
-        done.append(PieceChange(name, "dropped", None if stays else partial(_without, before[name])))
+        drop = _without_rows if rows == "all" else partial(_without, before[name])
+        done.append(PieceChange(name, "dropped", None if stays else drop))
     owners = dict(zip(after, identities(aggregations), strict=True))
     given = dict(zip(after, aggregations, strict=True))
     for name in [name for name in after if name not in kept]:
         new = given[name]
+        members = [given[each] for each in kept if given[each].group() == new.group()]
+        if now.detail.get("emit") == "changes":
+            _check_shown(new, members, before.values(), now.name, rows)
         if equal := [each for each, text in before.items() if text == after[name]]:
             done.append(PieceChange(name, f"added; it has the state of {equal[0]!r}, which is the same aggregate"))
             continue
-        members = [given[each] for each in kept if given[each].group() == new.group()]
         if signed and (not members or new.chooses_a_row):
             raise CheckpointMismatch(
                 f"operator {now.name!r}: the aggregate {name!r} cannot be added, because its input has signed changes: "
@@ -148,6 +151,25 @@ def _check_functions(
             )
 
 
+def _check_shown(
+    new: Aggregation, members: Sequence[Aggregation], texts: Collection[str], where: str, rows: Rows
+) -> None:
+    """Check that rows which were shown before a restore are taken back as they were: without a value of ``new``.
+
+    The old row of a key is read from its state, before the first change after the restore. So ``new`` must be null in
+    a state that no row has changed since then.
+
+    Raises: CheckpointMismatch.
+    """
+    has_value = new.identity() in texts or (bool(members) and not new.chooses_a_row)
+    if has_value or new.is_never_null or rows == "all":
+        raise CheckpointMismatch(
+            f"operator {where!r}: the aggregate {new.name!r} cannot be added: with emit='changes' rows that were shown "
+            "are taken back, and they had no value of it, where it has one from the start; add it in an operator "
+            "of its own, or give emit='updates' to one that starts empty"
+        )
+
+
 def _addition(aggregation: Aggregation, owner: str, members: Sequence[Aggregation], rows: Rows) -> PieceChange:
     """Return the change that adds an aggregate; ``members`` are those of the checkpoint that share its state."""
     if rows == "all":
@@ -167,6 +189,23 @@ def _addition(aggregation: Aggregation, owner: str, members: Sequence[Aggregatio
 
 def _without(owner: str, stored: Snapshot) -> tuple[Snapshot, int]:
     return without_owner(stored, owner), _keys(stored)
+
+
+def _without_rows(stored: Snapshot) -> tuple[Snapshot, int]:
+    """Leave the rows as they are: the operator knows which of their columns it still needs."""
+    return stored, _keys(stored)
+
+
+def kept_columns(stored: Snapshot, piece: str, names: Collection[str]) -> Snapshot:
+    """Return the state without columns of rows that are not in ``names``: what read them was removed."""
+    parts: Any = stored.logs.get(piece, ())
+    if all([ROWS not in part or {*part[ROWS].column_names} <= {*names} for part in parts]):
+        return stored
+    kept = []
+    for part in parts:
+        rows = part[ROWS]
+        kept.append({**part, ROWS: rows.select([name for name in rows.column_names if name in names])})
+    return replace(stored, logs={**stored.logs, piece: kept})
 
 
 def _with(owner: str, stored: Snapshot) -> tuple[Snapshot, int]:

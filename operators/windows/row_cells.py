@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.errors import SchemaMismatch
+from dataflow.errors import CheckpointMismatch, SchemaMismatch
 from dataflow.expressions import Aggregation
 from dataflow.expressions.aggregates import identities
-from dataflow.planning.evolved_aggregates import ROWS, check_rows
+from dataflow.planning.evolved_aggregates import ROWS, WAY_OUT, check_rows
 from dataflow.state.arrays import GREATEST, LEAST, Numbers, is_bytes, is_word, plain
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
@@ -76,6 +76,14 @@ class RowCells(MergedCells):
             if identity in added:
                 check_rows(aggregation, part[ROWS].column_names)
         return part
+
+    def check_shown(self, parts: Sequence[Mapping[str, pa.Table]], added: Collection[str]) -> None:
+        new = [identity for identity in identities(self._unmerged) if identity in added]
+        if new and any([ROWS in part for part in parts]):
+            raise CheckpointMismatch(
+                f"the aggregate {new[0]} cannot be added, because it is computed from rows of sessions, and those that "
+                f"were shown without it would be taken back with a value of it; {WAY_OUT}"
+            )
 
     def _new_state(self, keys: pa.Schema) -> KeyedState:
         return KeyedState(keys, self._records, rows=self._kept)

@@ -114,6 +114,9 @@ class Cells(ABC):
                 )
         return {name: table for name, table in part.items() if name in self.state.stored}
 
+    def check_shown(self, parts: Sequence[Mapping[str, pa.Table]], added: Collection[str]) -> None:
+        """Raise CheckpointMismatch if an added aggregate has values for sessions that were shown without it."""
+
     def __len__(self) -> int:
         return self.state.live
 

@@ -286,6 +286,8 @@ class SessionAggregateOperator(Stateful):
         if rule is None:
             return stored
         with naming_state(f"{self._context.name}: state", self):
+            if self._emit is Emit.CHANGES:
+                self._cells.check_shown(parts, stored.added)
             changed = [self._cells.converted(part, rule.owners, stored.added) for part in parts]
         return replace(stored, logs={**stored.logs, "state": changed})
 

@@ -35,6 +35,11 @@ class Evolving:
         self.number = 0
         self._start(None)
 
+    def start_with(self, aggregations: Sequence[Any]) -> None:
+        """Start over without a checkpoint."""
+        self.node, self.inputs = node_of(self._schema, self._kind, aggregations)
+        self._start(None)
+
     def _start(self, restored: Snapshot | None) -> None:
         context = context_of(self.inputs[0], self.node.schema, restored=restored)
         self.operator: Any = made(make_operator(self.node.spec, context), context)

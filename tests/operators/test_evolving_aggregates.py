@@ -20,6 +20,7 @@ from dataflow.contracts.folding import FoldAll
 from dataflow.errors import CheckpointMismatch
 from dataflow.planning.operator_table import make_operator
 from operators.stateful.columns import is_partial
+from tests.keeping_state import Visit
 from tests.operators.evolving import Evolving, Keyed, described, node_of
 from tests.operators.operating import Emitted, context_of, drained
 
@@ -327,6 +328,82 @@ def test_over_signed_changes_only_quantiles_of_values_that_are_kept_can_be_added
     now, _ = node_of(SCHEMA, signed, [col("x").quantile(0.5), col("x").quantile(0.9).alias("high")])
     (change,) = now.spec.evolve(described(before), described(now), PieceChanges()).changes
     assert change.what == "added; exact, because all values were kept"
+
+
+def test_rows_that_were_shown_are_taken_back_as_they_were() -> None:
+    def changing(rows: flow.KeyedStream, aggregations: Sequence[Any]) -> flow.Stream:
+        return rows.agg(*aggregations, emit="changes", name="it")
+
+    base = [col("x").sum().alias("total"), col("x").quantile(0.5).alias("median")]
+    before, _ = node_of(SCHEMA, changing, base)
+    for new in (op.count(), col("x").count_distinct(), col("x").quantile(0.9), col("x").sum().alias("again")):
+        now, _ = node_of(SCHEMA, changing, [*base, new.alias("new")])
+        with pytest.raises(CheckpointMismatch, match="rows that were shown are taken back"):
+            now.spec.evolve(described(before), described(now), PieceChanges())
+    it = Evolving(SCHEMA, changing, base)
+    it.feed(batch_of(sample(1, 0, 160, 0)))
+    shown = it.rows()
+    it.restore([*base, col("x").max().alias("most")])
+    it.feed(batch_of(sample(2, 100, 330, 60)))
+    net: dict[tuple[Any, ...], int] = {}
+    for row in [*[{**row, "most": None} for row in shown], *it.finish()]:
+        key = (row["k"], row["total"], row["median"], row["most"])
+        net[key] = net.get(key, 0) + row["change"]
+    assert {*net.values()} == {0, 1}
+
+
+ROW_KEEPERS: dict[str, Keyed] = {
+    "sliding": lambda rows, a: rows.window(op.sliding("40us")).agg(*a, name="it"),
+    "sliding, few columns": lambda rows, a: (
+        rows.window(op.sliding("40us")).agg(*a, name="it").select("k", *[each.name for each in a])
+    ),
+    "merging": lambda rows, a: rows.window(Visit(30)).agg(*a, name="it"),
+}
+TOTAL = col("x").sum().alias("total")
+
+
+@pytest.mark.parametrize("kind", ROW_KEEPERS)
+def test_operators_that_keep_rows_compute_an_added_aggregate_from_them(kind: str) -> None:
+    rows, more = batch_of(sample(1, 0, 160, 0)), batch_of(sample(2, 150, 330, 60))
+    changed, always = (Evolving(SCHEMA, ROW_KEEPERS[kind], [TOTAL]) for _ in range(2))
+    everything = [TOTAL, col("x").max().alias("most")]
+    always.start_with(everything)
+    for each in (changed, always):
+        each.feed(rows, 50)
+        each.rows()
+    changed.restore(everything)
+    for each in (changed, always):
+        each.feed(more, 200)
+    assert sorted(changed.rows(), key=repr) == sorted(always.rows(), key=repr)
+    changed.restore([everything[1]], dropped={"total"})
+    removed = [{name: value for name, value in row.items() if name != "total"} for row in always.finish()]
+    assert sorted(changed.finish(), key=repr) == sorted(removed, key=repr)
+
+
+def test_rows_without_a_column_that_an_added_aggregate_reads_are_refused() -> None:
+    words = [TOTAL, col("s").max().alias("word")]
+    it = Evolving(SCHEMA, ROW_KEEPERS["sliding, few columns"], [TOTAL])
+    now, _ = node_of(SCHEMA, ROW_KEEPERS["sliding, few columns"], words)
+    (change,) = now.spec.evolve(described(it.node), described(now), PieceChanges()).changes
+    assert change.apply is not None
+    it.feed(batch_of(sample(1, 0, 160, 0)))
+    with pytest.raises(CheckpointMismatch, match="those of the checkpoint have no column 's'"):
+        change.apply(it.checkpoint())
+    it = Evolving(SCHEMA, ROW_KEEPERS["merging"], [TOTAL])
+    it.feed(batch_of(sample(1, 0, 160, 0)))
+    with pytest.raises(CheckpointMismatch, match="those of the checkpoint have no column 's'"):
+        it.restore(words)
+    it = Evolving(SCHEMA, ROW_KEEPERS["merging"], words)
+    it.feed(batch_of(sample(1, 0, 160, 0)))
+    assert it.restore([TOTAL], dropped={"word"}) == ["word: dropped 4"]
+    assert it.finish()
+    sessions = KINDS["sessions"].add
+    first = col("x").first(by="at").alias("first")
+    for before, new in (([AGGREGATES["median"][0]], col("s").count_distinct()), ([first], col("s").last(by="at"))):
+        it = Evolving(SCHEMA, sessions, before)
+        it.feed(batch_of(sample(1, 0, 160, 0)))
+        with pytest.raises(CheckpointMismatch, match=r"have no column 's'|kept in another way now"):
+            it.restore([*before, new.alias("new")])
 
 
 def test_functions_with_one_text_cannot_change_places() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dataflow.contracts.evolution import Changes, Columns, Evolved, OperatorDescription, PieceChange
+from dataflow.contracts.evolution import Adaptation, Changes, Columns, Evolved, OperatorDescription, PieceChange
 from dataflow.errors import CheckpointMismatch, did_you_mean
 from dataflow.planning.graph import Node
 from dataflow.planning.physical_plan import Plan
@@ -55,15 +55,18 @@ def evolve(job: StoredJob, plan: Plan, changes: Changes) -> tuple[StoredJob, tup
             evolved.append(Evolved(node.name, None, "new, starts empty"))
         elif stored["kind"] == now[node.name]["kind"]:
             pair = _described(stored, before, node), _described(now[node.name], now, node)
-            adapted, of_state = _adapted(node, *pair, resolved)
-            job, found = _with_changes(job, node.name, of_state)
-            stored_columns, wider = _widened(adapted, pair[1], is_sink=isinstance(node.spec, Write))
+            adaptation = _adapted(node, *pair, resolved)
+            job, found = _with_changes(job, node.name, adaptation.changes)
+            stored_columns, wider = _widened(adaptation.stored, pair[1], is_sink=isinstance(node.spec, Write))
             evolved += [*found, *wider]
             remaining[node.name] = {**stored, **stored_columns}
-            if differing := [e for e, change in zip(found, of_state, strict=True) if change.apply is not None] + wider:
+            done = zip(found, adaptation.changes, strict=True)
+            if differing := [change for change, piece in done if piece.apply is not None] + wider:
                 other_records[node.name] = "; ".join(map(str, differing))
+            elif not adaptation.folds_alike:
+                other_records[node.name] = "they are in another order"
     job = replace(job, nodes=[*remaining.values()], new=new)
-    return (evolve_rows(job, renamed, plan, other_records) if evolved else job), tuple(evolved)
+    return (evolve_rows(job, renamed, plan, other_records) if evolved or other_records else job), tuple(evolved)
 
 
 def _refuse_uncommitted(job: StoredJob, dropped: Collection[str]) -> None:
@@ -117,14 +120,11 @@ def _columns(described: Mapping[str, Any]) -> Columns:
     return [(str(name), str(type_)) for name, type_ in described["schema"]]
 
 
-def _adapted(
-    node: Node, stored: OperatorDescription, now: OperatorDescription, resolved: Resolved
-) -> tuple[OperatorDescription, Sequence[PieceChange]]:
+def _adapted(node: Node, stored: OperatorDescription, now: OperatorDescription, resolved: Resolved) -> Adaptation:
     """Return the stored operator with the changes of its pieces, and these."""
     known_before, known_now = node.spec.pieces(stored), node.spec.pieces(now)
     allowed = of_pieces(node.name, resolved, known_before, known_now)
-    adaptation = node.spec.evolve(stored, now, allowed)
-    return adaptation.stored, adaptation.changes
+    return node.spec.evolve(stored, now, allowed)
 
 
 def _with_changes(job: StoredJob, operator: str, changes: Sequence[PieceChange]) -> tuple[StoredJob, list[Evolved]]:

@@ -106,12 +106,14 @@ def refuse_sinks_inside(restore: object, graph: Graph) -> None:
 class SinkStarts:
     """The calls with which the sinks start, after all checks: ``begins``, and ``recovers`` with their transactions.
 
-    ``checkpoint`` is the restored one; None: the job starts from nothing.
+    ``checkpoint`` is the restored one; None: the job starts from nothing. ``columns`` are those of now, of the sinks
+    whose columns have changed since.
     """
 
     begins: Mapping[str, TwoPhaseSink]
     recovers: Mapping[str, tuple[TwoPhaseSink, Sequence[Handle]]] = field(default_factory=dict)
     checkpoint: int | None = None
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def carry_out(self, notices: Notices, probe: Probe = no_probe) -> None:
         """Start each sink. Raises: errors of ``begin`` and ``recover``."""
@@ -125,6 +127,9 @@ class SinkStarts:
             probe(Point.RECOVERY)
             with naming_sink(name, sink, "recover"):
                 taken_back = sink.recover(self.checkpoint, handles)
+            if name in self.columns:
+                with naming_sink(name, sink, "change_columns"):
+                    sink.change_columns(self.checkpoint, self.columns[name])
             note_taken_back(notices, name, taken_back, f"checkpoint {self.checkpoint} was restored")
 
 
@@ -172,7 +177,9 @@ def check_sinks(
         else:
             begins[name] = sink
     _check_targets(graph, begins)
-    return SinkStarts(begins, recovers, manifest.checkpoint)
+    changed = {change.operator for change in restored.report.evolved if change.piece is not None}
+    columns = {node.name: node.schema.names for node in graph if node.name in recovers and node.name in changed}
+    return SinkStarts(begins, recovers, manifest.checkpoint, columns)
 
 
 def begin_sinks(graph: Graph, sinks: Mapping[str, TwoPhaseSink], notices: Notices) -> None:
