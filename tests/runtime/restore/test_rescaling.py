@@ -90,6 +90,10 @@ def test_every_kind_of_operator_continues_with_3_1_and_2_subtasks(
 # --- sources
 
 
+ROWS = 60
+"""Rows of a partition."""
+
+
 class Partitions(flow.Source):
     """A source that has got a partition since the job began, if ``count`` is larger."""
 
@@ -112,7 +116,7 @@ class Partition(flow.SplitReader):
         self.first, self.offset = first, read
 
     def poll(self, max_rows: int) -> Any:
-        if self.offset == 3:
+        if self.offset == ROWS:
             return flow.END
         self.offset += 1
         return pa.record_batch({"x": [self.first + self.offset]})
@@ -141,12 +145,12 @@ def continued(*, bounded: bool) -> list[int]:
 
 
 def test_an_unbounded_source_reads_new_splits() -> None:
-    assert continued(bounded=False) == [1, 2, 3, 101, 102, 103, 201, 202, 203]
+    assert continued(bounded=False) == [first + n for first in (0, 100, 200) for n in range(1, ROWS + 1)]
 
 
 def test_a_bounded_source_reads_no_new_splits() -> None:
     with pytest.warns(NewInputWarning, match="1 new splits of source 'in'"):
-        assert continued(bounded=True) == [1, 2, 3, 101, 102, 103]
+        assert continued(bounded=True) == [first + n for first in (0, 100) for n in range(1, ROWS + 1)]
 
 
 # --- operators of users
