@@ -25,6 +25,7 @@ from dataflow.planning.graph import NamedGraph, Node
 from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.plan_shape import shape_of
 from dataflow.runners.binding import LIBRARY
+from dataflow.runners.control_socket.server import ControlServer
 from dataflow.runners.endless_input import warn_of_endless_input
 from dataflow.runners.explain_table import Explanation, explain_plan
 from dataflow.runners.job_progress import NoLine, ProgressLine, ProgressMeter
@@ -33,14 +34,16 @@ from dataflow.runners.local_job import LocalJob
 from dataflow.runners.recordings import RecordTo, checked_record, make_recorder
 from dataflow.runners.run_result import combines, warn_of_unnamed_state
 from dataflow.runners.worker_pool import WorkerPool
-from dataflow.runtime.job.build_job import Settings, build
-from dataflow.runtime.job.job import JOB_QUEUES
+from dataflow.runtime.checkpoint_reader.checkpoint import Checkpoint
+from dataflow.runtime.job.build_job import Settings, build, store_of
+from dataflow.runtime.job.job import JOB_QUEUES, Job
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
 from dataflow.runtime.restore.job_ids import random_id
 from dataflow.runtime.task.channel import DEFAULT_CREDIT
 from dataflow.runtime.task.joined_rows import JoinSmall
 from dataflow.runtime.task.pace import LearnedPace, budgets, step_choice
 from dataflow.runtime.task.poll_times import LearnedPolls
+from dataflow.store.directory import DirectoryStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -235,11 +238,13 @@ class LocalRunner:
         stop = threading.Event()
         line = ProgressLine(pipeline.name, None, sys.stderr, clock) if progress else NoLine()
         interval = None if checkpoint is None else checkpoint.every
+        store = None if checkpoint is None else store_of(checkpoint)
         settings = Settings(
             pipeline=pipeline.name,
             run_id=uuid.uuid4().hex[:12],
             make_id=random_id,
             checkpointing=checkpoint,
+            store=store,
             restore=restore,
             clock=clock,
             submit=background.submit,
@@ -264,8 +269,35 @@ class LocalRunner:
             raise
         job.choices = [step_choice(self._step_budget, interval)]
         line.follow(ProgressMeter(job))
+        server = ControlServer(store, clock) if isinstance(store, DirectoryStore) else None
+        if server is not None:
+            job.held.callback(server.close)
         pool = WorkerPool(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after, stop)
-        return LocalJob(job, pool, clock, line)
+        running = LocalJob(job, pool, clock, line)
+        if server is not None:
+            server.start(_Savepoints(job, pool))
+        return running
+
+
+class _Savepoints:
+    """The savepoints that other processes request. They give no warnings of the run, which are for its callers."""
+
+    def __init__(self, job: Job, pool: WorkerPool) -> None:
+        self._job = job
+        self._over = pool.done
+
+    def take(self, path: str, timeout: int | None) -> Checkpoint:
+        saved = self._job.savepoint(path, timeout)
+        saved.future.result()
+        return Checkpoint(saved.path)
+
+    def stop(self, path: str, timeout: int | None, *, drain: bool) -> Checkpoint:
+        saved = (self._job.drain if drain else self._job.stop_with_savepoint)(path, timeout)
+        saved.future.result()
+        return Checkpoint(saved.path)
+
+    def wait_until_over(self) -> None:
+        self._over.wait()
 
 
 def _directory(spill: str | os.PathLike[str] | None) -> str | None:
