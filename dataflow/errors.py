@@ -53,6 +53,7 @@ __all__ = [
     "JobFailedWarning",
     "JobRestartedWarning",
     "JobTimeout",
+    "JobUnreachable",
     "LateRowsWarning",
     "ManyPartitionsWarning",
     "MissingColumnWarning",
@@ -263,6 +264,10 @@ class SparkFailed(DataflowError):
 
 class JobCancelled(DataflowError):
     """The job was cancelled before its input ended."""
+
+
+class JobUnreachable(DataflowError):
+    """No job runs in a directory, or one that this process cannot ask: on another host, of another user, on Spark."""
 
 
 class JobTimeout(DataflowError, TimeoutError):

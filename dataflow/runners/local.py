@@ -29,6 +29,7 @@ from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.plan_shape import shape_of
 from dataflow.runners.attempts import Attempts, RestorePoint, checked_restarts
 from dataflow.runners.binding import LIBRARY
+from dataflow.runners.control_socket.server import ControlServer
 from dataflow.runners.endless_input import warn_of_endless_input
 from dataflow.runners.explain_table import Explanation, explain_plan
 from dataflow.runners.job_progress import NoLine, ProgressLine
@@ -38,6 +39,7 @@ from dataflow.runners.local_run import LocalRun, RunMeter
 from dataflow.runners.recordings import RecordTo, checked_record, make_recorder
 from dataflow.runners.run_result import combines, warn_of_unnamed_state
 from dataflow.runners.worker_pool import WorkerPool
+from dataflow.runtime.checkpoint_reader.checkpoint import Checkpoint
 from dataflow.runtime.job.build_job import Settings, build, store_of
 from dataflow.runtime.job.job import JOB_QUEUES, Job
 from dataflow.runtime.job.run_locks import RunLocks
@@ -49,6 +51,7 @@ from dataflow.runtime.task.joined_rows import JoinSmall
 from dataflow.runtime.task.kernel_loading import KernelLoader
 from dataflow.runtime.task.pace import LearnedPace, budgets, step_choice
 from dataflow.runtime.task.poll_times import LearnedPolls
+from dataflow.store.directory import DirectoryStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -255,11 +258,13 @@ class LocalRunner:
         line = ProgressLine(pipeline.name, None, sys.stderr, clock) if progress else NoLine()
         locks, log = RunLocks(), EventLog()
         interval = None if checkpoint is None else checkpoint.every
+        store = None if checkpoint is None else store_of(checkpoint)
         settings = Settings(
             pipeline=pipeline.name,
             run_id="",
             make_id=one_id(random_id),
             checkpointing=checkpoint,
+            store=store,
             restore=restore,
             take_back=take_back,
             clock=clock,
@@ -270,7 +275,6 @@ class LocalRunner:
             keep=KeepMany,
             folding=self._folding,
             pace=partial(LearnedPace, *budgets(self._step_budget, interval)),
-            store=None if checkpoint is None else store_of(checkpoint),
             library=LIBRARY,
             spill=self._spill,
             changes=changes,
@@ -292,7 +296,12 @@ class LocalRunner:
             locks.release()
             raise
         line.follow(RunMeter(run))
+        server = ControlServer(store, clock) if isinstance(store, DirectoryStore) else None
+        if server is not None:
+            locks.before_release(server.close)
         run.start()
+        if server is not None:
+            server.start(_Savepoints(run))
         return LocalJob(run, clock, line)
 
     def _start_attempt(self, plan: Plan, settings: Settings, interval: int | None) -> WorkerPool:
@@ -312,6 +321,27 @@ class LocalRunner:
 
 def _nowhere(queue: str, job: Callable[[], None]) -> None:
     raise AssertionError("each attempt has a background of its own")
+
+
+class _Savepoints:
+    """The savepoints that other processes request. They give no warnings of the run, which are for its callers."""
+
+    def __init__(self, run: LocalRun) -> None:
+        self._run = run
+
+    def take(self, path: str, timeout: int | None) -> Checkpoint:
+        saved = self._run.running_job("savepoint").savepoint(path, timeout)
+        saved.future.result()
+        return Checkpoint(saved.path)
+
+    def stop(self, path: str, timeout: int | None, *, drain: bool) -> Checkpoint:
+        job = self._run.running_job("savepoint")
+        saved = (job.drain if drain else job.stop_with_savepoint)(path, timeout)
+        saved.future.result()
+        return Checkpoint(saved.path)
+
+    def wait_until_over(self) -> None:
+        self._run.wait()
 
 
 def _directory(spill: str | os.PathLike[str] | None) -> str | None:

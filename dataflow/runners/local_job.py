@@ -217,7 +217,7 @@ class LocalJob(WatchedJob):
         """
         self._not_in_a_predicate("savepoint")
         limit = None if timeout is None else microseconds(timeout, "savepoint(timeout=)")
-        savepoint = self._job.savepoint(path, limit)
+        savepoint = self._run.running_job("savepoint").savepoint(path, limit)
         self._await(savepoint)
         return Checkpoint(savepoint.path)
 
@@ -336,7 +336,8 @@ class LocalJob(WatchedJob):
             self._run.stop()
             return self.wait()
         limit = None if timeout is None else microseconds(timeout, "stop(timeout=)")
-        saved = (self._job.drain if drain else self._job.stop_with_savepoint)(savepoint, limit)
+        job = self._run.running_job("savepoint")
+        saved = (job.drain if drain else job.stop_with_savepoint)(savepoint, limit)
         try:
             self._await(saved)
         except Exception as error:

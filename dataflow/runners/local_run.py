@@ -162,6 +162,15 @@ class LocalRun:
         self._pass_on(future, ask, job)
         return future
 
+    def running_job(self, asked: str) -> Job:
+        """Return the job of the current attempt. Raises: CheckpointError while the job restarts."""
+        with self._changed:
+            if self.state is JobState.RESTARTING:
+                raise CheckpointError(
+                    f"{asked} refused: the job is restarting after an error; request it again when job.state is running"
+                )
+            return self.job
+
     def add_predicate(self, answers: Answers, then: Callable[[Job], None] | None) -> None:
         """Evaluate a predicate at the newest checkpoint and all later ones, of this attempt and the next ones."""
         with self._changed:

@@ -5,6 +5,7 @@ A restart does not release them. Otherwise another job could write there between
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,10 @@ class RunLocks:
         if name not in self._sinks:
             self._held.enter_context(sink.hold(run_id))
             self._sinks.add(name)
+
+    def before_release(self, call: Callable[[], None]) -> None:
+        """Call ``call`` when the locks are released, before the first of them is."""
+        self._held.callback(call)
 
     def release(self) -> None:
         """Release all locks, and nothing else, as the kernel does for a dead process. Later calls do nothing."""
