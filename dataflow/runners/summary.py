@@ -88,6 +88,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
             "repeats": barriers.repeats_json(),
         },
         "blocked_channels": barriers.blocked_json(),
+        "savepoint": None if result.savepoint is None else str(result.savepoint.path),
         "restarts": result.restarts,
         "notes": list(result.notes),
         "warnings": [{"category": type(w).__name__, "text": str(w)} for w in result.warnings],
@@ -145,6 +146,8 @@ def _raw_lines(result: RunResult, barriers: BarrierSummary) -> list[str]:
         written = any(record.tasks for record in result.checkpoints)  # by this engine, not by Spark
         lines += [f"  writer: {result.persistence}"] if written else []
     lines += barriers.lines
+    if result.savepoint is not None:
+        lines.append(f"  savepoint: checkpoint {result.savepoint.id} in {result.savepoint.path}")
     lines += [f"  restarts: {result.restarts} after transient failures"] if result.restarts else []
     lines += [f"  {result.micro_batches.headline}"] if result.micro_batches is not None else []
     lines += [f"  note: {note}" for note in result.notes]
