@@ -91,7 +91,7 @@ class Checkpointing:
         tolerable_failures: how many consecutive failures the job survives; one more fails it. None: any number. The
             last checkpoint, at the end of the input, is tried six times regardless of this, and then fails the job.
             After a run that survived failures there is a warning (``CheckpointsFailedWarning``).
-        keep: how many completed checkpoints stay in the store; older ones are deleted. Savepoints stay.
+        keep: how many completed checkpoints stay in the store; older ones are deleted.
         input_identity: how a source recognises its files on a restore. ``"mtime"``: by size, content and time of
             modification; ``"content"``: by size and content alone, for files that were copied. Of the content, the
             first and last 64 KiB are compared. Files of up to 1 MiB are compared whole; then times do not matter.

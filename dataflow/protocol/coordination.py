@@ -180,10 +180,10 @@ class Coordinator:
         self._requests.add_last(request)
         return self._start(now)
 
-    def withdraw(self, request: int, reason: FailureReason, now: int) -> list[CoordinatorAction]:
+    def withdraw(self, request: int, now: int) -> list[CoordinatorAction]:
         """Drop a request for a savepoint, whose outcome is not reported any more.
 
-        A savepoint that still collects and serves no other request for one is aborted because of ``reason``.
+        A savepoint that still collects and serves no other request for one is aborted. It has not failed.
         """
         if self._requests.withdraw(request):
             return self._start(now)
@@ -192,7 +192,7 @@ class Coordinator:
                 attempt.requests -= request
                 unwanted = attempt.kind is BarrierKind.SAVEPOINT and not attempt.requests.savepoints
                 if unwanted and not attempt.persisting:
-                    return self._give_up(checkpoint, reason, now) + self._start(now)
+                    return self._give_up(checkpoint, FailureReason.CANCEL, now) + self._start(now)
         return []
 
     def tick(self, now: int) -> list[CoordinatorAction]:

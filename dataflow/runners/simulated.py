@@ -12,14 +12,16 @@ Assumes: operators, sources and sinks have no randomness of their own.
 
 from __future__ import annotations
 
+import os
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 
-from dataflow.clock import ManualClock
+from dataflow.clock import Duration, ManualClock, microseconds
 from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
 from dataflow.contracts.emitted_rows import Watches
 from dataflow.contracts.evolution import Changes
@@ -60,10 +62,13 @@ from dataflow.runners.predicate_requests import make_answers
 from dataflow.runners.recordings import RecordTo, checked_record, make_recorder
 from dataflow.runners.run_result import RunResult, combines, metrics_of, result_of, together, warn_of_unnamed_state
 from dataflow.runners.run_warnings import warnings_of
+from dataflow.runners.simulated_savepoints import AskedSavepoint
+from dataflow.runtime.checkpoint_reader.checkpoint import Checkpoint
 from dataflow.runtime.job.build_job import Settings, build, store_of
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.job.run_locks import RunLocks
+from dataflow.runtime.job.savepoints import Savepoint
 from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
 from dataflow.runtime.restore.job_ids import seeded_ids
@@ -90,6 +95,7 @@ _MAX_PASSES = {
     Point.COMMIT: 3,
     Point.BETWEEN_COMMITS: 3,
     Point.COMMITTED: 3,
+    Point.EXPORT: 12,
     Point.RECOVERY: 3,
 }
 """How often a crash point is passed before the crash (exclusive bound): for all but steps, about two checkpoints."""
@@ -288,6 +294,8 @@ class SimulatedJob(JobHandle):
         self._turn = 0
         self._idle = 0
         self._predicates: list[tuple[Answers, Callable[[Job], None] | None]] = []
+        self._savepoints: list[AskedSavepoint] = []
+        self._asks = random.Random(f"savepoints, seed {seed}")
         self._failure_warnings: Sequence[BarrierflowWarning] = ()  # of the last attempt that failed
         self._id: str | None = None  # of the newest attempt
         self._result: RunResult | None = None
@@ -318,7 +326,11 @@ class SimulatedJob(JobHandle):
     def _wait(self, limit: int | None) -> RunResult:
         if self._failure is not None:
             raise self._failure
-        self._result = self._result or self._run_attempts(limit)
+        try:
+            self._result = self._result or self._run_attempts(limit)
+        finally:
+            for savepoint in self._savepoints:
+                savepoint.job_ended(self._failure)
         return self._result
 
     def _run_attempts(self, limit: int | None) -> RunResult:
@@ -379,6 +391,69 @@ class SimulatedJob(JobHandle):
         self._predicates.append((answers, then))
         return answers
 
+    def savepoint(
+        self, path: str | os.PathLike[str], *, after: int = 0, timeout: Duration | None = None
+    ) -> Future[Checkpoint]:
+        """Have ``wait`` take a savepoint, as `LocalJob.savepoint` does, at a turn that the seed draws.
+
+        After a crash, the next attempt asks for it again.
+
+        Args:
+            path: a new or empty directory, or one where an earlier savepoint was not completed.
+            after: the number of checkpoints that an attempt completes before it is asked.
+            timeout: the longest simulated time until the savepoint is complete; None: no limit.
+
+        Returns: a future of the savepoint, which is done when ``wait`` is over.
+
+        >>> import tempfile, pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("x") as p:
+        ...     p.source(op.from_arrow(pa.table({"a": [1, 2, 3]}))).sink(op.collect(), name="out")
+        >>> job = flow.SimulatedRunner(seed=7).start(p, checkpoint=flow.Checkpointing(flow.MemoryStore()))
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     saved = job.savepoint(directory)
+        ...     result = job.wait()
+        ...     saved.result().kind
+        'savepoint'
+        """
+        limit = None if timeout is None else microseconds(timeout, "savepoint(timeout=)")
+        return self._ask_savepoint(lambda job: job.savepoint(path, limit), path, after)
+
+    def stop(self, *, savepoint: str | os.PathLike[str], drain: bool = False, after: int = 0) -> RunResult:
+        """Run the job, and stop it with a savepoint, as `LocalJob.stop` does, at a turn that the seed draws.
+
+        Args:
+            savepoint: the directory, as for `savepoint`.
+            drain: end the input of the job before the savepoint.
+            after: as for `savepoint`.
+
+        Returns: the result, as of `wait`.
+
+        Raises: the errors of `wait`; those of the savepoint, after the job has ended.
+
+        >>> import tempfile, pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("x") as p:
+        ...     p.source(op.generate({"id": op.sequence()}), name="in").sink(op.collect(), name="out")
+        >>> job = flow.SimulatedRunner(seed=7).start(p, checkpoint=flow.Checkpointing(flow.MemoryStore(), every=None))
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     job.stop(savepoint=directory).state.value
+        'stopped'
+        """
+
+        def request(job: Job) -> Savepoint:
+            return job.drain(savepoint) if drain else job.stop_with_savepoint(savepoint)
+
+        saved = self._ask_savepoint(request, savepoint, after)
+        result = self.wait()
+        saved.result()
+        return result
+
+    def _ask_savepoint(
+        self, request: Callable[[Job], Savepoint], path: str | os.PathLike[str], after: int
+    ) -> Future[Checkpoint]:
+        asked = AskedSavepoint(request, os.fspath(path), after, self._asks)
+        self._savepoints.append(asked)
+        return asked.future
+
     def events(self, since: Events | None = None) -> Events:
         """Return what barriers, tasks and the job did in all attempts so far; see `LocalJob.events`.
 
@@ -437,6 +512,8 @@ class SimulatedJob(JobHandle):
         """Discard what an attempt that ended has in memory."""
         self._queues.clear()
         self._stalled.clear()
+        for savepoint in self._savepoints:
+            savepoint.process_ended()
         if self._store is not None:
             sound = [n for n in self._store.checkpoints() if n not in self._store.damaged]
             if len(sound) > 1 and self._random.random() < self._faults.damage:
@@ -490,6 +567,8 @@ class SimulatedJob(JobHandle):
             while not job.over:
                 self._turn += 1
                 self._crash_here(job)
+                for savepoint in self._savepoints:
+                    savepoint.turn(job)
                 self._advance(job, stillness)
                 if self._turn % _CLOCK_TURNS == 0:
                     clock_check.check()
@@ -620,7 +699,7 @@ class SimulatedJob(JobHandle):
             has_checkpoints = self._store is not None and bool(self._store.checkpoints())
             return has_checkpoints or isinstance(parse(self._start.restore), ByPath)
         if target is Point.EXPORT:
-            return False  # nobody asks a simulated job for a savepoint
+            return bool(self._savepoints)
         if target in (Point.PREPARED, Point.COMMIT, Point.COMMITTED):
             return self._committing > 0
         if target is Point.BETWEEN_COMMITS:

@@ -91,6 +91,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
             "repeats": barriers.repeats_json(),
         },
         "blocked_channels": barriers.blocked_json(),
+        "savepoint": None if result.savepoint is None else str(result.savepoint.path),
         "restarts": result.restarts,
         "attempts": [
             {
@@ -158,6 +159,8 @@ def _raw_lines(result: RunResult, barriers: BarrierSummary) -> list[str]:
         lines += [f"  writer: {result.persistence}"] if written else []
     lines += barriers.lines
     lines += _restarts(result)
+    if result.savepoint is not None:
+        lines.append(f"  savepoint: checkpoint {result.savepoint.id} in {result.savepoint.path}")
     lines += [f"  {result.micro_batches.headline}"] if result.micro_batches is not None else []
     lines += [f"  note: {note}" for note in result.notes]
     lines += [f"  failed {failure}" for failure in result.failures[-3:]]

@@ -51,7 +51,7 @@ def play(coordinator: Coordinator, event: str, now: int) -> list[CoordinatorActi
         case ["refused", checkpoint]:
             return coordinator.persist_failed(int(checkpoint), "disk full", now)
         case ["withdraw", request]:
-            return coordinator.withdraw(int(request), FailureReason.EXPIRED, now)
+            return coordinator.withdraw(int(request), now)
         case ["drain", request]:
             return coordinator.trigger_last(now, int(request))
         case ["resume"]:

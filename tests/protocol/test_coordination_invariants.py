@@ -140,11 +140,11 @@ class CoordinatedJob(RuleBasedStateMachine):
             self.carry_out(actions)
 
     @precondition(lambda self: self.asked & self.saving and not self.released)
-    @rule(data=st.data(), why=st.sampled_from([FailureReason.EXPIRED, FailureReason.CANCEL]))
-    def withdraw(self, data: st.DataObject, why: FailureReason) -> None:
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
         number = data.draw(st.sampled_from(sorted(self.asked & self.saving)))
         self.asked.remove(number)
-        self.carry_out(self.coordinator.withdraw(number, why, self.now))
+        self.carry_out(self.coordinator.withdraw(number, self.now))
 
     @precondition(lambda self: not self.released)
     @rule()

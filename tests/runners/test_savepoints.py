@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.errors import CheckpointsExist, ConfigurationError, DirectoryInUse, StoreError
+from dataflow.store.export import Export
+from dataflow.store.files import FileSystem
 from dataflow.testing import Pause, ScriptedSource
 from operators.sinks.parquet import read_committed
 
@@ -71,3 +77,61 @@ def test_a_savepoint_is_a_committed_checkpoint_of_the_job_and_a_copy_that_restor
     assert flow.DirectoryStore(ckpt).checkpoints()[0] > saved.id
     assert written(tmp_path / "moved") == [("a", 4), ("a", 10), ("b", 2)]
     assert files(saved_at) == before
+
+
+def test_a_savepoint_is_refused_where_it_would_harm_something_and_nothing_changes(tmp_path: Path) -> None:
+    out, taken, file = tmp_path / "out", tmp_path / "taken", tmp_path / "file"
+    file.write_text("mine")
+    with windows(out).start(checkpoint=settings(tmp_path / "ckpt")) as job:
+        job.savepoint(taken, timeout="10s")
+        before = files(tmp_path)
+        refused = [(taken, CheckpointsExist), (file, ConfigurationError), (tmp_path, ConfigurationError)]
+        refused += [(tmp_path / inside, ConfigurationError) for inside in ("ckpt", "ckpt/new", "out", "out/new")]
+        for path, error in refused:
+            with pytest.raises(error, match=re.escape(str(path))):
+                job.savepoint(path, timeout="10s")
+        held = Export(tmp_path / "held")
+        held.reserve()
+        with pytest.raises(DirectoryInUse, match="another savepoint"):
+            job.savepoint(tmp_path / "held")
+        held.release()
+        assert files(tmp_path) == before
+    with windows(tmp_path / "plain").start() as job, pytest.raises(ConfigurationError, match="checkpoint="):
+        job.savepoint(tmp_path / "none")
+    with windows(tmp_path / "plain2").start(checkpoint=settings(flow.MemoryStore())) as job:
+        with pytest.raises(ConfigurationError, match="needs savepoint="):
+            job.stop(drain=True)
+        with pytest.raises(TimeoutError, match="no savepoint in"):
+            job.savepoint(tmp_path / "late", timeout="0s")
+        assert not (tmp_path / "late").exists()
+        assert job.savepoint(tmp_path / "late", timeout="10s").kind == "savepoint"
+
+
+def test_a_stop_whose_savepoint_fails_leaves_the_job_running(tmp_path: Path) -> None:
+    class Full(FileSystem):
+        def write(self, file: Any, data: Any, offset: int) -> int:
+            if "saved" in str(file.name):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(file, data, offset)
+
+    store = flow.DirectoryStore(tmp_path / "ckpt", files=Full())
+    with windows(tmp_path / "out").start(checkpoint=settings(store)) as job:
+        with pytest.raises(StoreError, match=r"checkpoint 1 of .*the disk is full"):
+            job.stop(savepoint=tmp_path / "saved")
+        assert not (tmp_path / "saved").exists()
+        assert job.state.value == "running"
+        result = job.stop(savepoint=tmp_path / "other")
+    assert result.savepoint is not None
+    assert (result.state.value, result.savepoint.id) == ("stopped", 2)
+    assert f"savepoint: checkpoint 2 in {tmp_path / 'other'}" in str(result)
+    assert result.to_dict()["savepoint"] == str(tmp_path / "other")
+    assert not list((tmp_path / "out").glob("*.parquet"))  # no window fired
+
+
+def test_a_drain_fires_windows_and_ends_the_job_with_a_savepoint_of_a_finished_job(tmp_path: Path) -> None:
+    with windows(tmp_path / "out").start(checkpoint=settings(flow.MemoryStore())) as job:
+        job.savepoint(tmp_path / "first", timeout="10s")
+        result = job.stop(savepoint=tmp_path / "drained", drain=True)
+    assert result.savepoint is not None
+    assert (result.state.value, result.savepoint.finished) == ("finished", True)
+    assert written(tmp_path / "out") == [("a", 4), ("b", 2)]

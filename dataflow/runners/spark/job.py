@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dataflow.clock import duration_text
+from dataflow.clock import Duration, duration_text
 from dataflow.contracts.checkpointing import Checkpointing
 from dataflow.errors import (
     BarrierflowWarning,
@@ -153,19 +154,45 @@ class SparkJob(WatchedJob):
         """
         self._end(JobState.CANCELLED)
 
-    def stop(self) -> RunResult:
+    def savepoint(self, path: str | os.PathLike[str], *, timeout: Duration | None = None) -> NoReturn:
+        """Raise UnsupportedOnRunner: a job on Spark has no savepoints."""
+        self._refuse_savepoint("job.savepoint")
+
+    def _refuse_savepoint(self, what: str) -> NoReturn:
+        raise UnsupportedOnRunner(
+            what,
+            "spark",
+            "Spark keeps the state of a stream in a form of its own, which no copy of one checkpoint has, and a batch "
+            "keeps none",
+            "use LocalRunner or SimulatedRunner, or stop the job and copy its whole checkpoint directory",
+        )
+
+    def stop(
+        self,
+        *,
+        savepoint: str | os.PathLike[str] | None = None,
+        drain: bool = False,
+        timeout: Duration | None = None,
+    ) -> RunResult:
         """Stop the job and return its result. A later run with ``restore="auto"`` resumes after the last micro-batch.
 
         A batch has no result before its end, so it is cancelled.
 
+        Args:
+            savepoint: refused, because a job on Spark has no savepoints.
+            drain: refused.
+            timeout: refused.
+
         Returns: the result of the run so far.
 
-        Raises: the error that made the job fail; JobCancelled if it was cancelled.
+        Raises: the error that made the job fail; JobCancelled if it was cancelled; UnsupportedOnRunner for a savepoint.
 
         >>> def state_after_stop(pipeline):
         ...     with pipeline.start("spark") as job:
         ...         return job.stop().state.value  # 'stopped', or 'finished' if all rows were read
         """
+        if savepoint is not None or drain or timeout is not None:
+            self._refuse_savepoint("job.stop(savepoint=)")
         return self._deliver(self._stop)
 
     def _stop(self) -> RunResult:

@@ -33,6 +33,7 @@ from dataflow.runtime.restore.find_checkpoint import states_of
 from dataflow.runtime.task.parts import ChannelState, TaskState
 from dataflow.snapshots.processes import Channel
 from dataflow.store.directory import DirectoryStore
+from dataflow.store.export import SAVEPOINT
 from dataflow.store.folder import CheckpointFolder
 from dataflow.store.manifest import Parent
 from dataflow.store.status import CheckpointStatus, StoredObject, objects_in, status_of
@@ -123,7 +124,15 @@ class Checkpoint:
         self._pins.close()
 
     def __repr__(self) -> str:
-        return f"Checkpoint({str(self._folder.path)!r}): {self.kind}, {self.mode.value}, {self.status}"
+        mode = self.mode.value
+        if self.kind == SAVEPOINT and self.mode is Mode.UNALIGNED:
+            mode += f" ({self.mode.guarantee.value}: this mode cannot align a savepoint)"
+        return f"Checkpoint({str(self._folder.path)!r}): {self.kind}, {mode}, {self.status}"
+
+    @property
+    def path(self) -> Path:
+        """The folder of the checkpoint."""
+        return self._folder.path
 
     @property
     def objects(self) -> tuple[StoredObject, ...]:

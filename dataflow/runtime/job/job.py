@@ -8,6 +8,7 @@ checkpoint never existed; after it the restore commits the transactions that it 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -26,7 +27,6 @@ from dataflow.protocol.coordinator_actions import (
     CoordinatorAction,
     Discard,
     Failed,
-    FailureReason,
     Inject,
     Notify,
     Persist,
@@ -170,6 +170,8 @@ class Job:
         self._stopping: Future[int] | None = None
         #: The savepoint of ``_stopping``, if it is one.
         self._stops_at: Savepoint | None = None
+        #: Whether the job is to stop with an ordinary checkpoint if the savepoint ``_stops_at`` fails.
+        self._stops_anyway = False
         #: Never unset. Not None only if sources are told to end: the savepoint that the last checkpoint is to be.
         self._drains_to: Savepoint | None = None
         #: 0, or the durable checkpoint at the end of the input. Then it is the newest, and every task has ended.
@@ -237,8 +239,8 @@ class Job:
         if self.identity.execution is Execution.BATCH:
             raise ConfigurationError("a batch has no savepoints: its only checkpoint is the one at its end")
         targets = [spec.sink.target for node in self.plan.graph if isinstance(spec := node.spec, Write)]
-        avoid = [self._store.location, *[target for target in targets if target is not None]]
-        export = Export(path, avoid, self._store.file_system)
+        outputs = [target for target in targets if target is not None and os.path.isabs(target)]
+        export = Export(path, outputs, self._store.file_system)
         export.reserve()
         return Savepoint(export, self.clock.now(), timeout)
 
@@ -436,7 +438,7 @@ class Job:
                 if self._accepts(savepoint):
                     self._drain(savepoint, now)
             case WithdrawSavepoint(savepoint, error):
-                self._end_savepoint(savepoint, error, FailureReason.CANCEL, now)
+                self._end_savepoint(savepoint, error, now)
             case Copied():
                 self._record_copied(message)
                 self.savepoints.copied(message)
@@ -532,7 +534,7 @@ class Job:
             if self._stops_at is None or self._final:
                 self.fail(failure.of_last_checkpoint(attempts))
             else:
-                self._end_savepoint(self._stops_at, failure.error, FailureReason.CANCEL, now)
+                self._end_savepoint(self._stops_at, failure.error, now)
 
     @property
     def _last(self) -> int:
@@ -560,6 +562,8 @@ class Job:
         if not self.identity.resumes:
             why = "without checkpoints" if not self.identity.checkpointed else "before the end of a batch"
             self.fail(JobCancelled(f"stopped; {why} there is nothing to resume from"), JobState.CANCELLED)
+        elif self._stops_at is not None:
+            self._stops_anyway = True
         elif self._stopping is None and self._drains_to is None:
             request = CheckpointRequest(BarrierKind.CHECKPOINT)
             self._stopping = request.future
@@ -593,16 +597,16 @@ class Job:
         """End the savepoints whose time is up; return whether there were any."""
         overdue = self.savepoints.overdue(now)
         for savepoint, error in overdue:
-            self._end_savepoint(savepoint, error, FailureReason.EXPIRED, now)
+            self._end_savepoint(savepoint, error, now)
         return bool(overdue)
 
-    def _end_savepoint(self, savepoint: Savepoint, error: BaseException, reason: FailureReason, now: int) -> None:
+    def _end_savepoint(self, savepoint: Savepoint, error: BaseException, now: int) -> None:
         """End a savepoint that is not done with ``error``, and abort its checkpoint, if that serves no other one."""
         if self.savepoints.end(savepoint, error):
             number = self._requests.withdraw(savepoint.request)
             self.savepoints.give_up(savepoint, error)
             if number is not None:
-                self._act(self.coordinator.withdraw(number, reason, now), now)
+                self._act(self.coordinator.withdraw(number, now), now)
 
     def _complete_with_last(self, last: int) -> None:
         """Complete the requests that wait to be retried with ``last``, the last checkpoint.
@@ -631,6 +635,8 @@ class Job:
             self._stopping = self._stops_at = None
             now = self.clock.now()
             self._act(self.coordinator.resume(now), now)
+            if self._stops_anyway:
+                self._stop(now)
         else:
             assert isinstance(error, Exception)
             self.fail(error)

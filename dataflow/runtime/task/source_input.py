@@ -75,7 +75,7 @@ class SourceInput(TaskInput):
         self._starved = False  # the last poll gave nothing
         self._given = self._joins = 0  # batches that left, and those joined to the one before them
         self._empty = 0  # polls that found no rows
-        self._drained = False  # no split is read any further
+        self._drained = False  # no split is read any further: the next poll ends all of them
         self._polled: tuple[int, pa.RecordBatch, pa.RecordBatch | None] | None = None
         """The number of a split, its next batch and rejected rows: already polled, but too large to be joined."""
         self.splits = list(splits)
@@ -93,7 +93,7 @@ class SourceInput(TaskInput):
 
     @property
     def ended(self) -> bool:
-        return self._polled is None and (self._drained or len(self._ended) == len(self.splits))
+        return self._polled is None and len(self._ended) == len(self.splits)
 
     def drain(self) -> None:
         self._drained = True
@@ -127,6 +127,8 @@ class SourceInput(TaskInput):
 
     def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
         if self._drained:
+            if self._polled is None:
+                self._end_all()
             return self._pass_on()
         if self._peers.ahead(self._context.subtask):
             return None
@@ -140,6 +142,16 @@ class SourceInput(TaskInput):
             self._empty += 1
             self._times.gave_nothing(now, self._next_poll())
         return polled
+
+    def _end_all(self) -> None:
+        """End every split where it is. Rows that were polled have been passed on, so none comes after its split."""
+        for index, state in enumerate(self.splits):
+            if not state.done:
+                try:
+                    self._end(index)
+                except Exception as error:
+                    self._blame(error, index)
+                    raise
 
     def _pass_on(self) -> PollResult | None:
         """Return the rows that were polled already, if any."""
@@ -394,7 +406,8 @@ class SourceInput(TaskInput):
         return self._pass_on() if self._held else None  # else an overtaking barrier would wait for room
 
     def rests(self, now: int) -> bool:
-        return now < self._times.next and self._polled is None and not self._held and not self.ended
+        waits = self._polled is None and not self._held and not self._drained
+        return waits and now < self._times.next and not self.ended
 
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> Sequence[Action]:
         return self._forget(checkpoint, reason)
