@@ -266,6 +266,8 @@ class Source(ABC):
         accepts_loss: whether the user accepts at-most-once.
         blocking: whether a poll may wait for something outside, so that its tasks get threads of their own.
         only_on: the name of the only runner that has its rows, such as ``"spark"``; "": the source reads them itself.
+        wraps: the source inside, if this one changes neither its rows nor its splits and offsets, as ``op.paced``: each
+            restores checkpoints of the other. None: it is no such wrapper.
 
     >>> import pyarrow as pa, dataflow as flow
     >>> class Countdown(flow.Source):
@@ -292,6 +294,7 @@ class Source(ABC):
     accepts_loss: bool = False
     blocking: bool = False
     only_on: str = ""
+    wraps: Source | None = None
 
     @property
     @abstractmethod

@@ -60,7 +60,15 @@ class Read(Spec):
         return ()
 
     def detail(self) -> dict[str, Json]:
-        return {"source": type(self.source).__name__}
+        source = self.source
+        while source.wraps is not None:
+            source = source.wraps
+        return {"source": type(source).__name__}
+
+    def evolve(self, stored: OperatorDescription, now: OperatorDescription, changes: PieceChanges) -> Adaptation:
+        """Accept checkpoints that name a wrapper: they are older than ``Source.wraps``. The splits are compared."""
+        is_wrapper = stored.detail.get("source") == "PacedSource"
+        return Adaptation(replace(stored, detail=now.detail) if is_wrapper else stored)
 
 
 @dataclass(frozen=True, slots=True)

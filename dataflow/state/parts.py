@@ -199,8 +199,8 @@ def _other_columns(found: pa.Schema, expected: pa.Schema) -> CheckpointMismatch:
     missing = {name: type_ for name, type_ in ours.items() if theirs.get(name) != type_}
     others = "none of them" if missing else "the same columns in another order"
     return CheckpointMismatch(
-        f"the checkpoint's state has {only or others} where this pipeline has {missing or 'others'}: restore it with "
-        "the pipeline that wrote it, or start without it"
+        f"the checkpoint's state has {only or others} where this pipeline has {missing or 'others'}; its columns are "
+        f"{theirs}, those of this pipeline {ours}: restore it with the pipeline that wrote it, or start without it"
     )
 
 

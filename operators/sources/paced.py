@@ -53,7 +53,7 @@ class PacedSource(Source):
     """The source that ``paced`` makes. Everything but the rate is that of the inner source."""
 
     def __init__(self, source: Source, rates: tuple[float, ...]) -> None:
-        self._source = source
+        self._source = self.wraps = source
         self._rates = rates
         self.bounded = source.bounded
         self.replayable = source.replayable

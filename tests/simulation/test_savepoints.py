@@ -73,13 +73,13 @@ class Watched:
 
     def __init__(self, job: SimulatedJob, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[bool] = []
-        end = job._discard_process
+        end = job._discard_attempt
 
         def end_and_look() -> None:
             end()
             self.seen.append(is_savepoint(path))
 
-        monkeypatch.setattr(job, "_discard_process", end_and_look)
+        monkeypatch.setattr(job, "_discard_attempt", end_and_look)
 
 
 @pytest.mark.filterwarnings("ignore::dataflow.errors.RowsTakenBackWarning")  # of rows committed after the savepoint

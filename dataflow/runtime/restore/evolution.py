@@ -57,8 +57,9 @@ def evolve(job: StoredJob, plan: Plan, changes: Changes) -> tuple[StoredJob, tup
             pair = _described(stored, before, node), _described(now[node.name], now, node)
             adaptation = _adapted(node, *pair, resolved)
             job, found = _with_changes(job, node.name, adaptation.changes)
-            stored_columns, wider = _widened(adaptation.stored, pair[1], is_sink=isinstance(node.spec, Write))
-            evolved += [*found, *wider]
+            adapted, passed_on = _with_passed_columns(adaptation.stored, pair[1], node)
+            stored_columns, wider = _widened(adapted, pair[1], is_sink=isinstance(node.spec, Write))
+            evolved += [*found, *passed_on, *wider]
             remaining[node.name] = {**stored, **stored_columns}
             done = zip(found, adaptation.changes, strict=True)
             if differing := [change for change, piece in done if piece.apply is not None] + wider:
@@ -145,6 +146,28 @@ def _with_changes(job: StoredJob, operator: str, changes: Sequence[PieceChange])
     return replace(job, states=states), evolved
 
 
+def _with_passed_columns(
+    stored: OperatorDescription, now: OperatorDescription, node: Node
+) -> tuple[OperatorDescription, list[Evolved]]:
+    """Return the stored operator with the columns of now that it only passes on, from its input to its output.
+
+    If its state has such columns, the trial restore refuses the checkpoint, because it knows the columns of the state.
+    """
+    before, after = dict(stored.schema), dict(now.schema)
+    if isinstance(node.spec, Write) or len({*before} ^ {*after}) == 0:
+        return stored, []
+    changed = [name for name in {**before, **after} if (name in before) != (name in after)]
+    if any([node.spec.origin_of(name) != name for name in changed]):
+        return stored, []
+    if [name for name in before if name in after] != [name for name in after if name in before]:
+        return stored, []
+    schema = [(name, before.get(name, type_)) for name, type_ in now.schema]
+    evolved = [
+        Evolved(now.name, name, "is passed on" if name in after else "is no longer passed on") for name in changed
+    ]
+    return replace(stored, schema=schema), evolved
+
+
 def _widened(
     stored: OperatorDescription, now: OperatorDescription, *, is_sink: bool
 ) -> tuple[dict[str, Any], list[Evolved]]:
@@ -182,6 +205,7 @@ def advice_for(job: StoredJob, plan: Plan, changes: Changes) -> str:
             f"if {gone[0]!r} has another name now, give run(renamed={{{gone[0]!r}: ...}}); to continue without its "
             f"state, give run(allow_dropped={gone})"
         )
+    lines += _differing_columns(job, plan)
     stored, described = ({str(n["name"]): n for n in nodes} for nodes in (job.nodes, plan.describe()))
     for node in plan.logical:
         if node.stateful and node.name in stored and stored[node.name]["kind"] == described[node.name]["kind"]:
@@ -196,6 +220,20 @@ def advice_for(job: StoredJob, plan: Plan, changes: Changes) -> str:
         for name in unknown
     ]
     return "".join([f"{line}\n" for line in lines])
+
+
+def _differing_columns(job: StoredJob, plan: Plan) -> list[str]:
+    """Return the columns of operators whose columns differ, in the checkpoint and now."""
+    now = {str(node["name"]): node for node in plan.describe()}
+    lines = []
+    for node in job.nodes:
+        other = now.get(str(node["name"]))
+        if node["stateful"] and other is not None and _columns(node) != _columns(other):
+            before, after = (", ".join([f"{name} {type_}" for name, type_ in _columns(each)]) for each in (node, other))
+            lines.append(
+                f"the columns of {node['name']!r} are {before} in the checkpoint, and {after} in this pipeline"
+            )
+    return lines
 
 
 def refuse_rows_after_end(states: Mapping[str, TaskState], plan: Plan) -> None:
