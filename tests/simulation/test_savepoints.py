@@ -99,7 +99,7 @@ def test_a_savepoint_survives_crashes_at_each_step_of_its_copy_and_restores_else
     assert ("at least once" in repr(saved)) == (mode == Mode.UNALIGNED.value)
     assert mode == Mode.UNALIGNED.value or written(tmp_path / "out") == expected
     (tmp_path / "ckpt").rename(tmp_path / "old")
-    again = started(tmp_path, seed + 1, mode, restore=tmp_path / "saved")
+    again = started(tmp_path, seed + 1, mode, restore=tmp_path / "saved", take_back=True)
     again.wait()
     report = again.attempts[0].restored
     assert report is not None
