@@ -37,7 +37,7 @@ from dataflow.protocol.overtaking import Overtaker
 from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.channel_input import ChannelInput
-from dataflow.runtime.task.input_gate import InputGate
+from dataflow.runtime.task.input_gate import InputGate, Taken
 
 __all__ = ["ModelTask", "Setting", "interleavings"]
 
@@ -49,7 +49,8 @@ TIMEOUT = 100
 class Setting:
     """What a model job is: tasks with their predecessors, the checkpoints asked for, and snapshots that fail.
 
-    Channels that end at a task in ``aligned_edges`` cannot be overtaken.
+    Channels that begin at a task in ``aligned_edges`` cannot be overtaken. A task has the number of batches in
+    ``put_back`` to take before all channels.
     """
 
     mode: Mode
@@ -58,6 +59,7 @@ class Setting:
     max_concurrent: int = 2
     fails: frozenset[tuple[str, int]] = frozenset()
     aligned_edges: str = ""
+    put_back: Mapping[str, int] = field(default_factory=dict)
 
 
 class ModelTask:
@@ -74,6 +76,7 @@ class ModelTask:
         self.phase = "running"  # then "ended"
         self.held: list[Barrier] = []  # by a source
         self.taken: set[int] = set()
+        self.put_back = job.setting.put_back.get(name, 0)
         self._job = job
 
     def step(self) -> bool:
@@ -82,7 +85,8 @@ class ModelTask:
             self._receive(self.mailbox.popleft())
         if self.task_input is None:
             return self._step_source() or worked
-        while actions := self.task_input.triggered(self._job.now):
+        triggered = self.task_input.triggered_ahead if self.put_back else self.task_input.triggered
+        while actions := triggered(self._job.now):
             self._act(actions)
             worked = True
         actions = self.task_input.tick(self._job.now)
@@ -92,11 +96,17 @@ class ModelTask:
         if self.task_input.ended:
             self._end()
             return True
-        taken = self.task_input.gate.poll(self._job.now)
+        taken = self._poll(self.task_input.gate)
+        if taken is None and self.put_back:
+            self.put_back -= 1
+            return True
         if taken is None:
             return worked or bool(actions)
         self._act(taken.actions)
         return True
+
+    def _poll(self, gate: InputGate) -> Taken | None:
+        return gate.poll_urgent(self._job.now) if self.put_back else gate.poll(self._job.now)
 
     def _step_source(self) -> bool:
         for barrier in self.held:
@@ -134,6 +144,7 @@ class ModelTask:
         for action in actions:
             match action:
                 case TakeSnapshot(barrier):
+                    assert barrier.unaligned or not self.put_back, f"{barrier} aligns ahead of put-back rows"
                     self._send(barrier)
                     if (self.name, barrier.checkpoint) in self._job.setting.fails:
                         self._send(Cancel(barrier.checkpoint))
@@ -170,7 +181,9 @@ class ModelTask:
             gate_state = self.task_input.gate
             gate = (queues, gate_state.snapshot(), gate_state._ended)
         held = self.held if self.task_input is None else self.task_input._held
-        return repr((self.phase, held, list(self.mailbox), sorted(self.taken), gate, _content(self.handler)))
+        return repr(
+            (self.phase, self.put_back, held, list(self.mailbox), sorted(self.taken), gate, _content(self.handler))
+        )
 
 
 class ModelJob:

@@ -48,6 +48,19 @@ def test_a_cancel_that_does_not_reach_a_task_is_found(monkeypatch: pytest.Monkey
         interleavings(Setting(Mode.ALIGNED, PAIR, (CHECKPOINT,), fails=frozenset({("s", 1)})))
 
 
+@pytest.mark.parametrize(
+    "mode", [*in_soak(Mode.ALIGNED, Mode.UNALIGNED, Mode.UNALIGNED_PERSISTED), Mode.ALIGNED_TIMEOUT]
+)
+def test_barriers_that_find_put_back_rows_get_an_answer(mode: Mode) -> None:
+    assert interleavings(Setting(mode, PAIR, (SAVEPOINT, CHECKPOINT), put_back={"j": 2})) > 1_000
+
+
+def test_a_barrier_that_aligns_ahead_of_put_back_rows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ModelTask, "_poll", lambda task, gate: gate.poll(task._job.now))
+    with pytest.raises(AssertionError, match="aligns ahead of put-back rows"):
+        interleavings(Setting(Mode.ALIGNED, PAIR, (CHECKPOINT,), put_back={"j": 2}))
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("fails", [(), (("s", 2),), (("j", 1),)])
 @pytest.mark.parametrize("kinds", [(CHECKPOINT,) * 2, (SAVEPOINT, CHECKPOINT), (CHECKPOINT,) * 3])

@@ -19,6 +19,7 @@ from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import Plan, Vertex
 from dataflow.protocol.events import Data
 from dataflow.runtime.task.parts import ChannelState, TaskState
+from dataflow.runtime.task.put_back import put_back_id
 from dataflow.untrusted import excerpt
 
 __all__ = ["port_of", "regroup_rows"]
@@ -63,9 +64,9 @@ def regroup_rows(
                         place = vertex.tasks[subtask], generation, name, port
                         dealt.setdefault(place, _Dealt(captured.schema)).rows.append(Data(rows))
     found: dict[str, list[ChannelState]] = {}
+    subtasks = {task: subtask for _, subtask, task in plan.tasks()}
     for (task, generation, name, port), each in sorted(dealt.items(), key=lambda entry: entry[0][1:]):
-        channel = channel_name("(put back)", task, port)
-        channel = f"{channel}, generation {generation}"
+        channel = put_back_id(name, subtasks[task], port, generation).name
         put_back = ChannelState(name, task, channel, each.rows, each.schema, port=port, generation=generation)
         found.setdefault(task, []).append(put_back)
     return found
