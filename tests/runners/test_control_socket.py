@@ -211,10 +211,7 @@ def test_what_is_no_request_is_refused_and_the_next_request_is_served(job: Job, 
     assert len(job.savepoints.calls) == 1
 
 
-def test_a_process_that_sends_nothing_holds_up_no_other_and_not_the_end(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server_module, "_FAREWELL", 300.0)
+def test_a_process_that_sends_nothing_holds_up_no_other_and_not_the_end(job: Job) -> None:
     connections = [job.send(b"") for _ in range(server_module._MOST - 1)]
     assert job.ask().checkpoint == 1
     job.close()

@@ -17,8 +17,9 @@ import operators as op
 from dataflow import col
 from dataflow.contracts.operator import OperatorContext, Out
 from dataflow.planning.physical_plan import make_plan
+from dataflow.runners.attempts import Attempt
 from dataflow.runners.binding import LIBRARY
-from dataflow.runners.faults import Attempt, Faults
+from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.runtime.job.checkpoint_state import state_at
 from dataflow.runtime.restore.find_checkpoint import report_on, states_of

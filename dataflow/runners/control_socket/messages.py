@@ -116,6 +116,8 @@ class Connection:
     >>> ours.send(Accepted(), within=1_000_000)
     >>> theirs.receive(Answer, within=1_000_000)
     Accepted()
+    >>> ours.close(), theirs.close()
+    (None, None)
     """
 
     def __init__(self, connected: socket.socket, clock: Clock) -> None:

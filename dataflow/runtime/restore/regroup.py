@@ -26,7 +26,8 @@ from dataflow.contracts.operator import Snapshot
 from dataflow.errors import CheckpointDamaged
 from dataflow.planning.graph import Node
 from dataflow.planning.physical_plan import Plan, Vertex, vertex_of
-from dataflow.runtime.restore.regroup_by_hand import rescaled_by_hand
+from dataflow.planning.specs import Write
+from dataflow.runtime.restore.regroup_by_hand import ended_in_part, rescaled_by_hand
 from dataflow.runtime.restore.regroup_rows import regroup_rows
 from dataflow.runtime.restore.regroup_splits import dealt_splits, open_splits_of
 from dataflow.runtime.task.parts import Standing, TaskState
@@ -185,7 +186,9 @@ class _Regrouping:
             refuse_foreign_rows(node.name, shares, new.max_key_groups)
         rules = shares[0].snapshot.rules
         shares = self._with_one_copy(shares, node.name)
-        if not is_by_key(rules):
+        if not is_by_key(rules) or isinstance(node.spec, Write):  # a writer prepares its transactions as one
+            if node.is_users and is_running and any([share.ended for share in shares]):
+                raise ended_in_part(node.name, shares)
             return _Placed(merge_shares(shares, new, node.name), (), reached, ports)
         mine = [
             replace(share, groups=groups)
@@ -195,7 +198,7 @@ class _Regrouping:
         has_ended = is_running and any([share.ended for share in mine])
         if agree(mine) and not has_ended:
             own = new if len(mine) > 1 else replace(new, groups=_overlap(mine[0].groups, new.groups))
-            return _Placed(merge_shares(mine, own, node.name), (), _highest_known(mine), mine[0].ended_ports)
+            return _Placed(merge_shares(mine, own, node.name), (), _lowest_known(mine), mine[0].ended_ports)
         each = [replace(s, snapshot=merge_shares([s], replace(new, groups=s.groups), node.name)) for s in mine]
         return _Placed(None, each)
 
@@ -224,9 +227,9 @@ def _lowest(times: Sequence[int | None]) -> int | None:
     return min(known) if known and len(known) == len(times) else None
 
 
-def _highest_known(shares: Sequence[Share]) -> int | None:
-    """Return the watermark that shares, which agree, have reached."""
-    return max([share.reached for share in shares if share.reached is not None], default=None)
+def _lowest_known(shares: Sequence[Share]) -> int | None:
+    """Return the watermark that shares have reached, which agree on those that they store."""
+    return _lowest([share.reached for share in shares])
 
 
 def _overlap(one: range, other: range) -> range:

@@ -13,7 +13,17 @@ from dataflow.planning.operator_table import operator_class
 from dataflow.planning.specs import Write
 from dataflow.runtime.task.state_shares import NewSubtask, Share
 
-__all__ = ["rescaled_by_hand"]
+__all__ = ["ended_in_part", "rescaled_by_hand"]
+
+
+def ended_in_part(name: str, shares: Sequence[Share]) -> CheckpointMismatch:
+    """Return the error for a user's operator of which some subtasks have called ``finish``, and others have not."""
+    ended = sorted({share.subtask for share in shares if share.ended})
+    return CheckpointMismatch(
+        f"operator {name!r}: subtasks {ended} had ended and have called finish(), others had not, so their state "
+        "cannot be divided: restore an earlier checkpoint, or restore this one at the parallelism that it was taken "
+        "with"
+    )
 
 
 def rescaled_by_hand(node: Node, shares: Sequence[Share], new: NewSubtask, *, is_running: bool) -> Snapshot:
@@ -34,11 +44,7 @@ def rescaled_by_hand(node: Node, shares: Sequence[Share], new: NewSubtask, *, is
             f"or keep parallelism={len(shares)} for this operator"
         )
     if is_running and any([share.ended for share in shares]):
-        ended = [share.subtask for share in shares if share.ended]
-        raise CheckpointMismatch(
-            f"{where}: subtasks {ended} had ended and have called finish(), others had not, so their state cannot be "
-            "divided: restore an earlier checkpoint, or restore this one at the parallelism that it was taken with"
-        )
+        raise ended_in_part(node.name, shares)
     context = RescaleContext(
         node.name,
         new.number,
