@@ -26,7 +26,8 @@ from dataflow.contracts.incremental import Incremental
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Rule, Snapshot
 from dataflow.contracts.process import BatchProcess, KeyedProcess, ProcessContext, ProcessTimers
 from dataflow.contracts.process_state import list_state, map_state, shared_map, value_state
-from dataflow.contracts.sink import Guarantee, Sink, SparkBatch, TwoPhaseSink, TwoPhaseWriter
+from dataflow.contracts.rescale import RescaleContext, StatePart
+from dataflow.contracts.sink import Guarantee, Sink, SparkBatch, TakenBack, TwoPhaseSink, TwoPhaseWriter
 from dataflow.contracts.source import END, Condition, ParquetFiles, Source, Split, SplitReader
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.windows import Assigned, Window
@@ -36,8 +37,10 @@ from dataflow.registry import offered as _offered
 from dataflow.registry import register as _register
 
 if _TYPE_CHECKING:
+    from dataflow.contracts.restarts import Restarts
     from dataflow.events.record import Record
     from dataflow.events.repeat_precision import Precision
+    from dataflow.runners.attempts import Attempt
     from dataflow.runners.job_progress import JobProgress
     from dataflow.runners.local import LocalRunner
     from dataflow.runners.local_job import LocalJob
@@ -54,6 +57,7 @@ if _TYPE_CHECKING:
     from dataflow.state.timers import TimeDomain
     from dataflow.state.ttl import Ttl
     from dataflow.store.directory import DirectoryStore
+    from dataflow.store.manifest import Parent
     from dataflow.store.memory import MemoryStore
     from dataflow.store.status import CheckpointStatus, ObjectStatus, StoredObject
     from dataflow.views.events import Events
@@ -74,8 +78,11 @@ __all__ = [
     "from_epoch",
     "Expr",
     "Checkpointing",
+    "Restarts",
+    "Attempt",
     "Checkpoint",
     "CheckpointStatus",
+    "Parent",
     "ObjectStatus",
     "StoredObject",
     "Mode",
@@ -84,6 +91,7 @@ __all__ = [
     "Incremental",
     "Log",
     "Passed",
+    "StatePart",
     "Stateful",
     "Table",
     "Value",
@@ -96,6 +104,7 @@ __all__ = [
     "JobProgress",
     "WaitingCommit",
     "CheckpointState",
+    "RescaleContext",
     "RestoreReport",
     "Precision",
     "Picture",
@@ -137,6 +146,7 @@ __all__ = [
     "END",
     "Sink",
     "SparkBatch",
+    "TakenBack",
     "TwoPhaseSink",
     "TwoPhaseWriter",
     "__version__",
@@ -159,12 +169,15 @@ _LAZY = {
     "Events": "dataflow.views.events",
     "Record": "dataflow.events.record",
     "read_events": "dataflow.views.read_events",
+    "Restarts": "dataflow.contracts.restarts",
+    "Attempt": "dataflow.runners.attempts",
     "Tuning": "dataflow.runners.tuning",
     "Choice": "dataflow.contracts.tuning",
     "JobProgress": "dataflow.runners.job_progress",
     "WaitingCommit": "dataflow.runtime.job.committer",
     "Checkpoint": "dataflow.runtime.checkpoint_reader.checkpoint",
     "CheckpointStatus": "dataflow.store.status",
+    "Parent": "dataflow.store.manifest",
     "ObjectStatus": "dataflow.store.status",
     "StoredObject": "dataflow.store.status",
     "CheckpointState": "dataflow.runtime.job.checkpoint_state",

@@ -118,5 +118,7 @@ class Background:
             self._ready.notify_all()
         for worker in self._workers:
             worker.join()
+        self._jobs.clear()  # they refer to states that were to be written
+        self._runnable.clear()
         for background in self._apart.values():
             background.close()

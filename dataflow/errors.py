@@ -31,6 +31,8 @@ __all__ = [
     "CleanupFailedWarning",
     "ClockStepWarning",
     "CommitsDelayedWarning",
+    "CopiesDifferWarning",
+    "PipelineChangedWarning",
     "CommitsRetriedWarning",
     "ConfigurationError",
     "ContractViolation",
@@ -49,7 +51,9 @@ __all__ = [
     "InputMissingWarning",
     "JobCancelled",
     "JobFailedWarning",
+    "JobRestartedWarning",
     "JobTimeout",
+    "JobUnreachable",
     "LateRowsWarning",
     "ManyPartitionsWarning",
     "MissingColumnWarning",
@@ -81,6 +85,7 @@ __all__ = [
     "UnstablePredicateWarning",
     "UnsupportedOnRunner",
     "check_count",
+    "check_flag",
     "did_you_mean",
     "is_raised_by_user",
     "repeated_names",
@@ -261,6 +266,10 @@ class JobCancelled(DataflowError):
     """The job was cancelled before its input ended."""
 
 
+class JobUnreachable(DataflowError):
+    """No job runs in a directory, or one that this process cannot ask: on another host, of another user, on Spark."""
+
+
 class JobTimeout(DataflowError, TimeoutError):
     """A timeout passed before the job, or a snapshot of processes, was complete."""
 
@@ -354,6 +363,13 @@ class JobFailedWarning(BarrierflowWarning):
     """
 
 
+class JobRestartedWarning(BarrierflowWarning):
+    """The job failed and restarted from its newest checkpoint, as ``run(restarts=)`` says: see `Restarts`.
+
+    ``RunResult.restarts`` counts the restarts, and ``RunResult.attempts`` has the errors.
+    """
+
+
 class BatchRepeatedWarning(BarrierflowWarning):
     """A batch on Spark was computed again from the beginning, because Spark lost an executor. No row is there twice."""
 
@@ -425,6 +441,22 @@ class NewInputWarning(BarrierflowWarning):
 
 class TableReloadedWarning(BarrierflowWarning):
     """The table of a lookup has changed since the checkpoint was taken, and ``on_change="reload"`` accepts that."""
+
+
+class PipelineChangedWarning(BarrierflowWarning):
+    """The pipeline has changed since the checkpoint was taken, and the restore has carried out the change.
+
+    There is one for each entry of ``RestoreReport.evolved``: an operator, an aggregate or a state that is new, renamed
+    or dropped, or a column that has become wider.
+    """
+
+
+class CopiesDifferWarning(BarrierflowWarning):
+    """Copies of a `shared_map` differ between the subtasks of a checkpoint that is restored at another parallelism.
+
+    They are equal unless a restore in mode "unaligned" repeated rows to some subtasks. All new subtasks start with the
+    copy of the first one.
+    """
 
 
 class FilesLeftOutWarning(BarrierflowWarning):
@@ -517,6 +549,17 @@ def check_count(what: str, value: object, *, least: int = 1, advice: str = "") -
         raise ConfigurationError(f"{what} must be below 2**63, got {value}{advice}")
     if number is None or number < least:
         raise ConfigurationError(f"{what} must be a whole number of at least {least}, got {value!r}{advice}")
+
+
+def check_flag(what: str, value: object) -> None:
+    """Raise ConfigurationError unless ``value`` is True or False; ``what`` is the setting.
+
+    >>> check_flag("take_back=", "yes")
+    Traceback (most recent call last):
+    dataflow.errors.ConfigurationError: take_back= must be True or False, got 'yes'
+    """
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{what} must be True or False, got {value!r}")
 
 
 def repeated_names(names: Iterable[str]) -> list[str]:

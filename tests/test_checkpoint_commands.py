@@ -77,6 +77,7 @@ def test_checkpoints_as_json_have_every_field(directory: Path) -> None:
     (line,) = json.loads(_run(directory, "--json").stdout)
     assert line["created"] > 0
     assert line["bytes"] > 0
+    assert line.pop("job") == flow.Checkpoint(directory, 1).job_id
     del line["created"], line["bytes"]
     assert line == {
         "id": 1,
@@ -84,6 +85,7 @@ def test_checkpoints_as_json_have_every_field(directory: Path) -> None:
         "reason": None,
         "kind": "final",
         "pipeline": "numbers",
+        "parent": None,
         "mode": "unaligned",
         "guarantee": "at least once",
         "tasks": 1,
@@ -196,7 +198,7 @@ def test_show_as_json_has_every_field(directory: Path) -> None:
     found = json.loads(_run("show", directory, "1", "--json").stdout)
     (line,) = json.loads(_run("ls", directory, "--json").stdout)
     assert {key: found[key] for key in line} == line
-    more = {"blocked_us", "format", "job", "objects", "operators", "parent", "restore", "run_id"}
+    more = {"blocked_us", "format", "objects", "operators", "restore", "run_id"}
     assert found.keys() - line.keys() == more
     assert found["operators"][1] == {
         "name": "out",
@@ -349,6 +351,10 @@ def test_show_names_the_job_and_the_checkpoint_that_it_began_from(directory: Pat
     _numbers().run(checkpoint=settings, restore=directory / "chk-00000001")
     (last,) = flow.DirectoryStore(tmp_path / "other").checkpoints()[-1:]
     printed = _run("show", tmp_path / "other", str(last)).stdout
+    assert json.loads(_run("ls", tmp_path / "other", "--json").stdout)[-1]["parent"] == {
+        "job": first["job"],
+        "checkpoint": 1,
+    }
     assert f"| checkpoint 1 of job {first['job']} |" in printed
     assert first["job"] not in printed.split("began from")[0], "a job that begins elsewhere is another one"
 

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dataflow.contracts.checkpointing import Checkpointing
+    from dataflow.contracts.restarts import Restarts
     from dataflow.events.record import Record
     from dataflow.runners.explain_table import Explanation
     from dataflow.runners.local import LocalRunner
@@ -130,11 +131,15 @@ class Pipeline:
         parallelism: int | None = 1,
         checkpoint: Checkpointing | None = None,
         restore: RestoreFrom = "auto",
+        take_back: bool = False,
         channel_credit: int = 4,
         max_key_groups: int | None = 128,
         progress: bool = False,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        restarts: Restarts | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> RunResult: ...
 
     @overload
@@ -146,10 +151,14 @@ class Pipeline:
         parallelism: int | None = 1,
         checkpoint: Checkpointing | None = None,
         restore: RestoreFrom = "auto",
+        take_back: bool = False,
         channel_credit: int = 2,
         max_key_groups: int | None = 128,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        restarts: Restarts | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> RunResult: ...
 
     @overload
@@ -161,10 +170,13 @@ class Pipeline:
         parallelism: int | None = None,
         checkpoint: Checkpointing | None = None,
         restore: Literal["auto", "never", "latest"] = "auto",
+        take_back: bool = False,
         max_key_groups: int | None = None,
         progress: bool = False,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> RunResult: ...
 
     @overload
@@ -183,6 +195,10 @@ class Pipeline:
             checkpoint: ``Checkpointing(...)``; None: no checkpoints, so after a failure the job starts over.
             restore: ``"auto"`` (the newest checkpoint, or a fresh start if there is none), ``"never"``, ``"latest"``;
                 on the local and the simulated runner also the id or the path of a checkpoint.
+            take_back: with a path of a checkpoint outside of the job's own directory: whether rows may be deleted that
+                sinks committed after it, perhaps for a job that has continued. False: a start that would have to
+                delete some is refused, with their number. A restore of a checkpoint of the own directory deletes such
+                rows in any case, with a warning. Not on Spark.
             channel_credit: the most batches that wait in a channel; not on Spark.
             max_key_groups: the number of key groups, which bounds the parallelism of keyed operators. None: 128; on
                 Spark as many as the job began with, and in a batch ``spark.sql.shuffle.partitions``.
@@ -192,6 +208,15 @@ class Pipeline:
                 checkpoint, after the end: see ``docs/batches.md``.
             record: a file that gets the events of the run while it runs: a path, or `Record` with its settings.
                 `read_events` reads it. Runs of the same job append.
+            restarts: whether, and after which delays, a job that failed restarts from its newest checkpoint, such as
+                ``Restarts.fixed(3, "10s")``; None: the first error fails the run. It needs ``checkpoint``; see
+                `Restarts`. Not on Spark, which repeats work after its own transient failures.
+            renamed: new names of operators by their old ones, if they have changed since the checkpoint that is
+                restored, and of aggregates as "operator.aggregate": ``{"old": "new", "counts.total": "counts.sum"}``.
+                What was renamed in an earlier run stays as it is, so a script may keep the argument. Not on Spark.
+            allow_dropped: what the checkpoint has and the pipeline has not any more, so that its state is dropped:
+                operators, sources and sinks, aggregates and states of process functions, as in ``["old",
+                "counts.total", "function.state"]``. What is new needs no permission, and starts empty. Not on Spark.
 
         Returns: counts, tables, checkpoints and metrics of the run; ``print`` it for a summary.
 
@@ -308,11 +333,15 @@ class Pipeline:
         parallelism: int | None = 1,
         checkpoint: Checkpointing | None = None,
         restore: RestoreFrom = "auto",
+        take_back: bool = False,
         channel_credit: int = 4,
         max_key_groups: int | None = 128,
         progress: bool = False,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        restarts: Restarts | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> LocalJob: ...
 
     @overload
@@ -323,10 +352,14 @@ class Pipeline:
         parallelism: int | None = 1,
         checkpoint: Checkpointing | None = None,
         restore: RestoreFrom = "auto",
+        take_back: bool = False,
         channel_credit: int = 2,
         max_key_groups: int | None = 128,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        restarts: Restarts | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> SimulatedJob: ...
 
     @overload
@@ -337,10 +370,13 @@ class Pipeline:
         parallelism: int | None = None,
         checkpoint: Checkpointing | None = None,
         restore: Literal["auto", "never", "latest"] = "auto",
+        take_back: bool = False,
         max_key_groups: int | None = None,
         progress: bool = False,
         execution: ExecutionName = "streaming",
         record: str | PathLike[str] | Record | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> SparkJob: ...
 
     @overload

@@ -22,6 +22,7 @@ from dataflow.cli.checkpoints import checkpoints
 from dataflow.cli.parameters import alignment_timeout, duration, html_file, target
 from dataflow.cli.pictures import draw
 from dataflow.cli.run import run as run_command
+from dataflow.cli.savepoint import savepoint
 from dataflow.cli.terminal import CommandGroup, fits, make_console, print_error, print_table, with_traceback, wrapped
 from dataflow.cli.timeline import timeline
 from dataflow.clock import SystemClock, duration_text, microseconds
@@ -48,6 +49,7 @@ def main() -> None:
 
 main.add_command(checkpoints)
 main.add_command(run_command)
+main.add_command(savepoint)
 main.add_command(draw)
 main.add_command(timeline)
 

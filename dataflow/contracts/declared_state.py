@@ -99,6 +99,8 @@ class Log:
         counts: columns of numbers that count up from 0, if the next row gets the number after the greatest one.
         owners: the columns of each aggregate, or of each state that a process function declares; several may have a
             column together. Tables with such columns are restored by the names of their columns.
+        initial: the values that columns of an owner begin with in rows of a checkpoint that lacks the owner; null, if a
+            column is not named.
 
     >>> import pyarrow as pa
     >>> from dataflow.state.keyed_state import KeyedState
@@ -112,18 +114,26 @@ class Log:
     low: tuple[str, int] | None = None
     counts: Sequence[str] = ()
     owners: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    initial: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def rule(self) -> Rule:
         return Rule("log", keys=self.keys, shared=self.shared, low=self.low, owners=self.owners)
 
     def _restore(self, stored: Snapshot, name: str, context: OperatorContext, rule: Rule) -> None:
-        from dataflow.state.parts import arranged, check_parts, counting, owned
+        from dataflow.state.parts import arranged, check_parts, completed, counting, owned
+        from dataflow.state.widening import widened
 
         parts: Any = stored.logs[name]
         columns = self.state.stored
+        if added := _added(self.owners, stored):
+            parts = [
+                {n: completed(table, columns.get(n), added, self.initial) for n, table in part.items()}
+                for part in parts
+            ]
         if self.owners:
             parts = [{n: arranged(table, columns.get(n)) for n, table in part.items()} for part in parts]
+        parts = [{n: widened(table, columns.get(n), self.keys) for n, table in part.items()} for part in parts]
         check_parts(parts, columns, self.counts)
         if self.keys:
             mine = context.key_groups, context.max_key_groups
@@ -145,6 +155,7 @@ class Table:
         keys: the first columns, which decide the key group of a row; 0: rows belong to no key, and each is kept in
             exactly one subtask.
         owners: as those of a `Log`.
+        initial: as that of a `Log`.
     """
 
     read: Callable[[], pa.Table]
@@ -152,17 +163,22 @@ class Table:
     stored: pa.Schema
     keys: int
     owners: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    initial: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def rule(self) -> Rule:
         return Rule("table", keys=self.keys, owners=self.owners)
 
     def _restore(self, stored: Snapshot, name: str, context: OperatorContext, rule: Rule) -> None:
-        from dataflow.state.parts import arranged, check_columns, owned
+        from dataflow.state.parts import arranged, check_columns, completed, owned
+        from dataflow.state.widening import widened
 
         table: Any = stored.tables[name]
+        if added := _added(self.owners, stored):
+            table = completed(table, self.stored, added, self.initial)
         if self.owners:
             table = arranged(table, self.stored)
+        table = widened(table, self.stored, self.keys)
         check_columns(table, self.stored)
         if self.keys:
             table = owned(table, self.keys, context.key_groups, context.max_key_groups)
@@ -268,6 +284,11 @@ class Fixed:
             )
 
 
+def _added(owners: Mapping[str, Sequence[str]], stored: Snapshot) -> set[str]:
+    """Return the columns of owners that the checkpoint lacks."""
+    return {name for owner in stored.added for name in owners.get(owner, ())}
+
+
 _LEAST: Final = -(2**63)
 _PASSED: Final = Rule("passed")
 _FIXED: Final = Rule("fixed")
@@ -298,6 +319,15 @@ class Stateful(Operator):
 
         It is asked at each barrier, because an operator may replace a piece by another one of the same kind.
         """
+
+    def converted(self, stored: Snapshot) -> Snapshot:
+        """Return the state of a checkpoint in the form that it has now. By default, it is the same.
+
+        Called before the pieces are restored. The form may differ if other aggregates were added or removed.
+
+        Raises: CheckpointMismatch if the state cannot have that form.
+        """
+        return stored
 
     def restored(self) -> None:
         """Derive what follows from the restored pieces. Called before ``open``.
@@ -361,13 +391,20 @@ def restore_state(operator: Operator, context: OperatorContext) -> None:
     stored = context.restored
     if not isinstance(operator, Stateful) or stored is None:
         return
-    pieces = operator.state()
+    stored = operator.converted(stored)
+    pieces = {name: piece for name, piece in operator.state().items() if not _is_added(name, piece, stored)}
     _check_rules(stored, {name: piece.rule for name, piece in pieces.items()}, context.name)
     for name, piece in pieces.items():
         with naming_state(f"{context.name}: {name}", piece.state if isinstance(piece, Log) else operator):
             piece._restore(stored, name, context, stored.rules[name])
     with naming_state(context.name, operator):
         operator.restored()
+
+
+def _is_added(name: str, piece: Piece, stored: Snapshot) -> bool:
+    """Return whether a piece belongs to owners alone that the checkpoint lacks: it stays as it is, empty."""
+    owners = piece.owners if isinstance(piece, Log | Table) else {}
+    return name not in stored.rules and bool(owners) and {*owners} <= {*stored.added}
 
 
 def check_stored(operator: Stateful, context: OperatorContext) -> None:
@@ -382,18 +419,19 @@ def check_stored(operator: Stateful, context: OperatorContext) -> None:
     for name, piece in operator.state().items():
         with naming_state(f"{context.name}: {name}", operator):
             logs: Any = stored.logs
+            added = _added(piece.owners, stored) if isinstance(piece, Log | Table) else set()
             if isinstance(piece, Log):
                 for part in logs.get(name, ()):
                     for table_name, table in part.items():
-                        _check_rows(table, piece.state.stored.get(table_name), piece.keys, context)
+                        _check_rows(table, piece.state.stored.get(table_name), added, piece.keys, context)
             elif isinstance(piece, Table) and name in stored.tables:
-                _check_rows(stored.tables[name], piece.stored, piece.keys, context)
+                _check_rows(stored.tables[name], piece.stored, added, piece.keys, context)
 
 
-def _check_rows(table: Any, expected: pa.Schema | None, keys: int, context: OperatorContext) -> None:
+def _check_rows(table: Any, expected: pa.Schema | None, added: set[str], keys: int, context: OperatorContext) -> None:
     from dataflow.state.parts import owned
 
-    if expected is not None and sorted(table.column_names) != sorted(expected.names):
+    if expected is not None and {*table.column_names} | added != {*expected.names} | added:
         raise CheckpointMismatch(
             f"the checkpoint has the columns {table.column_names}, the operator declares {expected.names}; "
             f"{OTHER_PIPELINE}"

@@ -71,6 +71,8 @@ from dataflow.untrusted import Time
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dataflow.contracts.rescale import RescaleContext, StatePart
+
 __all__ = ["Operator", "OperatorContext", "OperatorFactory", "Out", "Rule", "Snapshot"]
 
 
@@ -126,7 +128,8 @@ class Snapshot:
     state, by name, see `Incremental`. After a restore ``context.restored.logs`` has the parts of each: a base, then
     deltas, each with its tables by name.
 
-    ``rules`` has a rule for each piece of the state of an operator that declares it (`Stateful`).
+    ``rules`` has a rule for each piece of the state of an operator that declares it (`Stateful`). ``added`` names the
+    owners (see `Rule`) that the operator has and the restored checkpoint lacks: they start empty.
 
     >>> import pyarrow as pa
     >>> Snapshot({"seen": 3}, {"rows": pa.table({"x": [1, 2]})}).values["seen"]
@@ -137,6 +140,7 @@ class Snapshot:
     tables: Mapping[str, pa.Table | pa.RecordBatchReader] = field(default_factory=dict)
     logs: Mapping[str, Incremental | Sequence[Mapping[str, pa.Table]]] = field(default_factory=dict)
     rules: Mapping[str, Rule] = field(default_factory=dict)
+    added: Sequence[str] = ()
 
 
 class Out(Protocol):
@@ -255,6 +259,8 @@ class OperatorContext:
         schedule_at: ``schedule_at(due)`` does as ``schedule``, for microseconds of ``clock.time()``.
         watermark: the last watermark that the operator had passed on when the restored checkpoint was taken, in
             microseconds since 1970; None: none.
+        time_restarts: whether the job was restored with another parallelism, so that the time of all later tasks starts
+            again: an operator that makes time emits its watermark again.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> class Named(flow.Operator):
@@ -287,6 +293,7 @@ class OperatorContext:
     emitted: Unwatched = UNWATCHED
     schedule_at: Callable[[int], None] = _not_scheduled
     watermark: int | None = None
+    time_restarts: bool = False
 
 
 class Operator:
@@ -349,6 +356,34 @@ class Operator:
             output: the schema of the main output.
         """
         return snapshot
+
+    @classmethod
+    def rescale(cls, parts: Sequence[StatePart], context: RescaleContext) -> Snapshot:
+        """Return the state of one new subtask, made of what all old ones saved by hand; called for each new subtask.
+
+        Operators that declare their state (`flow.Stateful`) need none. Without it, a checkpoint with the state of this
+        operator is refused at another parallelism.
+
+        Args:
+            parts: what each old subtask saved, by ascending number. Their tables are shared: never write into them.
+            context: the new subtask.
+
+        Returns: what the new subtask finds in ``context.restored``.
+
+        Raises: NotImplementedError, unless a subclass defines it.
+
+        >>> import pyarrow as pa, dataflow as flow
+        >>> class Sums(flow.Operator):
+        ...     @classmethod
+        ...     def rescale(cls, parts, context):
+        ...         rows = pa.concat_tables([part.snapshot.tables["sums"] for part in parts])
+        ...         return flow.Snapshot(tables={"sums": context.owned(rows)})
+        >>> saved = flow.Snapshot(tables={"sums": pa.table({"k": [1, 2, 3], "sum": [10, 20, 30]})})
+        >>> new = flow.RescaleContext("sums", 0, 1, 2, range(128), 128, ["k"])
+        >>> Sums.rescale([flow.StatePart(0, saved, range(64), None)], new).tables["sums"].num_rows
+        3
+        """
+        raise NotImplementedError(f"{cls.__name__} has no rescale(parts, context)")
 
     def open(self) -> None:
         """Acquire resources. Called once, after construction and before any row.

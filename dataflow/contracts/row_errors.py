@@ -29,7 +29,7 @@ from dataflow.errors import ConfigurationError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ERRORS", "LATE", "LATE_RIGHT", "OnError", "RowErrors", "RowTally", "errors_schema"]
+__all__ = ["ERRORS", "LATE", "LATE_RIGHT", "OnError", "RowErrors", "RowTally", "errors_schema", "shorten"]
 
 ERRORS: Final = "errors"
 """The side output of rows that were set aside; its schema is ``errors_schema()``."""
@@ -63,9 +63,10 @@ class RowTally(OperatorMetrics):
     """The metrics of one subtask of an operator, while it counts: the operator and the engine add to its fields.
 
     They are not part of checkpoints: all counts of a run begin at zero, also after a restore. A tally also carries the
-    subtask's choices to ``RunResult.tuning``.
+    subtask's choices to ``RunResult.tuning``, and the row of a call that failed, as text.
     """
 
+    failed_row: str = ""
     _reports: list[Callable[[], Choice | None]] = field(default_factory=list)
 
     def clear(self) -> None:
@@ -106,12 +107,17 @@ class RowErrors:
         Raises: ``error`` itself with policy FAIL, with ``where`` and the row as a note.
         """
         if self.policy is OnError.FAIL:
-            error.add_note(f"at {where}: {_shorten(row)}; on_error='skip' leaves such rows out, 'side' sets them aside")
+            self.failed(row)
+            error.add_note(f"at {where}: {shorten(row)}; on_error='skip' leaves such rows out, 'side' sets them aside")
             raise error
-        rejected = RowError(where, _shorten(row), f"{type(error).__name__}: {_error_text(error)}")
+        rejected = RowError(where, shorten(row), f"{type(error).__name__}: {_error_text(error)}")
         self._tally.skip(rejected)
         if self.policy is OnError.SIDE:
             self._aside.append(rejected)
+
+    def failed(self, row: object) -> None:
+        """Record the row of a call whose error fails the job."""
+        self._tally.failed_row = shorten(row)
 
     def take(self) -> pa.RecordBatch | None:
         """Return the rows set aside since the last call, for side output ``errors``; None if there are none."""
@@ -138,6 +144,7 @@ def _error_text(error: Exception) -> str:
         return "(it cannot be shown)"
 
 
-def _shorten(row: object) -> str:
+def shorten(row: object) -> str:
+    """Return ``row`` as text of at most 500 characters."""
     text = row if isinstance(row, str) else repr(row)
     return text if len(text) <= _TEXT else text[: _TEXT - 3] + "..."

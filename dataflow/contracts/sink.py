@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.contracts.source import Json
 from dataflow.contracts.updates import Changes
+from dataflow.errors import CheckpointMismatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,7 +115,8 @@ class Sink(ABC):
         """The place it writes to, such that two sinks of one target would damage each other's output; None: nothing
         shared.
 
-        A graph with two sinks of the same target is refused.
+        A graph with two sinks of the same target is refused. Checkpoints store the targets of two-phase sinks, and a
+        restore compares them: see `TwoPhaseSink`.
         """
         return None
 
@@ -122,6 +124,11 @@ class Sink(ABC):
     def readable(self) -> str | None:
         """The place where other programs find the committed rows, such as a pattern of files; None if there is none."""
         return None
+
+    @property
+    def read_hint(self) -> Sequence[str]:
+        """How other programs read rows whose columns changed at a restore, as lines for people; none: as any rows."""
+        return ()
 
     @property
     def fixed_settings(self) -> Mapping[str, Json]:
@@ -208,6 +215,29 @@ class Sink(ABC):
         Traceback (most recent call last):
         dataflow.errors.SchemaMismatch: write_csv('prices'): CSV cannot hold column 'price' of type list<...
         """
+
+    def check_columns(self, before: Sequence[str], after: Sequence[str]) -> None:
+        """Check that a restore may add columns, remove some, or change their order. By default, it may not.
+
+        Called before a restore changes anything, and only if the columns are others. The rows that were written or
+        staged keep their columns.
+
+        Args:
+            before: the columns of the rows that were written before the checkpoint.
+            after: the columns of the rows to come.
+
+        Raises: CheckpointMismatch, with the reason and what to do, if rows of other columns cannot follow.
+
+        >>> import operators as op
+        >>> op.write_parquet("out").check_columns(["k", "n"], ["k", "n", "average"])
+        >>> op.write_csv("out", header=False).check_columns(["k", "n"], ["k", "n", "average"])  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        dataflow.errors.CheckpointMismatch: write_csv('out') writes files without a header, ...
+        """
+        raise CheckpointMismatch(
+            f"{self!r} takes rows of the same columns only, and a restore would change {[*before]} to {[*after]}; keep "
+            "the columns with select(), or give the rows to another sink with a name of its own"
+        )
 
     @abstractmethod
     def writer(self, context: OperatorContext) -> Operator:
@@ -312,6 +342,17 @@ class TwoPhaseSink(Sink):
     Calls: ``hold`` is entered, then ``check_target`` and ``begin``, or ``recover``, then any number of ``commit``,
     perhaps ``sweep``. ``hold`` is left when the job has ended for any reason. One sink may be run several times, also
     at the same time: the state of one run is in the object that ``hold`` returns.
+
+    A restore compares ``target`` with the one that the checkpoint stores. First it checks all sinks, then it starts
+    them, so a restore that one sink refuses has changed none:
+
+    ===========================================  =======================================================  ===========
+    target                                       check                                                    start
+    ===========================================  =======================================================  ===========
+    the stored one; or one of both is unknown    ``would_take_back`` if the checkpoint is not of the      ``recover``
+                                                 job's own directory, and ``target`` is not None
+    another one                                  ``uncommitted`` with the stored one, ``check_target``    ``begin``
+    ===========================================  =======================================================  ===========
 
     ``commit`` must be idempotent: after a crash it may be called again for the same checkpoint and handles.
 
@@ -480,6 +521,79 @@ class TwoPhaseSink(Sink):
         >>> world.rows()
         Counter({(1,): 1})
         """
+
+    def change_columns(self, checkpoint: int, columns: Sequence[str]) -> None:
+        """Take note that rows after a checkpoint have other columns. By default, nothing is noted.
+
+        Called after ``recover``, if ``check_columns`` let the columns change. Called again after a crash.
+
+        Args:
+            checkpoint: the id of the restored checkpoint.
+            columns: the columns of the rows to come.
+
+        >>> import json, tempfile
+        >>> from pathlib import Path
+        >>> import operators as op
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     sink = op.write_parquet(directory)
+        ...     sink.begin()
+        ...     sink.change_columns(7, ["k", "n", "average"])
+        ...     json.loads(Path(directory, "_commits", "columns.json").read_text())["changes"]
+        [{'first': 8, 'columns': ['k', 'n', 'average']}]
+        """
+
+    def would_take_back(self, checkpoint: int, handles: Sequence[Handle]) -> TakenBack | None:
+        """Return what ``recover`` would delete of the rows that later checkpoints committed. Changes nothing.
+
+        Called inside ``hold`` before ``recover`` of any sink, if a job starts from a checkpoint outside of its own
+        directory: the job that took it may have continued, so its later rows are deleted only with
+        ``run(take_back=True)``. By default it is not known, and such a start is refused without ``take_back=True``.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+            handles: the transactions that the checkpoint holds; ``recover`` will commit them.
+
+        Returns: the rows and files; None if there are none.
+
+        Raises: what ``recover`` would raise for ``handles``, such as StoreError if staged rows are gone.
+            NotImplementedError if the sink cannot tell.
+
+        >>> import tempfile, pyarrow as pa, dataflow as flow, operators as op
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     with flow.Pipeline("later") as p:
+        ...         p.source(op.from_arrow(pa.table({"x": [1, 2]}))).sink(op.write_csv(directory), name="out")
+        ...     result = p.run(checkpoint=flow.Checkpointing(flow.MemoryStore()))  # commits with checkpoint 1
+        ...     sink = op.write_csv(directory)
+        ...     sink.would_take_back(1, []), sink.would_take_back(0, []), op.read_committed(directory).num_rows
+        (None, TakenBack(rows=2, files=1), 2)
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define would_take_back()")
+
+    def uncommitted(self, target: str, handles: Sequence[Handle]) -> Sequence[Handle] | None:
+        """Return the handles that are not committed at another ``target``, whose rows a restore would lose.
+
+        Called inside ``hold`` before ``begin`` or ``recover`` of any sink, if this one had another target when the
+        checkpoint was taken. It changes nothing. By default it is not known.
+
+        Args:
+            target: what ``target`` was when the checkpoint was taken. A checkpoint is an untrusted document.
+            handles: the transactions that the checkpoint holds.
+
+        Returns: those that are not committed there; None if that cannot be known. Then the restore is refused, unless
+            there are no handles, or the checkpoint is an exported savepoint, whose handles were all committed.
+
+        >>> import tempfile, pyarrow as pa, dataflow as flow, operators as op
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     with flow.Pipeline("first") as p:
+        ...         p.source(op.from_arrow(pa.table({"x": [1, 2]}))).sink(op.write_csv(directory), name="out")
+        ...     store = flow.MemoryStore()
+        ...     result = p.run(checkpoint=flow.Checkpointing(store))
+        ...     handles = store.manifest(1).transactions["out"]
+        ...     sink = op.write_csv("other")
+        ...     sink.uncommitted(directory, handles), sink.uncommitted("gone", handles)
+        ([], None)
+        """
+        return None
 
     def sweep(self) -> None:
         """Delete everything that is staged. By default nothing is deleted, and the next ``begin`` or ``recover`` does

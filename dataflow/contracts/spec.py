@@ -32,7 +32,7 @@ Specs are pickled for Spark's workers, which import the module that defines the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,7 @@ from dataflow.contracts.updates import Meaning, Signed, meaning_error
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dataflow.contracts.evolution import Adaptation, OperatorDescription, PieceChanges
     from dataflow.contracts.execution import RowOrder
     from dataflow.contracts.live_splits import Silence
     from dataflow.contracts.windows import EventTime
@@ -346,6 +347,44 @@ class Spec:
         ''
         """
         return ""
+
+    def pieces(self, described: OperatorDescription) -> Collection[str]:
+        """Return the names that ``renamed=`` and ``allow_dropped=`` can have after the operator's, as "counts.total".
+
+        By default, there are none.
+
+        Args:
+            described: the operator, of a checkpoint or now.
+
+        >>> import dataflow as flow
+        >>> from dataflow.contracts.evolution import OperatorDescription
+        >>> flow.Spec().pieces(OperatorDescription("x", "spec", [], [], [], {}))
+        ()
+        """
+        return ()
+
+    def evolve(self, stored: OperatorDescription, now: OperatorDescription, changes: PieceChanges) -> Adaptation:
+        """Return what this operator, with the settings it has now, makes of a checkpoint of the operator.
+
+        Called once for each restore, before the checkpoint is compared with the pipeline. By default, nothing changes:
+        another setting is refused.
+
+        Args:
+            stored: what the checkpoint says of the operator.
+            now: the same of the pipeline.
+            changes: what the user allows for pieces of the operator: those that exist, each at most once.
+
+        Raises: CheckpointMismatch if a change is not possible, with the reason and what to do.
+
+        >>> import dataflow as flow
+        >>> from dataflow.contracts.evolution import OperatorDescription, PieceChanges
+        >>> stored = OperatorDescription("x", "spec", [], [("a", "int64")], [], {})
+        >>> flow.Spec().evolve(stored, stored, PieceChanges()).stored is stored
+        True
+        """
+        from dataflow.contracts.evolution import Adaptation
+
+        return Adaptation(stored)
 
     def folding(self) -> Spec | None:
         """Return the settings of an operator that folds rows of a key into one before they are shuffled to this one.

@@ -303,7 +303,8 @@ class Recorder:
                 self._file.write(self._origin.batch([*facts, *samples]))
 
     def close(self) -> None:
-        """Drain for the last time, and end the file."""
+        """Drain for the last time, and end the file. Later drains do nothing: the log may be at the next attempt."""
         self.drain()
+        self._origin = None
         if self._file is not None:
             self._file.close()

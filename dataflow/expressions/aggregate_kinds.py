@@ -64,6 +64,7 @@ class Kind:
         orders_by_time: whether its rows are in order of event time, where there is one and no order is given.
         orders_by_text: whether text may be the order of its rows.
         slides: whether its cost for a row of a sliding window does not depend on the number of rows in the window.
+        never_null: whether the result has a value where there is none to aggregate.
         free_of_order: whether rows may be folded in any order: the result is the same, bit by bit.
     """
 
@@ -77,6 +78,7 @@ class Kind:
     orders_by_text: bool = False
     slides: bool = False
     free_of_order: bool = False
+    never_null: bool = False
 
 
 def is_word(given: pa.DataType) -> bool:
@@ -169,8 +171,8 @@ _SPREAD: Final = Kind(result=_spread, takes="integers, floats or decimals", may_
 _EXTREME: Final = Kind(result=_same, slides=True, free_of_order=True)
 
 KINDS: Final[dict[AggregateKind, Kind]] = {
-    AggregateKind.COUNT: Kind(result=_count, needs=frozenset(), slides=True, free_of_order=True),
-    AggregateKind.COUNT_DISTINCT: Kind(result=_count_of_values, slides=True, free_of_order=True),
+    AggregateKind.COUNT: Kind(result=_count, needs=frozenset(), slides=True, free_of_order=True, never_null=True),
+    AggregateKind.COUNT_DISTINCT: Kind(result=_count_of_values, slides=True, free_of_order=True, never_null=True),
     AggregateKind.SUM: Kind(
         result=_sum, takes="integers, floats, booleans, durations, or decimals of up to 38 digits", slides=True
     ),

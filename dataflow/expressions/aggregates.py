@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from hashlib import sha256
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import types
@@ -32,7 +33,10 @@ from dataflow.expressions.nodes import Expr
 from dataflow.expressions.text import render_receiver
 from dataflow.expressions.typing import resolve
 
-__all__ = ["Aggregation", "aggregate", "count", "identities"]
+__all__ = ["Aggregation", "aggregate", "count", "identities", "stored_name"]
+
+_MOST_NAME: Final = 120
+"""Characters of an identity that the names of columns have."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -125,6 +129,11 @@ class Aggregation:
     def is_free_of_order(self) -> bool:
         """True if the result is the same, bit by bit, in whatever order rows are folded."""
         return self._kind.free_of_order
+
+    @property
+    def is_never_null(self) -> bool:
+        """True if the result has a value, 0, where there is none to aggregate."""
+        return self._kind.never_null
 
     @property
     def is_of_user(self) -> bool:
@@ -296,6 +305,19 @@ def identities(aggregations: Sequence[Aggregation]) -> list[str]:
         number = alike.index(functions)
         found.append(f"{a.identity()} {number + 1}" if number else a.identity())
     return found
+
+
+def stored_name(identity: str) -> str:
+    """Return the beginning of the names of an aggregate's columns in a checkpoint: its identity, shortened if long.
+
+    >>> stored_name("col('price').sum()")
+    "col('price').sum()"
+    >>> stored_name("x" * 1000) == stored_name("x" * 1000), stored_name("x" * 1000) == stored_name("x" * 1001)
+    (True, False)
+    """
+    if len(identity) <= _MOST_NAME:
+        return identity
+    return f"{identity[:_MOST_NAME]}... {sha256(identity.encode()).hexdigest()[:16]}"
 
 
 def aggregate(word: str, argument: Expr | None, **options: Any) -> Aggregation:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from dataflow.contracts.checkpointing import mode_text
 from dataflow.drawing import printable
@@ -13,6 +15,7 @@ from dataflow.errors import NoCheckpoint
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.export import SavepointStore
 from dataflow.store.folder import CheckpointFolder
+from dataflow.store.manifest import Parent
 from dataflow.store.status import CheckpointContents, CheckpointStatus, contents
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ class CheckpointLine:
             ``bytes`` are None.
         kind: "checkpoint", "savepoint" or "final".
         pipeline: the name of the pipeline.
+        job: the id of the job that took it.
+        parent: the checkpoint of another directory that the job began from; None also if it began at the beginning.
         mode: the checkpoint mode.
         guarantee: the guarantee from source to sink.
         created: seconds since 1970.
@@ -49,6 +54,8 @@ class CheckpointLine:
     reason: str | None = None
     kind: str | None = None
     pipeline: str | None = None
+    job: str | None = None
+    parent: Parent | None = None
     mode: str | None = None
     guarantee: str | None = None
     created: float | None = None
@@ -61,7 +68,8 @@ class CheckpointLine:
 
     def to_json(self) -> dict[str, Any]:
         """Return all attributes by name."""
-        return asdict(self)
+        line: dict[str, Any] = msgspec.to_builtins(self)
+        return line
 
 
 def list_checkpoints(directory: Path) -> list[CheckpointLine]:
@@ -109,6 +117,8 @@ def line_of(found: CheckpointContents) -> CheckpointLine:
         reason=found.reason,
         kind=manifest.kind,
         pipeline=manifest.pipeline,
+        job=manifest.job,
+        parent=manifest.parent,
         mode=manifest.mode,
         guarantee=manifest.guarantee,
         created=manifest.created,

@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from dataflow.clock import duration_text
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.operator import Snapshot
@@ -87,16 +85,7 @@ class CheckpointSheet:
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
         manifest = self.found.manifest
-        more = (
-            {}
-            if manifest is None
-            else {
-                "format": manifest.format,
-                "run_id": manifest.run_id,
-                "job": manifest.job,
-                "parent": msgspec.to_builtins(manifest.parent),
-            }
-        )
+        more = {} if manifest is None else {"format": manifest.format, "run_id": manifest.run_id}
         operators = [
             {
                 "name": line.name,

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dataflow.clock import exact_duration_text
+from dataflow.contracts.evolution import Adaptation, OperatorDescription, PieceChanges
 from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.source import Json
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.updates import CHANGE, Meaning, Signed, Updates
 from dataflow.contracts.window_kinds import Session
 from dataflow.contracts.windows import EventTime, Sliced, Window
+from dataflow.planning.evolved_aggregates import Rows, aggregate_names, evolve_aggregates
 
 if TYPE_CHECKING:
     from dataflow.expressions import Aggregation
@@ -51,12 +53,14 @@ class Grouped(Spec, ABC):
     Attributes:
         takes_records: whether rows may be folded per key before they reach the operator.
         has_pane_columns: whether results say which pane they are.
+        computed_from_rows: which aggregates are computed from rows that the operator keeps.
     """
 
     is_users = False
     holds_rows = False
     keeps_batches = False
     has_pane_columns: bool = False
+    computed_from_rows: ClassVar[Rows] = "none"
 
     @property
     def takes_records(self) -> bool:
@@ -102,6 +106,13 @@ class Grouped(Spec, ABC):
 
     def wants_order(self, time: EventTime | None) -> bool:
         return time is not None and any(aggregation.goes_by_arrival for aggregation in self.aggregations)
+
+    def pieces(self, described: OperatorDescription) -> Collection[str]:
+        return aggregate_names(described)
+
+    def evolve(self, stored: OperatorDescription, now: OperatorDescription, changes: PieceChanges) -> Adaptation:
+        rows = self.computed_from_rows
+        return evolve_aggregates(self.aggregations, stored, now, changes, signed=self.signed, rows=rows)
 
     def _aggregated(self) -> set[str]:
         """Return the columns that the aggregates read."""
@@ -284,6 +295,12 @@ class SlidingAggregate(Spec):
     def wants_order(self, time: EventTime | None) -> bool:
         return any(aggregation.goes_by_arrival for aggregation in self.aggregations)
 
+    def pieces(self, described: OperatorDescription) -> Collection[str]:
+        return aggregate_names(described)
+
+    def evolve(self, stored: OperatorDescription, now: OperatorDescription, changes: PieceChanges) -> Adaptation:
+        return evolve_aggregates(self.aggregations, stored, now, changes, rows="all")
+
     @property
     def _made(self) -> set[str]:
         """The columns of the output that are not of the input."""
@@ -293,6 +310,8 @@ class SlidingAggregate(Spec):
 @dataclass(frozen=True, slots=True)
 class SessionAggregate(WindowAggregate):
     """Computes aggregates per key and session. ``emit`` is not ``Emit.UPDATES``."""
+
+    computed_from_rows: ClassVar[Rows] = "some"
 
     window: Session
 
@@ -312,6 +331,8 @@ class SessionAggregate(WindowAggregate):
 @dataclass(frozen=True, slots=True)
 class MergingAggregate(WindowAggregate):
     """Computes final aggregates per key and window of a kind whose windows merge."""
+
+    computed_from_rows: ClassVar[Rows] = "all"
 
     @property
     def takes_records(self) -> bool:

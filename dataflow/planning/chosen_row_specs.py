@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from dataflow.clock import Duration, exact_duration_text, microseconds
+from dataflow.contracts.evolution import Adaptation, OperatorDescription, PieceChanges
 from dataflow.contracts.execution import RowOrder
 from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.source import Json
@@ -83,6 +84,12 @@ class Unique(Spec):
     @property
     def bounded_by(self) -> str:  # type: ignore[override]
         return "ttl=" if self.ttl is None else ""
+
+    def pieces(self, described: OperatorDescription) -> Collection[str]:
+        return ()
+
+    def evolve(self, stored: OperatorDescription, now: OperatorDescription, changes: PieceChanges) -> Adaptation:
+        return Adaptation(stored)  # what is stored are whole rows
 
     @property
     def sees_batches(self) -> bool:  # type: ignore[override]

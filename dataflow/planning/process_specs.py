@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
+from dataflow.contracts.evolution import Adaptation, OperatorDescription, PieceChange, PieceChanges
 from dataflow.contracts.execution import RowOrder
+from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.process import ProcessFactory
 from dataflow.contracts.process_state import StateDeclaration
 from dataflow.contracts.row_errors import OnError
 from dataflow.contracts.source import Json
 from dataflow.contracts.spec import Spec
+from dataflow.contracts.stored_pieces import keys_of, with_owner, without_empty, without_owner, without_pieces
 from dataflow.contracts.updates import Meaning, Signed, meaning_error
 from dataflow.contracts.windows import EventTime
+from dataflow.untrusted import parsed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["OneOrder", "Process", "ProcessBatches", "ProcessBatchesInOrder", "ProcessKeys", "ProcessKeysInOrder"]
+__all__ = [
+    "MAIN_STATE",
+    "OneOrder",
+    "Process",
+    "ProcessBatches",
+    "ProcessBatchesInOrder",
+    "ProcessKeys",
+    "ProcessKeysInOrder",
+]
+
+
+MAIN_STATE: Final = "state"
+"""The piece with the values of all declared states that are plain columns, and with the timers."""
 
 
 class Process(Spec):
@@ -54,6 +71,21 @@ class Process(Spec):
     def detail(self) -> dict[str, Json]:
         return {"function": self.label, "states": self.described()}
 
+    def pieces(self, described: OperatorDescription) -> Collection[str]:
+        return _states_of(described)
+
+    def evolve(self, stored: OperatorDescription, now: OperatorDescription, changes: PieceChanges) -> Adaptation:
+        """Let declared states be added, empty, and removed."""
+        before, after = _states_of(stored), self.described()
+        added = [name for name in after if name not in before]
+        dropped = [name for name in before if name not in after and name in changes.dropped]
+        kept = {name: text for name, text in before.items() if name not in dropped}
+        new = {name: after[name] for name in added}
+        done = [PieceChange(name, "added, empty", partial(_with_state, name)) for name in added]
+        done += [PieceChange(name, "dropped", partial(_without_state, name)) for name in dropped]
+        detail = {**stored.detail, "states": {**kept, **new}}
+        return Adaptation(replace(stored, detail=detail), done)
+
     def wants_order(self, time: EventTime | None) -> bool:
         return True
 
@@ -71,6 +103,24 @@ class Process(Spec):
                 problem = "are taken back" if isinstance(meaning, Signed) else "a later row replaces"
                 raise meaning_error(word, meaning, f"a function would be called with rows that {problem}")
         return None
+
+
+def _states_of(described: OperatorDescription) -> Mapping[str, Json]:
+    """Return the declared states as text, by name."""
+    return parsed(dict[str, str], described.detail.get("states", {}), "the declared states")
+
+
+def _with_state(name: str, stored: Snapshot) -> tuple[Snapshot, None]:
+    return with_owner(stored, name), None
+
+
+def _without_state(name: str, stored: Snapshot) -> tuple[Snapshot, int]:
+    """Return the state of a subtask without a declared one, and how many keys had it."""
+    own = [piece for piece, rule in stored.rules.items() if piece != MAIN_STATE and [*rule.owners] == [name]]
+    if MAIN_STATE in stored.rules and (columns := stored.rules[MAIN_STATE].owners.get(name)):
+        return without_empty(without_owner(stored, name), MAIN_STATE), keys_of(stored, MAIN_STATE, columns)
+    keys = [keys_of(stored, piece) for piece in own if stored.rules[piece].keys]
+    return without_pieces(stored, own), max(keys, default=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dataflow.contracts.evolution import Adaptation, OperatorDescription, PieceChange, PieceChanges
 from dataflow.contracts.live_splits import Silence
 from dataflow.contracts.operator import OperatorFactory
 from dataflow.contracts.row_errors import OnError
@@ -16,6 +17,7 @@ from dataflow.contracts.source import Json, Source
 from dataflow.contracts.spec import Spec, is_users
 from dataflow.contracts.updates import CHANGE, Meaning, Signed, Updates, meaning_error, quoted_names, word_of
 from dataflow.contracts.windows import EventTime
+from dataflow.errors import CheckpointMismatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -477,6 +479,30 @@ class Write(Spec):
 
     def detail(self) -> dict[str, Json]:
         return {"sink": type(self.sink).__name__, **self.sink.fixed_settings}
+
+    def pieces(self, described: OperatorDescription) -> Collection[str]:
+        return [name for name, _ in described.schema]
+
+    def evolve(self, stored: OperatorDescription, now: OperatorDescription, changes: PieceChanges) -> Adaptation:
+        """Let columns be added, removed if they are listed, and put in another order, if the sink takes such rows."""
+        before, after = dict(stored.schema), dict(now.schema)
+        dropped = [name for name in before if name not in after and name in changes.dropped]
+        if [*before] == [*after] or before.keys() - after.keys() - {*dropped}:
+            return Adaptation(stored)
+        if changes.renamed:
+            old, new = next(iter(changes.renamed.items()))
+            raise CheckpointMismatch(
+                f"sink {now.name!r}: a column cannot be renamed, because the rows that are written keep {old!r}: leave "
+                f"{new!r} to be added, and list '{now.name}.{old}' in allow_dropped="
+            )
+        self.sink.check_columns([*before], [*after])
+        done = [PieceChange(name, "column added; null in earlier rows") for name in after if name not in before]
+        done += [PieceChange(name, "column dropped; earlier rows keep it") for name in dropped]
+        if not done:
+            moved = next(name for name, was in zip(after, before, strict=True) if name != was)
+            done.append(PieceChange(moved, "column at another place"))
+        schema = [(name, before.get(name, type_)) for name, type_ in now.schema]
+        return Adaptation(replace(stored, schema=schema), done)
 
     def origin_of(self, column: str) -> str:
         return column

@@ -1,24 +1,24 @@
-"""Faults of a simulated run, the record of each simulated process, and a store that fails on purpose.
+"""Faults of a simulated run, and a store that fails on purpose.
 
-Faults are data: the scheduler draws from the seed of the run which faults happen, and when. An *attempt* is one
-simulated process: it ends when the job ends or a fault kills it.
+Faults are data: the scheduler draws from the seed of the run which faults happen, and when. An attempt ends when the
+job ends, or a crash kills the simulated process. A crash is always followed by another process. After an error the job
+restarts in the same process, if ``run(restarts=)`` says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from dataflow.contracts.checkpointing import Checkpointing, Mode
-from dataflow.errors import CheckpointDamaged, CheckpointError
-from dataflow.runtime.restore.find_checkpoint import RestoreReport
+from dataflow.contracts.checkpointing import Checkpointing
+from dataflow.errors import CheckpointDamaged
 from dataflow.runtime.task.crash_points import Point
 from dataflow.store.base import CheckpointStore
 from dataflow.store.files import Buffer, Content, FileSystem
 from dataflow.store.manifest import STATE, Manifest, PartHandle
 
-__all__ = ["Attempt", "Faults", "FaultyStore"]
+__all__ = ["Faults", "FaultyStore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,12 @@ class Faults:
             their own, too.
         slow: probability that a background job is delayed.
         fail: probability that a writing operation of the store raises StoreError.
-        damage: probability that a crash damages a part of the newest checkpoint, if there is an older one.
-        restarts: the maximum number of restarts of a job that a checkpoint's failure made fail.
+        damage: probability that the end of an attempt damages a part of the newest checkpoint, if there is an older
+            one.
         restart_with: settings from which each attempt after the first draws, such as another mode; empty: all attempts
             use the job's own. Checkpoints are always stored where the job's own settings say.
+        rescale_to: the numbers of subtasks from which each attempt after the first draws; empty: all attempts have that
+            of the job. These draws have a generator of their own.
 
     >>> Faults(crashes=2, crash_at=["alignment"]).crashes
     2
@@ -66,31 +68,8 @@ class Faults:
     slow: float = 0.0
     fail: float = 0.0
     damage: float = 0.0
-    restarts: int = 0
     restart_with: Sequence[Checkpointing] = ()
-
-
-@dataclass(slots=True)
-class Attempt:
-    """The record of one simulated process.
-
-    ``highest`` is the highest checkpoint id in the store at its start. ``mode`` is its checkpoint mode; None: no
-    checkpoints. ``restored`` is the report of its restore, ``checkpoints`` has the ids that it completed, ``crash``
-    is the place of its crash, and ``failure`` the error of the job; each is None or empty if there is none. ``blocked``
-    (channels, summed) and ``time`` (simulated) are in microseconds.
-    """
-
-    highest: int = 0
-    mode: Mode | None = None
-    restored: RestoreReport | None = None
-    checkpoints: list[int] = field(default_factory=list)
-    duplicated: int = 0
-    in_flight: int = 0
-    blocked: int = 0
-    crash: str | None = None
-    failure: CheckpointError | None = None
-    turns: int = 0
-    time: int = 0
+    rescale_to: Sequence[int] = ()
 
 
 class FaultyStore(CheckpointStore):

@@ -63,6 +63,15 @@ class JobHandle(ABC):
 
     @property
     @abstractmethod
+    def id(self) -> str:
+        """The id of the job: 32 hex digits, the same in all runs of a checkpoint directory; new without checkpoints.
+
+        Its checkpoints store it, so a directory that is moved or copied keeps it (`Checkpoint.job_id`). A job that
+        begins from a checkpoint elsewhere has a new id (`Checkpoint.parent`).
+        """
+
+    @property
+    @abstractmethod
     def _is_over(self) -> bool:
         """Whether the job is over, or was abandoned: no later call waits for it."""
 

@@ -62,6 +62,8 @@ class JobProgress:
             where a commit that fails fails the job.
         is_checkpointed: whether the job takes checkpoints; else its text does not count them.
         compiling: the kernels being compiled or loaded before the first row; "" once rows are read.
+        restarts: how often the job was started again (see `Restarts`). All counts are of the current attempt.
+        restarting_in: the time until the next attempt begins, after the job failed; None: it is not in a delay.
 
     >>> str(JobProgress(JobState.RUNNING, 2_000_000, 1_500_000, 7, 1e6, 40, 0, 2, 3, 1, 0, done=0.25, left=6_000_000))
     '1,500,000 rows, 1,000,000/s, 25% done, 6.00 s left, 3 checkpoints (1 failed), skipped 2, backlog 40'
@@ -87,10 +89,14 @@ class JobProgress:
     changes_out: int = 0
     waiting: Sequence[WaitingCommit] = ()
     is_checkpointed: bool = True
+    restarts: int = 0
+    restarting_in: int | None = None
 
     def __str__(self) -> str:
         if self.compiling:
             return self.compiling
+        if self.restarting_in is not None:
+            return f"failed, restart {self.restarts + 1:,} in {duration_text(self.restarting_in)}"
         parts = [f"{self.rows_in:,} rows", f"{self.rows_per_second:,.0f}/s"]
         if self.done is not None:
             parts.append(f"{self.done:.0%} done")
@@ -102,7 +108,8 @@ class JobProgress:
         if self.is_checkpointed:
             count = f"{self.checkpoints:,} checkpoint{'s' * (self.checkpoints != 1)}"
             parts.append(count + (f" ({', '.join(troubles)})" if troubles else ""))
-        parts += [f"{label} {n:,}" for n, label in ((self.late, "late"), (self.skipped, "skipped")) if n]
+        counts = ((self.restarts, "restarts"), (self.late, "late"), (self.skipped, "skipped"))
+        parts += [f"{label} {n:,}" for n, label in counts if n]
         parts.append(f"backlog {self.backlog:,}")
         return ", ".join(parts + [str(commit) for commit in self.waiting if commit.failure or commit.age >= _SLOW])
 
@@ -146,7 +153,8 @@ class ProgressMeter:
             rows_per_second=self._rate.per_second,
             backlog=sum(
                 [channel.queued_rows for task in job.tasks.values() for channel in task.task_input.input_channels]
-            ),
+            )
+            + sum([task.put_back.rows for task in job.tasks.values()]),
             late=sum([node.tally.late for node in nodes]),
             skipped=sum([node.tally.skipped for node in nodes]),
             checkpoints=job.history.completed if job.identity.checkpointed else 0,

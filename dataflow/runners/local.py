@@ -9,7 +9,8 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,28 +20,38 @@ from dataflow.contracts.checkpointing import Checkpointing, input_identity
 from dataflow.contracts.execution import Execution, Spill
 from dataflow.contracts.folding import Folding, FoldWherePays
 from dataflow.contracts.kept_rows import KeepMany
-from dataflow.errors import ConfigurationError, check_count
+from dataflow.contracts.restarts import Restarts
+from dataflow.errors import ConfigurationError, check_count, check_flag
+from dataflow.events.event_log import EventLog
 from dataflow.planning.batch_graph import refuse_in_batch
 from dataflow.planning.graph import NamedGraph, Node
 from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.plan_shape import shape_of
+from dataflow.runners.attempts import Attempts, RestorePoint, checked_restarts
 from dataflow.runners.binding import LIBRARY
+from dataflow.runners.control_socket.server import ControlServer
 from dataflow.runners.endless_input import warn_of_endless_input
 from dataflow.runners.explain_table import Explanation, explain_plan
-from dataflow.runners.job_progress import NoLine, ProgressLine, ProgressMeter
+from dataflow.runners.job_progress import NoLine, ProgressLine
 from dataflow.runners.kernel_wait import load_kernels
 from dataflow.runners.local_job import LocalJob
+from dataflow.runners.local_run import LocalRun, RunMeter
 from dataflow.runners.recordings import RecordTo, checked_record, make_recorder
 from dataflow.runners.run_result import combines, warn_of_unnamed_state
 from dataflow.runners.worker_pool import WorkerPool
-from dataflow.runtime.job.build_job import Settings, build
-from dataflow.runtime.job.job import JOB_QUEUES
+from dataflow.runtime.checkpoint_reader.checkpoint import Checkpoint
+from dataflow.runtime.job.build_job import Settings, build, store_of
+from dataflow.runtime.job.job import JOB_QUEUES, Job
+from dataflow.runtime.job.run_locks import RunLocks
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
-from dataflow.runtime.restore.job_ids import random_id
+from dataflow.runtime.restore.job_ids import one_id, random_id
+from dataflow.runtime.restore.resolve_changes import checked_changes
 from dataflow.runtime.task.channel import DEFAULT_CREDIT
 from dataflow.runtime.task.joined_rows import JoinSmall
+from dataflow.runtime.task.kernel_loading import KernelLoader
 from dataflow.runtime.task.pace import LearnedPace, budgets, step_choice
 from dataflow.runtime.task.poll_times import LearnedPolls
+from dataflow.store.directory import DirectoryStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,8 +105,7 @@ class LocalRunner:
         if self._step_budget == 0:
             raise ConfigurationError("LocalRunner(step_budget=) must be above zero, got 0; leave it out")
         self._stall_after = microseconds(stall_after, "LocalRunner(stall_after=)")
-        if not isinstance(combine, bool):
-            raise ConfigurationError(f"LocalRunner(combine=) must be True or False, got {combine!r}")
+        check_flag("LocalRunner(combine=)", combine)
         self._combine = combine
         self._spill = Spill(_directory(spill))
         self._slow = {
@@ -184,11 +194,15 @@ class LocalRunner:
         parallelism: int = 1,
         checkpoint: Checkpointing | None = None,
         restore: object = "auto",
+        take_back: bool = False,
         channel_credit: int = DEFAULT_CREDIT,
         max_key_groups: int = 128,
         progress: bool = False,
         execution: Execution | str = "streaming",
         record: RecordTo = None,
+        restarts: Restarts | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> LocalJob:
         """Start ``pipeline``; the returned job is a context manager.
 
@@ -202,6 +216,8 @@ class LocalRunner:
             restore: ``"auto"`` (the newest valid checkpoint, else a fresh start), ``"never"`` (a fresh start, refused
                 if there are checkpoints), ``"latest"`` (refused if there are none), an id, or a path. ``"latest"`` and
                 an id need ``checkpoint``.
+            take_back: whether rows may be deleted that sinks committed after the checkpoint at the path; see
+                `Pipeline.run`.
             channel_credit: batches a channel holds before its writer must wait. It also waits for bytes: 32 MiB in all
                 channels into a task.
             max_key_groups: the number of key groups, which bounds the parallelism of keyed operators.
@@ -209,6 +225,11 @@ class LocalRunner:
                 terminal, else a new line every 5 s. See `LocalJob.progress` for the numbers.
             execution: ``"streaming"``, or ``"batch"``: all input is read, then the results come; see `Pipeline.run`.
             record: a file that gets the events of the run: a path, or `Record`; see `Pipeline.run`.
+            restarts: whether, and after which delays, a job that failed restarts from its newest checkpoint, such as
+                ``Restarts.fixed(3, "10s")``; None: it does not. It needs ``checkpoint``.
+            renamed: new names of operators by their old ones, and of aggregates as "operator.aggregate", if the
+                pipeline has changed since the checkpoint: see `Pipeline.run`.
+            allow_dropped: operators, aggregates and declared states whose state may be dropped.
 
         Raises: ConfigurationError and GraphError for settings that cannot work; the errors of a restore, such as
             CheckpointMismatch and NoCheckpoint; DirectoryInUse if another job holds the checkpoint directory;
@@ -225,47 +246,102 @@ class LocalRunner:
             raise ConfigurationError(f"checkpoint= must be Checkpointing(...) or None, got {type(checkpoint).__name__}")
         check_count("channel_credit=", channel_credit)
         refuse_without_store(restore, checkpoint)
+        check_flag("take_back=", take_back)
         chosen = Execution.of(execution, "run")
         recording = checked_record(record, pipeline.graph, checkpoint)
+        policy = checked_restarts(restarts, pipeline.graph, checkpoint)
+        changes = checked_changes(renamed, allow_dropped, pipeline.graph, chosen)
         plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, chosen, encode=combines(checkpoint))
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         warn_of_endless_input(pipeline.name, pipeline.graph)
-        background = Background(apart=JOB_QUEUES)
         clock = SystemClock()
-        stop = threading.Event()
         line = ProgressLine(pipeline.name, None, sys.stderr, clock) if progress else NoLine()
+        locks, log = RunLocks(), EventLog()
         interval = None if checkpoint is None else checkpoint.every
+        store = None if checkpoint is None else store_of(checkpoint)
         settings = Settings(
             pipeline=pipeline.name,
-            run_id=uuid.uuid4().hex[:12],
-            make_id=random_id,
+            run_id="",
+            make_id=one_id(random_id),
             checkpointing=checkpoint,
+            store=store,
             restore=restore,
+            take_back=take_back,
             clock=clock,
-            submit=background.submit,
+            submit=_nowhere,
             credit=channel_credit,
             join=JoinSmall.over,
             polls=LearnedPolls,
             keep=KeepMany,
             folding=self._folding,
             pace=partial(LearnedPace, *budgets(self._step_budget, interval)),
-            delays={name: _delay(cost, stop) for name, cost in self._slow.items()},
-            load=partial(load_kernels, line=line),
             library=LIBRARY,
             spill=self._spill,
-            recorder=make_recorder(recording),
+            changes=changes,
             engine="local",
+            locks=locks,
         )
+
+        def start_attempt(restore: object, previous: Job | None) -> WorkerPool:
+            load = partial(load_kernels, line=line) if previous is None else KernelLoader.run
+            notices, recorder = None if previous is None else previous.notices, make_recorder(recording, log)
+            own = replace(settings, restore=restore, load=load, notices=notices, recorder=recorder)
+            return self._start_attempt(plan, own, interval)
+
+        point = RestorePoint(restore, settings.store)
         try:
-            job = build(plan, settings)
+            run = LocalRun(start_attempt, Attempts(policy, clock.now()), point, locks, clock)
         except BaseException:
             line.leave()
+            locks.release()
+            raise
+        line.follow(RunMeter(run))
+        server = ControlServer(store, clock) if isinstance(store, DirectoryStore) else None
+        if server is not None:
+            locks.before_release(server.close)
+        run.start()
+        if server is not None:
+            server.start(_Savepoints(run))
+        return LocalJob(run, clock, line)
+
+    def _start_attempt(self, plan: Plan, settings: Settings, interval: int | None) -> WorkerPool:
+        """Build a job with threads of its own. Raises: the errors of building it."""
+        background, stop = Background(apart=JOB_QUEUES), threading.Event()
+        delays = {name: _delay(cost, stop) for name, cost in self._slow.items()}
+        own = replace(settings, run_id=uuid.uuid4().hex[:12], submit=background.submit, delays=delays)
+        try:
+            job = build(plan, own)
+        except BaseException:
             background.close()
             raise
         job.choices = [step_choice(self._step_budget, interval)]
-        line.follow(ProgressMeter(job))
-        pool = WorkerPool(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after, stop)
-        return LocalJob(job, pool, clock, line)
+        threads = self._threads or os.cpu_count() or 1
+        return WorkerPool(job, background, settings.clock, threads, self._stall_after, stop)
+
+
+def _nowhere(queue: str, job: Callable[[], None]) -> None:
+    raise AssertionError("each attempt has a background of its own")
+
+
+class _Savepoints:
+    """The savepoints that other processes request. They give no warnings of the run, which are for its callers."""
+
+    def __init__(self, run: LocalRun) -> None:
+        self._run = run
+
+    def take(self, path: str, timeout: int | None) -> Checkpoint:
+        saved = self._run.running_job("savepoint").savepoint(path, timeout)
+        saved.future.result()
+        return Checkpoint(saved.path)
+
+    def stop(self, path: str, timeout: int | None, *, drain: bool) -> Checkpoint:
+        job = self._run.running_job("savepoint")
+        saved = (job.drain if drain else job.stop_with_savepoint)(path, timeout)
+        saved.future.result()
+        return Checkpoint(saved.path)
+
+    def wait_until_over(self) -> None:
+        self._run.wait()
 
 
 def _directory(spill: str | os.PathLike[str] | None) -> str | None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import TracebackType
 
 from dataflow.clock import Clock, Duration, duration_text, microseconds
 from dataflow.errors import BarrierflowWarning, ConfigurationError, JobCancelled, JobTimeout, StillRunningWarning
+from dataflow.runners.attempts import Attempt
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.job_handle import WatchedJob
-from dataflow.runners.job_progress import JobProgress, NoLine, ProgressLine, ProgressMeter
+from dataflow.runners.job_progress import JobProgress, NoLine, ProgressLine
 from dataflow.runners.kernel_wait import wait_for_import
+from dataflow.runners.local_run import LocalRun, RunMeter
 from dataflow.runners.predicate_requests import make_answers
 from dataflow.runners.run_result import RunResult, TaskMetrics, metrics_of, result_of, together
 from dataflow.runners.run_warnings import raise_warnings, warnings_of
-from dataflow.runners.worker_pool import WorkerPool
 from dataflow.runtime.checkpoint_reader.checkpoint import Checkpoint
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.job.job import Job
@@ -47,22 +47,50 @@ class LocalJob(WatchedJob):
     2
     """
 
-    def __init__(self, job: Job, pool: WorkerPool, clock: Clock, line: ProgressLine | NoLine) -> None:
-        super().__init__(job.identity.pipeline, job.notices, clock, line)
-        self._job = job
-        self._meter = ProgressMeter(job)
-        self._done = pool.done
+    def __init__(self, run: LocalRun, clock: Clock, line: ProgressLine | NoLine) -> None:
+        super().__init__(run.job.identity.pipeline, run.job.notices, clock, line)
+        self._run = run
+        self._meter = RunMeter(run)
         self._abandoned = False
         self._left_running = False  # set when the user is warned that the job still runs after cancel()
 
     @property
+    def _job(self) -> Job:
+        """The job of the current attempt."""
+        return self._run.job
+
+    @property
+    def id(self) -> str:
+        """The id of the job: 32 hex digits, the same in all runs of a checkpoint directory; new without checkpoints.
+
+        Its checkpoints store it, so a directory that is moved or copied keeps it (`Checkpoint.job_id`). A job that
+        begins from a checkpoint elsewhere has a new id (`Checkpoint.parent`).
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("copy") as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> store = flow.Checkpointing(flow.MemoryStore())
+        >>> with p.start(checkpoint=store) as first:
+        ...     result = first.wait()
+        >>> with p.start(checkpoint=store) as second, p.start() as other:
+        ...     result.job_id == first.id == second.id, other.id == first.id
+        (True, False)
+        """
+        return self._job.identity.job
+
+    @property
     def state(self) -> JobState:
-        """The state of the job: running, finished, failed, cancelled, ..."""
-        return self._job.state
+        """The state of the job: running, restarting, finished, failed, cancelled, ..."""
+        return self._run.state
+
+    @property
+    def attempts(self) -> Sequence[Attempt]:
+        """The starts of the job in this run, the current one included: the last 1,000."""
+        return self._run.attempts.listed
 
     @property
     def checkpoints(self) -> Sequence[CheckpointRecord]:
-        """The checkpoints completed so far: the last 1,000."""
+        """The checkpoints completed so far, since the last restart: the last 1,000."""
         return tuple(self._job.history.checkpoints)
 
     @property
@@ -120,11 +148,13 @@ class LocalJob(WatchedJob):
     def checkpoint(self, *, timeout: Duration | None = None) -> int:
         """Take a checkpoint now, and return its id once it is durable and its output is committed.
 
+        If the job is about to restart, the checkpoint is taken after the restart.
+
         Args:
             timeout: the longest time to wait; None: no limit.
 
         Raises:
-            CheckpointError: the checkpoint failed.
+            CheckpointError: the checkpoint failed, or the job failed meanwhile and restarts.
             JobCancelled: the job ended first. If the job failed, its error is raised instead.
             TimeoutError: the checkpoint was not committed within ``timeout``; the job continues.
             ConfigurationError: ``timeout`` is no duration.
@@ -138,7 +168,7 @@ class LocalJob(WatchedJob):
         (1, [1])
         """
         limit = None if timeout is None else microseconds(timeout, "checkpoint(timeout=)")
-        taken = self._job.checkpoint()
+        taken = self._run.request(lambda job: job.checkpoint())
         try:
             return taken.result(None if limit is None else limit / 1e6)
         except TimeoutError:
@@ -187,7 +217,7 @@ class LocalJob(WatchedJob):
         """
         self._not_in_a_predicate("savepoint")
         limit = None if timeout is None else microseconds(timeout, "savepoint(timeout=)")
-        savepoint = self._job.savepoint(path, limit)
+        savepoint = self._run.running_job("savepoint").savepoint(path, limit)
         self._await(savepoint)
         return Checkpoint(savepoint.path)
 
@@ -202,7 +232,7 @@ class LocalJob(WatchedJob):
     def _ask(self, predicate: Predicate, where: str, then: Callable[[Job], None] | None) -> Answers:
         identity = self._job.identity
         answers = make_answers(predicate, where, checkpointed=identity.checkpointed, execution=identity.execution)
-        self._job.on_checkpoint(answers, None if then is None else partial(then, self._job))
+        self._run.add_predicate(answers, then)
         return answers
 
     def _not_in_a_predicate(self, call: str) -> None:
@@ -245,8 +275,8 @@ class LocalJob(WatchedJob):
 
     def _cancel(self) -> StillRunningWarning | None:
         """Cancel the job. Return a warning if it has not ended after `_GRACE` seconds; later calls return None."""
-        self._job.cancel()
-        if self._done.wait(_GRACE) or self._left_running:
+        self._run.cancel()
+        if self._run.wait(_GRACE) or self._left_running:
             return None
         self._left_running = True
         name = self._job.identity.pipeline
@@ -303,10 +333,11 @@ class LocalJob(WatchedJob):
             for given, name in ((drain, "drain=True"), (timeout is not None, "timeout=")):
                 if given:
                     raise ConfigurationError(f"stop({name}) needs savepoint=, the directory of the savepoint")
-            self._job.stop()
+            self._run.stop()
             return self.wait()
         limit = None if timeout is None else microseconds(timeout, "stop(timeout=)")
-        saved = (self._job.drain if drain else self._job.stop_with_savepoint)(savepoint, limit)
+        job = self._run.running_job("savepoint")
+        saved = (job.drain if drain else job.stop_with_savepoint)(savepoint, limit)
         try:
             self._await(saved)
         except Exception as error:
@@ -346,15 +377,17 @@ class LocalJob(WatchedJob):
 
     def _wait(self, limit: int | None) -> RunResult:
         self._watch(limit)
-        return result_of(self._job, checkpointed=self._job.identity.checkpointed)
+        if (error := self._run.error) is not None:
+            raise error
+        return result_of(self._job, checkpointed=self._job.identity.checkpointed, attempts=self._run.attempts)
 
     def _over_within(self, seconds: float) -> bool:
-        return self._done.wait(seconds)
+        return self._run.wait(seconds)
 
     def _timed_out(self, limit: int) -> JobTimeout | None:
         waiting = self.who_waits()
         still = self._cancel()
-        if self._done.is_set() and self._job.state is not JobState.CANCELLED:
+        if self._run.is_over and self._run.state is not JobState.CANCELLED:
             return None  # the job finished or failed before it was cancelled
         late = JobTimeout(f"the job was not done in time and was cancelled; at that moment:\n{waiting}")
         raise_warnings([still] if still else [], error=late)
@@ -362,14 +395,14 @@ class LocalJob(WatchedJob):
 
     @property
     def _is_over(self) -> bool:
-        return self._done.is_set() or self._abandoned
+        return self._run.is_over or self._abandoned
 
     @property
     def _failed_with(self) -> BaseException | None:
-        return self._job.error if self._job.state is JobState.FAILED else None
+        return self._run.error if self._run.state is JobState.FAILED else None
 
     def _leave(self) -> None:
-        if not self._done.is_set() and (still := self._cancel()):
+        if not self._run.is_over and (still := self._cancel()):
             self._job.notices.add(StillRunningWarning, str(still))
 
     def _interrupted(self, pressed: CtrlC) -> KeyboardInterrupt:
@@ -381,31 +414,33 @@ class LocalJob(WatchedJob):
         if self._job.identity.resumes:
             # while kernels are compiled there is nothing to checkpoint
             doing = "taking a last checkpoint" if self._job.begun else "stopping, because no row has been read yet"
+            if self._run.state is JobState.RESTARTING:
+                doing = "stopping at the newest checkpoint, because the job was about to restart"
             print(f"interrupted: {doing}; interrupt again to leave at once", file=sys.stderr, flush=True)
-            self._job.stop()
+            self._run.stop()
         else:
-            self._job.cancel("interrupted")
-        while not self._done.wait(_LONG):
+            self._run.cancel("interrupted")
+        while not self._run.wait(_LONG):
             if pressed.count > 1:
                 self._abandoned = True
-                self._job.cancel("interrupted twice")
+                self._run.cancel("interrupted twice")
                 interrupt.add_note("interrupted twice: left without a last checkpoint" + self._how_to_resume())
                 return interrupt
         wait_for_import(self._job.loading, pressed)
         if not self._job.identity.checkpointed:
             interrupt.add_note("the job had no checkpoints: run it again from the beginning")
-        elif self._job.state is JobState.FINISHED:
+        elif self._run.state is JobState.FINISHED:
             interrupt.add_note("the job had finished: its output is complete")
         elif not self._job.identity.resumes:
             interrupt.add_note("a batch has no checkpoint before its end: run it again from the beginning")
         elif not self._job.begun:
             interrupt.add_note("no row had been read, so no checkpoint was taken" + self._how_to_resume())
-        elif self._job.history.completed > before and self._job.error is None:
+        elif self._job.history.completed > before and self._run.error is None:
             interrupt.add_note(
                 f"checkpoint {self._job.history.checkpoints[-1].checkpoint} was taken" + self._how_to_resume()
             )
         else:
-            interrupt.add_note(f"no last checkpoint was taken: {self._job.error}" + self._how_to_resume())
+            interrupt.add_note(f"no last checkpoint was taken: {self._run.error}" + self._how_to_resume())
         return interrupt
 
     def _how_to_resume(self) -> str:
@@ -422,4 +457,4 @@ class LocalJob(WatchedJob):
 
     def __repr__(self) -> str:
         job = self._job
-        return f"LocalJob({job.identity.pipeline!r}, {job.state.value}, {job.history.completed} checkpoints)"
+        return f"LocalJob({job.identity.pipeline!r}, {self.state.value}, {job.history.completed} checkpoints)"

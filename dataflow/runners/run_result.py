@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -14,10 +15,11 @@ from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.operator_metrics import OperatorMetrics, RowError
 from dataflow.contracts.sink import Collector, Guarantee
 from dataflow.contracts.updates import Changes
-from dataflow.errors import BarrierflowWarning, CheckpointError, UnnamedStateWarning, user_frame
+from dataflow.errors import BarrierflowWarning, CheckpointError, StoreError, UnnamedStateWarning, user_frame
 from dataflow.planning.graph import Graph, NamedGraph
 from dataflow.planning.specs import Read, Write
 from dataflow.runners import summary
+from dataflow.runners.attempts import Attempt, Attempts
 from dataflow.runners.checkpoint_writes import Persistence
 from dataflow.runners.micro_batches import MicroBatches
 from dataflow.runners.run_warnings import warnings_of
@@ -87,12 +89,16 @@ class RunResult:
         duration: microseconds.
         micro_batches: on Spark, the time spent outside operators; None on other runners.
         outputs: the location of each sink's committed rows, such as ``out/*.parquet``, for sinks that have one.
+        read_hints: how other programs read them, for sinks whose columns changed at a restore.
         warnings: the warnings that ``run()`` or ``wait()`` gave: damaged checkpoints, rows taken back, failed
             checkpoints, late rows, ...; see ``dataflow.errors.BarrierflowWarning``.
         tuning: what was chosen because of measurements, and why: batches, dictionaries, folding, ...; see `Tuning`.
-        restarts: how often the run began again by itself: on Spark after transient failures, such as a lost executor;
-            on the simulated runner after injected faults.
+        restarts: how often the job was started again in this run: after failures (see `Restarts`), on Spark also
+            after transient ones, such as a lost executor, and in simulations after injected crashes.
+        attempts: the starts of the job in this run, at least one: when each began and ended, the rows it read, the
+            checkpoint it started from, and its error; the last 1,000. All counts and times above are of the last one.
         notes: what to know when reading the counts, such as what was not counted, or is still to come.
+        job_id: the id of the job, which is the same in all runs of a checkpoint directory; new without checkpoints.
         events: what barriers, tasks and the job did, and when; see `timeline`.
         savepoint: the savepoint of ``job.stop(savepoint=)``, for reading; None: there is none, or it is not there any
             more.
@@ -121,11 +127,14 @@ class RunResult:
     micro_batches: MicroBatches | None = None
     warnings: Sequence[BarrierflowWarning] = ()
     outputs: Mapping[str, str] = field(default_factory=dict)
+    read_hints: Mapping[str, Sequence[str]] = field(default_factory=dict)
     changes: Mapping[str, Changes] = field(default_factory=dict)
     tuning: Tuning = field(default_factory=Tuning)
     earlier: CheckpointTotals = field(default_factory=CheckpointTotals)
     restarts: int = 0
+    attempts: Sequence[Attempt] = ()
     notes: Sequence[str] = ()
+    job_id: str = field(kw_only=True)
     events: Events = field(kw_only=True)
     savepoint: Checkpoint | None = None
 
@@ -276,6 +285,11 @@ class RunResult:
 class RunningJob(Protocol):
     """A job that was started. As a context manager it cancels the job if the block ends before the job."""
 
+    @property
+    def id(self) -> str:
+        """The id of the job: 32 hex digits, the same in all runs of a checkpoint directory."""
+        ...
+
     def wait(self, timeout: Duration | None = None) -> RunResult:
         """Wait until the job has ended, and return its result.
 
@@ -343,8 +357,8 @@ def combines(checkpoint: Checkpointing | None) -> bool:
     return checkpoint is None or checkpoint.mode is not Mode.UNALIGNED
 
 
-def result_of(job: Job, *, checkpointed: bool) -> RunResult:
-    """Return the result of a job that has ended. Raises: the job's error, if it failed."""
+def result_of(job: Job, *, checkpointed: bool, attempts: Attempts) -> RunResult:
+    """Return the result of a run whose last attempt was ``job``. Raises: the job's error, if it failed."""
     if job.error is not None:
         raise job.error
     metrics = metrics_of(job)
@@ -367,8 +381,12 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
         duration=(job.clock.now() if job.ended_at is None else job.ended_at) - job.started_at,
         warnings=tuple(warnings_of(job, operators)),
         outputs=outputs_of(graph),
+        read_hints=read_hints_of(graph),
         changes=changes_of(graph),
         tuning=tuning_of(job),
+        restarts=attempts.restarts,
+        attempts=attempts.listed,
+        job_id=job.identity.job,
         events=events_of(job.recorder.log),
         savepoint=_savepoint_of(job),
     )
@@ -388,6 +406,16 @@ def outputs_of(graph: Graph) -> Mapping[str, str]:
     """Return the location of each sink's rows, for sinks that have one."""
     writing = {node.name: node.spec.sink.readable for node in graph if isinstance(node.spec, Write)}
     return {name: where for name, where in writing.items() if where is not None}
+
+
+def read_hints_of(graph: Graph) -> Mapping[str, Sequence[str]]:
+    """Return how other programs read each sink's rows, for sinks that say so. A hint is not worth an error."""
+    hints: dict[str, Sequence[str]] = {}
+    for node in graph:
+        if isinstance(node.spec, Write):
+            with suppress(StoreError):
+                hints[node.name] = node.spec.sink.read_hint
+    return {name: lines for name, lines in hints.items() if lines}
 
 
 def together(metrics: Iterable[TaskMetrics]) -> list[OperatorMetrics]:

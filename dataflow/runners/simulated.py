@@ -3,8 +3,9 @@
 The scheduler steps one actor at a time: a task, the job, the oldest job of a background queue, or the clock. One
 random generator draws the next actor, the channel that a gate polls, stalls, failing writes and crashes, so a seed
 reproduces its run. A crash discards everything but the store and the durable output of sinks; then a new job is built
-from the newest checkpoint. After each step its actor asserts its invariants, and every attempt is checked for liveness:
-see ``liveness_check``.
+from the newest checkpoint, as a new process does. An error of the job ends the run, unless ``restarts=`` allows another
+attempt in the same process, which keeps its locks. After each step its actor asserts its invariants, and every attempt
+is checked for liveness: see ``liveness_check``.
 
 Assumes: operators, sources and sinks have no randomness of their own.
 """
@@ -14,20 +15,21 @@ from __future__ import annotations
 import os
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 
 from dataflow.clock import Duration, ManualClock, microseconds
 from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
 from dataflow.contracts.emitted_rows import Watches
+from dataflow.contracts.evolution import Changes
 from dataflow.contracts.execution import Execution
+from dataflow.contracts.restarts import GiveUp, Restarts
 from dataflow.contracts.sink import TwoPhaseSink
 from dataflow.errors import (
     BarrierflowWarning,
-    CheckpointError,
     CheckpointsFailedWarning,
     CheckpointSkippedWarning,
     CleanupFailedWarning,
@@ -35,9 +37,11 @@ from dataflow.errors import (
     CommitsDelayedWarning,
     CommitsRetriedWarning,
     ConfigurationError,
+    JobRestartedWarning,
     JobTimeout,
     RowsTakenBackWarning,
     StoreError,
+    check_flag,
 )
 from dataflow.events.event_log import EventLog
 from dataflow.events.record import Record
@@ -45,26 +49,30 @@ from dataflow.planning.batch_graph import refuse_in_batch
 from dataflow.planning.graph import NamedGraph
 from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.specs import Write
+from dataflow.protocol.recovery import ByPath, parse
+from dataflow.runners.attempts import Attempt, Attempts, RestorePoint, checked_restarts, forget_frames, rows_read
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.drawn_policies import DrawnPolicies
 from dataflow.runners.endless_input import warn_of_endless_input
 from dataflow.runners.event_laws import check_events
-from dataflow.runners.faults import Attempt, Faults, FaultyStore
+from dataflow.runners.faults import Faults, FaultyStore
 from dataflow.runners.job_handle import JobHandle
 from dataflow.runners.liveness_check import ClockCheck, Stillness, check_age, check_finished
 from dataflow.runners.predicate_requests import make_answers
 from dataflow.runners.recordings import RecordTo, checked_record, make_recorder
 from dataflow.runners.run_result import RunResult, combines, metrics_of, result_of, together, warn_of_unnamed_state
-from dataflow.runners.run_warnings import raise_warnings, warnings_of
+from dataflow.runners.run_warnings import warnings_of
 from dataflow.runners.simulated_savepoints import AskedSavepoint
 from dataflow.runtime.checkpoint_reader.checkpoint import Checkpoint
 from dataflow.runtime.job.build_job import Settings, build, store_of
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.job.predicates import Answers, Predicate
+from dataflow.runtime.job.run_locks import RunLocks
 from dataflow.runtime.job.savepoints import Savepoint
 from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
 from dataflow.runtime.restore.job_ids import seeded_ids
+from dataflow.runtime.restore.resolve_changes import checked_changes
 from dataflow.runtime.task.channel import SIMULATED_CREDIT
 from dataflow.runtime.task.crash_points import Point
 from dataflow.runtime.task.notices import Notices
@@ -112,6 +120,7 @@ _INJECTED = (
     ClockStepWarning,
     CommitsDelayedWarning,
     CommitsRetriedWarning,
+    JobRestartedWarning,
     RowsTakenBackWarning,
 )
 """Warnings that injected faults cause. They are not given, only listed in ``RunResult.warnings``."""
@@ -133,6 +142,18 @@ class _Simulation:
     faults: Faults
     max_turns: int
     wall: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What a user asks for: the checkpoint to restore, the changes of the pipeline, and ``take_back``.
+
+    ``take_back``: later rows may be deleted for the checkpoint.
+    """
+
+    restore: object
+    changes: Changes
+    take_back: bool
 
 
 class SimulatedRunner:
@@ -180,14 +201,19 @@ class SimulatedRunner:
         parallelism: int = 1,
         checkpoint: Checkpointing | None = None,
         restore: object = "auto",
+        take_back: bool = False,
         channel_credit: int = SIMULATED_CREDIT,
         max_key_groups: int = 128,
         execution: Execution | str = "streaming",
         record: RecordTo = None,
+        restarts: Restarts | None = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> SimulatedJob:
         """Return the job, which runs only inside ``wait``.
 
-        Args: as for `LocalRunner.start`, except ``progress``.
+        Args: as for `LocalRunner.start`, except ``progress``. ``restarts`` concerns errors: after a crash of ``faults``
+            there is always another attempt.
 
         Raises: ConfigurationError and GraphError for settings that cannot work; the errors of a restore are
             raised by ``wait``.
@@ -200,16 +226,18 @@ class SimulatedRunner:
         (0, {'out': 3}, 1)
         """
         refuse_without_store(restore, checkpoint)
+        check_flag("take_back=", take_back)
         chosen = Execution.of(execution, "run")
         recording = checked_record(record, pipeline.graph, checkpoint)
+        changes = checked_changes(renamed, allow_dropped, pipeline.graph, chosen)
         if chosen is Execution.BATCH:
             refuse_in_batch(pipeline.graph, checkpoint)
 
         @cache
-        def plan_for(settings: Checkpointing | None) -> Plan:
+        def plan_for(settings: Checkpointing | None, rescaled: int | None = None) -> Plan:
             return make_plan(
                 pipeline.graph,
-                parallelism=parallelism,
+                parallelism=parallelism if rescaled is None else rescaled,
                 max_key_groups=max_key_groups,
                 combine=LIBRARY.mergeable if combines(settings) else None,
                 encode=combines(settings),
@@ -221,7 +249,11 @@ class SimulatedRunner:
         warn_of_endless_input(pipeline.name, pipeline.graph)
         if checkpoint is None and self._simulation.faults.crashes:
             checkpoint = Checkpointing(MemoryStore())
-        return SimulatedJob(pipeline.name, plan_for, checkpoint, restore, channel_credit, self._simulation, recording)
+        policy = checked_restarts(restarts, pipeline.graph, checkpoint)
+        start = _Start(restore, changes, take_back)
+        return SimulatedJob(
+            pipeline.name, plan_for, checkpoint, start, channel_credit, self._simulation, recording, policy
+        )
 
 
 class SimulatedJob(JobHandle):
@@ -236,18 +268,19 @@ class SimulatedJob(JobHandle):
     def __init__(
         self,
         pipeline: str,
-        plan_for: Callable[[Checkpointing | None], Plan],
+        plan_for: Callable[..., Plan],
         checkpoint: Checkpointing | None,
-        restore: object,
+        start: _Start,
         credit: int,
         simulation: _Simulation,
         record: Record | None,
+        restarts: Restarts,
     ) -> None:
         super().__init__(pipeline, Notices())
         self.attempts: list[Attempt] = []
+        self._policy = restarts
         self._plan_for = plan_for
         self._checkpoint = checkpoint
-        self._restore = restore
         self._credit = credit
         self._seed = seed = simulation.seed
         self._faults = faults = simulation.faults
@@ -256,6 +289,7 @@ class SimulatedJob(JobHandle):
         self._drawn = DrawnPolicies(faults, self._random, seed)
         self._logs = random.Random(f"writes of logs, seed {seed}")  # other draws stay those of the seed
         self._steps = random.Random(f"steps of the wall clock, seed {seed}")
+        self._widths = random.Random(f"numbers of subtasks, seed {seed}")
         self._clock = ManualClock(wall=simulation.wall)
         self._turn = 0
         self._idle = 0
@@ -263,13 +297,13 @@ class SimulatedJob(JobHandle):
         self._savepoints: list[AskedSavepoint] = []
         self._asks = random.Random(f"savepoints, seed {seed}")
         self._failure_warnings: Sequence[BarrierflowWarning] = ()  # of the last attempt that failed
+        self._id: str | None = None  # of the newest attempt
         self._result: RunResult | None = None
         self._failure: BaseException | None = None
         self._queues: dict[str, deque[tuple[int, Callable[[], None]]]] = {}
         self._stalled: dict[str, int] = {}
         self._slowness: dict[str, float] = {}
         self._crashes_left = faults.crashes
-        self._restarts_left = faults.restarts
         self._target: Point | str | None = None
         self._passes_left = 0
         self._due_after = 0
@@ -283,6 +317,11 @@ class SimulatedJob(JobHandle):
         self._store = None
         if checkpoint is not None:
             self._store = FaultyStore(store_of(checkpoint), self._maybe_fail, self._count_durable)
+        self._job: Job | None = None  # of the current attempt
+        self._earlier: Notices | None = None  # of the attempts before in this process
+        self._counted = Attempts(restarts, self._clock.now())
+        self._point, self._start = RestorePoint(start.restore, self._store), start
+        self._locks = RunLocks()
 
     def _wait(self, limit: int | None) -> RunResult:
         if self._failure is not None:
@@ -296,29 +335,55 @@ class SimulatedJob(JobHandle):
 
     def _run_attempts(self, limit: int | None) -> RunResult:
         """Run attempts until one finishes. Raises: the error of an attempt that is not restarted."""
-        restore = self._restore
-        while True:
-            attempt = Attempt(highest=self._store.highest_id() if self._store is not None else 0)
-            self.attempts.append(attempt)
-            settings = self._settings()
-            attempt.mode = settings.mode if settings is not None else None
-            self._draw_crash()
-            try:
-                return replace(self._run_attempt(settings, restore, limit), restarts=len(self.attempts) - 1)
-            except _Crash as crash:
-                attempt.crash = str(crash)
-                self._crashes_left -= 1
-            except CheckpointError as failure:
-                attempt.failure = failure
-                if self._restarts_left == 0:
-                    raise
-                self._restarts_left -= 1
-                self._failure = None
-                raise_warnings(self._warnings(None), error=failure)
-                self._failure_warnings = ()
-            finally:
-                self._discard_process()
-            restore = "auto"
+        until = None if limit is None else self._clock.now() + limit
+        try:
+            while True:
+                attempt = Attempt(highest=self._store.highest_id() if self._store is not None else 0)
+                self.attempts.append(self._counted.begin(self._clock.now(), attempt))
+                settings = self._settings()
+                attempt.mode = settings.mode if settings is not None else None
+                self._draw_crash()
+                self._job = None
+                try:
+                    return self._run_attempt(settings, until)
+                except _Crash as crash:
+                    attempt.crash = str(crash)
+                    self._end_attempt(None)
+                    self._crashes_left -= 1
+                    self._locks.release()
+                    self._earlier = None
+                except Exception as error:
+                    self._end_attempt(error)
+                    self._restart_after(error)  # raises it, if the job does not restart
+                finally:
+                    self._discard_attempt()
+        finally:
+            self._locks.release()
+
+    def _end_attempt(self, error: Exception | None) -> None:
+        if self.attempts[-1].ended is None:
+            self._counted.end(self._clock.now(), error, 0 if self._job is None else rows_read(self._job))
+
+    def _restart_after(self, error: Exception) -> None:
+        """Pass the time until the job restarts after ``error``. Raises: ``error``, if it does not."""
+        job = self._job
+        is_of_job = job is None or job.error is error  # else a law of the simulation is broken
+        if not is_of_job or _is_broken_invariant(error):
+            raise error
+        now, at = self._clock.now(), None if job is None else job.failed_at
+        decision = self._counted.decide(error, at, now, self._point.known_newest)
+        if isinstance(decision, GiveUp):
+            self._counted.note_given_up(error, decision.reason)
+            self._failure = None if job is None else error
+            raise error
+        self._earlier = self._earlier or (Notices() if job is None else job.notices)
+        self._counted.note_restart(self._earlier, error, at, decision.delay)
+        forget_frames(error)
+        if job is not None:
+            job.free()
+        for answers, _ in self._predicates:
+            answers.error = None  # it is asked again
+        self._clock.advance(decision.delay)
 
     def _ask(self, predicate: Predicate, where: str, then: Callable[[Job], None] | None) -> Answers:
         execution = self._plan_for(self._checkpoint).execution
@@ -406,6 +471,23 @@ class SimulatedJob(JobHandle):
             raise ConfigurationError("the job has not begun, so there are no events; call wait() first")
         return events_since(self._log, since)
 
+    @property
+    def id(self) -> str:
+        """The id of the job, as `LocalJob.id`, except that the seed decides which id a new job gets.
+
+        Raises: ConfigurationError if ``wait`` was not called.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("x") as p:
+        ...     p.source(op.from_arrow(pa.table({"a": [1, 2, 3]}))).sink(op.collect(), name="out")
+        >>> job = flow.SimulatedRunner(seed=7).start(p)
+        >>> job.wait().job_id == job.id == p.run(flow.SimulatedRunner(seed=7)).job_id
+        True
+        """
+        if self._id is None:
+            raise ConfigurationError("the job has not begun, so it has no id; call wait() first")
+        return self._id
+
     def cancel(self) -> None:
         """Do nothing: the job runs only inside ``wait``."""
 
@@ -426,20 +508,19 @@ class SimulatedJob(JobHandle):
 
     # --- one attempt
 
-    def _discard_process(self) -> None:
-        """Discard the memory of a process that ended, and release its locks, as an operating system does."""
+    def _discard_attempt(self) -> None:
+        """Discard what an attempt that ended has in memory."""
         self._queues.clear()
         self._stalled.clear()
         for savepoint in self._savepoints:
             savepoint.process_ended()
         if self._store is not None:
-            self._store.close()
             sound = [n for n in self._store.checkpoints() if n not in self._store.damaged]
             if len(sound) > 1 and self._random.random() < self._faults.damage:
                 self._store.damaged.add(sound[-1])
 
-    def _run_attempt(self, checkpointing: Checkpointing | None, restore: object, timeout: int | None) -> RunResult:
-        """Run one attempt until the job ends or crashes."""
+    def _run_attempt(self, checkpointing: Checkpointing | None, until: int | None) -> RunResult:
+        """Run one attempt until the job ends, or crashes, or it is later than ``until``."""
         attempt, watches = self.attempts[-1], Watches()
         settings = Settings(
             pipeline=self._pipeline,
@@ -447,7 +528,9 @@ class SimulatedJob(JobHandle):
             make_id=seeded_ids(self._seed),
             checkpointing=checkpointing,
             store=self._store,
-            restore=restore,
+            restore=self._point.now,
+            changes=self._start.changes,
+            take_back=self._start.take_back,
             clock=self._clock,
             submit=self._submit,
             credit=self._credit,
@@ -464,16 +547,21 @@ class SimulatedJob(JobHandle):
             emitted=watches,
             engine="simulated",
             recorder=make_recorder(self._record, self._log),
+            locks=self._locks,
+            notices=self._earlier,
         )
-        job = build(self._plan_for(checkpointing), settings)
+        job = self._job = build(self._plan_for(checkpointing, self._parallelism()), settings)
+        self._id = job.identity.job
+        self._point.begun()
         job.loading.run()  # takes no simulated time, so a run does not depend on the kernels loaded before
-        attempt.restored = job.restore_report
+        attempt.restored = report = job.restore_report
+        attempt.restored_checkpoint = None if report is None else report.checkpoint
         for answers, then in self._predicates:
             job.on_checkpoint(answers, None if then is None else partial(then, job))
         for task in job.tasks:
             slow = self._random.random() < self._faults.skew
             self._slowness[task] = self._random.choice((0.5, 0.7, 0.9)) if slow else 0.0
-        started, first = self._clock.now(), self._turn
+        first = self._turn
         stillness, clock_check = Stillness(job), ClockCheck(job, self._stored_time(job))
         try:
             while not job.over:
@@ -484,7 +572,7 @@ class SimulatedJob(JobHandle):
                 self._advance(job, stillness)
                 if self._turn % _CLOCK_TURNS == 0:
                     clock_check.check()
-                late = timeout is not None and self._clock.now() - started > timeout
+                late = until is not None and self._clock.now() > until
                 if late or self._turn - first > self._max_turns:
                     waiting = who_waits_for_whom(job, self._clock.now())
                     raise JobTimeout(f"seed {self._seed}: not done after {self._turn - first} turns:\n{waiting}")
@@ -496,7 +584,7 @@ class SimulatedJob(JobHandle):
             raise
         finally:
             attempt.turns = self._turn - first
-            attempt.time = self._clock.now() - started
+            self._end_attempt(None if job.error is None or not isinstance(job.error, Exception) else job.error)
             attempt.checkpoints = [record.checkpoint for record in job.history.checkpoints]
             attempt.duplicated = job.history.totals.duplicated
             attempt.in_flight = job.history.totals.in_flight_rows
@@ -511,8 +599,8 @@ class SimulatedJob(JobHandle):
         if job.state is JobState.FINISHED:
             watches.check()
         if job.error is not None:
-            self._failure_warnings, self._failure = warnings_of(job, together(metrics_of(job))), job.error
-        return result_of(job, checkpointed=job.identity.checkpointed)
+            self._failure_warnings = warnings_of(job, together(metrics_of(job)))
+        return result_of(job, checkpointed=job.identity.checkpointed, attempts=self._counted)
 
     def _stored_time(self, job: Job) -> int:
         """Return time by the clock of the checkpoint that ``job`` was restored from, or when the job was built."""
@@ -520,6 +608,12 @@ class SimulatedJob(JobHandle):
         if report is None or self._store is None or report.checkpoint not in self._store.checkpoints():
             return job.clock.time()
         return self._store.manifest(report.checkpoint).time
+
+    def _parallelism(self) -> int | None:
+        """Return the number of subtasks of the next attempt; None: that of the job."""
+        if len(self.attempts) == 1 or not self._faults.rescale_to:
+            return None
+        return self._widths.choice(self._faults.rescale_to)
 
     def _settings(self) -> Checkpointing | None:
         """Return the settings of the next attempt."""
@@ -602,7 +696,8 @@ class SimulatedJob(JobHandle):
     def _reachable(self, target: Point | str) -> bool:
         """Return whether this attempt can reach ``target``."""
         if target is Point.RECOVERY:
-            return self._store is not None and bool(self._store.checkpoints())
+            has_checkpoints = self._store is not None and bool(self._store.checkpoints())
+            return has_checkpoints or isinstance(parse(self._start.restore), ByPath)
         if target is Point.EXPORT:
             return bool(self._savepoints)
         if target in (Point.PREPARED, Point.COMMIT, Point.COMMITTED):
@@ -643,6 +738,15 @@ class SimulatedJob(JobHandle):
         draws = self._logs if part == LOG else self._random
         if draws.random() < self._faults.fail:
             raise StoreError(f"injected: cannot {operation} (seed {self._seed}, turn {self._turn})")
+
+
+def _is_broken_invariant(error: Exception) -> bool:
+    """Return whether ``error`` was raised by an ``assert`` of this library, which a restart must not hide."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    module = "" if step is None else str(step.tb_frame.f_globals.get("__name__"))
+    return isinstance(error, AssertionError) and module.partition(".")[0] in ("dataflow", "operators")
 
 
 def _since_1970(wall: datetime) -> int:

@@ -14,6 +14,7 @@ from dataflow.contracts.operator_metrics import RULES, SAMPLES, OperatorMetrics
 from dataflow.contracts.updates import Changes
 from dataflow.drawing import printable
 from dataflow.errors import LateRowsWarning
+from dataflow.runners.attempts import error_line
 from dataflow.runners.barrier_summary import BarrierSummary
 from dataflow.runners.run_warnings import lateness_text, share_text
 
@@ -65,6 +66,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
     total, barriers = _in_all(result), BarrierSummary(result)
     return {
         "pipeline": result.pipeline,
+        "job_id": result.job_id,
         "state": result.state.value,
         "mode": None if result.mode is None else result.mode.value,
         "guarantee": result.guarantee.value,
@@ -73,6 +75,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "rows_pruned": dict(result.rows_pruned),
         "rows_out": dict(result.rows_out),
         "outputs": dict(result.outputs),
+        "read_hints": {name: list(lines) for name, lines in result.read_hints.items()},
         "changes": dict(result.changes),
         "late": result.late,
         **{name: getattr(total, name) for name, rule in RULES.items() if rule.line},
@@ -90,6 +93,16 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "blocked_channels": barriers.blocked_json(),
         "savepoint": None if result.savepoint is None else str(result.savepoint.path),
         "restarts": result.restarts,
+        "attempts": [
+            {
+                "started_us": attempt.started,
+                "ended_us": attempt.ended,
+                "rows_read": attempt.rows_read,
+                "restored": attempt.restored_checkpoint,
+                "error": None if attempt.error is None else error_line(attempt.error),
+            }
+            for attempt in result.attempts
+        ],
         "notes": list(result.notes),
         "warnings": [{"category": type(w).__name__, "text": str(w)} for w in result.warnings],
         "restore": None if result.restore_report is None else result.restore_report.to_json(),
@@ -117,10 +130,9 @@ def _raw_lines(result: RunResult, barriers: BarrierSummary) -> list[str]:
         for name, rows in result.rows_in.items()
     ]
     where = {name: f" -> {pattern}" for name, pattern in result.outputs.items()}
-    lines += [
-        f"  out  {name}: {rows:,} {_MEANINGS[result.changes.get(name, 'rows')]}{where.get(name, '')}"
-        for name, rows in result.rows_out.items()
-    ]
+    for name, rows in result.rows_out.items():
+        lines.append(f"  out  {name}: {rows:,} {_MEANINGS[result.changes.get(name, 'rows')]}{where.get(name, '')}")
+        lines += [f"       {hint}" for hint in result.read_hints.get(name, ())]
     since = ", since the restore" if result.restore_report is not None else ""
     lines.append("  late: " + _counted(result, "late") + since)
     lines += [
@@ -148,7 +160,7 @@ def _raw_lines(result: RunResult, barriers: BarrierSummary) -> list[str]:
     lines += barriers.lines
     if result.savepoint is not None:
         lines.append(f"  savepoint: checkpoint {result.savepoint.id} in {result.savepoint.path}")
-    lines += [f"  restarts: {result.restarts} after transient failures"] if result.restarts else []
+    lines += _restarts(result)
     lines += [f"  {result.micro_batches.headline}"] if result.micro_batches is not None else []
     lines += [f"  note: {note}" for note in result.notes]
     lines += [f"  failed {failure}" for failure in result.failures[-3:]]
@@ -156,6 +168,14 @@ def _raw_lines(result: RunResult, barriers: BarrierSummary) -> list[str]:
     if result.restore_report is not None:
         lines += ["  " + line for line in str(result.restore_report).splitlines()]
     return lines
+
+
+def _restarts(result: RunResult) -> list[str]:
+    """Return a line about the restarts, with the last error that was followed by one; none if there were none."""
+    if not result.restarts:
+        return []
+    errors = [attempt.error for attempt in result.attempts if attempt.error is not None]
+    return [_short(f"  restarts: {result.restarts:,}" + (f"; the last error: {error_line(errors[-1])}" * bool(errors)))]
 
 
 def _tables(result: RunResult, barriers: BarrierSummary) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:

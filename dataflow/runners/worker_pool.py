@@ -14,7 +14,6 @@ from contextlib import ExitStack
 
 from dataflow.background import Background
 from dataflow.clock import Clock, duration_text
-from dataflow.runners.job_thread import JobThread
 from dataflow.runners.old_objects import left_out
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.job.who_waits import who_waits_for_whom
@@ -95,7 +94,7 @@ def _rest(job: Job, now: int) -> float:
 
 
 class WorkerPool:
-    """The threads of a running job, from construction until the job ends. Then they clean up, and ``done`` is set.
+    """The threads of one attempt. ``run`` steps the job on the caller's thread until it ends; then call ``shut_down``.
 
     ``threads`` workers share the tasks that never block; each other task has a worker of its own. If no row moved for
     ``stall_after`` microseconds, a warning with who waits for whom is logged. ``stop`` is set when the job has ended.
@@ -104,23 +103,21 @@ class WorkerPool:
     def __init__(
         self, job: Job, background: Background, clock: Clock, threads: int, stall_after: int, stop: threading.Event
     ) -> None:
-        self._job = job
+        self.job = job
         self._background = background
         self._clock = clock
         self._stall_after = stall_after
         self._stop_all = stop
         self._bell = threading.Event()
         self._begin = threading.Event()  # set when tasks may be stepped, or never will be
-        self.done = JobThread(self._run_job, f"dataflow-job-{job.identity.pipeline}")
         self._workers = self._assign_tasks(threads)
         job.mailbox.bell = self._bell.set
         background.on_error = lambda error: job.mailbox.put(Crashed("background", error))
         try:
             for worker in self._workers:
                 worker.start()
-            self.done.start()
         except BaseException:  # the system has no more threads
-            self._shut_down()
+            self.shut_down()
             raise
 
     def _assign_tasks(self, threads: int) -> list[Worker]:
@@ -128,8 +125,8 @@ class WorkerPool:
         alone: list[list[Task]] = []
         shared: list[list[Task]] = [[] for _ in range(threads)]
         placed = 0  # in turn: subtasks of one number come together, but a pipeline of few tasks uses all workers
-        for vertex, _, name in self._job.plan.tasks():
-            task = self._job.tasks[name]
+        for vertex, _, name in self.job.plan.tasks():
+            task = self.job.tasks[name]
             if vertex.blocking or any(node.delay is not None for node in task.chain.nodes):
                 alone.append([task])
             else:
@@ -148,9 +145,9 @@ class WorkerPool:
                         channel.on_take = worker.bell.set
         return workers
 
-    def _run_job(self) -> None:
-        """Step the job until it ends, then shut down; runs on the job thread."""
-        job, last, moved_at, warned = self._job, -1, self._clock.now(), False
+    def run(self) -> None:
+        """Step the job until it ends."""
+        job, last, moved_at, warned = self.job, -1, self._clock.now(), False
         while_running = ExitStack()
         try:
             if not job.loading.done:
@@ -176,16 +173,18 @@ class WorkerPool:
         except BaseException as error:
             job.fail(error)
         finally:
-            try:
-                while_running.close()
-                self._shut_down()
-            except BaseException as error:
-                log.exception("error while job %r was shutting down", job.identity.pipeline)
-                job.fail(error)
+            while_running.close()
+
+    def shut_down(self) -> None:
+        """Stop the workers, wait for them and for the background, and close the job."""
+        try:
+            self._shut_down()
+        except BaseException as error:
+            log.exception("error while job %r was shutting down", self.job.identity.pipeline)
+            self.job.fail(error)
 
     def _shut_down(self) -> None:
-        """Stop the workers, wait for them, and close the job."""
-        self._job.loading.stop()
+        self.job.loading.stop()
         self._stop_all.set()
         self._begin.set()
         for worker in self._workers:
@@ -194,7 +193,7 @@ class WorkerPool:
             if worker.ident is not None:
                 worker.join()
         self._background.close()
-        self._job.close()
+        self.job.close()
 
 
 def _rows_moved(job: Job) -> int:

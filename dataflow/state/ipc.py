@@ -19,7 +19,7 @@ import pyarrow as pa
 from dataflow.errors import CheckpointDamaged
 from dataflow.untrusted.ipc_messages import MALFORMED, check_message
 
-__all__ = ["IpcStream", "check_messages", "messages_field", "read_stream", "stream_of"]
+__all__ = ["IpcStream", "check_messages", "messages_field", "messages_schema", "read_stream", "stream_of"]
 
 _SCHEMA: Final = b"barrierflow.messages"
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -32,6 +32,24 @@ def messages_field(name: str, schema: pa.Schema, *, nullable: bool = False) -> p
     return pa.field(name, pa.binary(), nullable, metadata={_SCHEMA: schema.serialize().to_pybytes()})
 
 
+def messages_schema(field: pa.Field) -> pa.Schema | None:
+    """Return the schema of the messages in a column of ``field``; None if it is not one of ``messages_field``.
+
+    Raises: CheckpointDamaged if it cannot be read: a field of a checkpoint may be written by others.
+
+    >>> messages_schema(messages_field("m", pa.schema({"x": pa.int64()}))).names
+    ['x']
+    """
+    if field.metadata is None or _SCHEMA not in field.metadata:
+        return None
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(field.metadata[_SCHEMA]))
+        _check_names(schema)
+    except (pa.ArrowException, OSError, *MALFORMED) as error:
+        raise CheckpointDamaged(f"the schema of column {field.name!r} cannot be read: {str(error)[:500]}") from error
+    return schema
+
+
 def stream_of(messages: pa.Array, schema: pa.Schema) -> pa.Buffer:
     """Return a stream of the rows in ``messages``, none of which is null."""
     return pa.py_buffer(b"".join([schema.serialize(), *messages.to_pylist(), _END]))
@@ -42,9 +60,9 @@ def check_messages(column: pa.ChunkedArray, field: pa.Field) -> None:
 
     Raises: CheckpointDamaged if a message is not one row of its schema.
     """
-    if field.metadata is None or _SCHEMA not in field.metadata:
+    schema = messages_schema(field)
+    if schema is None:
         return
-    schema = pa.ipc.read_schema(pa.py_buffer(field.metadata[_SCHEMA]))
     kept = column.drop_null().combine_chunks()
     for start in range(0, len(kept), _AT_ONCE):
         messages = kept.slice(start, _AT_ONCE)

@@ -8,7 +8,7 @@ rows of a key the last counts; in one delta, keys without a value come first, be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -35,6 +35,7 @@ __all__ = [
     "check_counts",
     "check_parts",
     "check_present",
+    "completed",
     "counting",
     "is_base",
     "marked",
@@ -139,6 +140,30 @@ def counting(table: pa.Table, column: str, least: int) -> pa.Table:
     if column not in table.column_names:
         return table
     return table.filter(to_array(to_numbers(table.column(column)) >= least))
+
+
+def completed(
+    table: pa.Table, expected: pa.Schema | None, added: Collection[str], initial: Mapping[str, object]
+) -> pa.Table:
+    """Return a stored table with the columns in ``added`` that it lacks, at its end; ``expected`` None: as it is.
+
+    Each row gets the value in ``initial``, or null. A row of a deleted key gets null.
+
+    >>> table = pa.table({"k": [1, 2], "/live": [True, False]})
+    >>> now = pa.schema({"k": pa.int64(), "n": pa.int64(), "/live": pa.bool_()})
+    >>> completed(table, now, {"n"}, {"n": 0}).to_pydict()
+    {'k': [1, 2], '/live': [True, False], 'n': [0, None]}
+    """
+    for field in expected or ():
+        if field.name in added and field.name not in table.column_names:
+            value = initial.get(field.name)
+            column = pa.nulls(table.num_rows, field.type)
+            if value is not None:
+                column = pa.repeat(pa.scalar(value, field.type), table.num_rows)
+                if LIVE in table.column_names:
+                    column = pc.if_else(table.column(LIVE), column, pa.nulls(table.num_rows, field.type))
+            table = table.append_column(field, column)
+    return table
 
 
 def arranged(table: pa.Table, expected: pa.Schema | None) -> pa.Table:

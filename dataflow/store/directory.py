@@ -117,6 +117,23 @@ class DirectoryStore(CheckpointStore):
                 )
         self._lock.acquire(run_id)
 
+    def announce(self, **entries: str) -> None:
+        """Tell readers of the lock file how to reach the process that has the store open.
+
+        Args:
+            entries: ``socket``, the directory of its socket, or ``no_socket``, why it has none.
+
+        Raises: StoreError if the store is not open, or the lock file cannot be written.
+
+        >>> import json, tempfile, dataflow as flow
+        >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
+        ...     store.announce(no_socket="it takes no requests")
+        ...     with open(f"{path}/LOCK") as lock:
+        ...         json.load(lock)["no_socket"]
+        'it takes no requests'
+        """
+        self._lock.announce(**entries)
+
     def close(self) -> None:
         """Release the lock, if it is held, so that another job can write. Reading does not need it.
 

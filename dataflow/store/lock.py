@@ -5,30 +5,96 @@ lose the lock without noticing (the file was deleted, or a network file system l
 that: each owner durably raises the number in ``FENCE``, and before each commit it stops unless its own number is still
 there (M. Kleppmann, "How to do distributed locking", 2016).
 
+``LOCK`` names the holder, and the socket through which other processes reach it (``LockHolder``); it is empty if nobody
+holds the lock, unless its last holder was killed.
+
 This code assumes: no second job takes over between the check of the token and the rename after it. POSIX cannot do both
 in one atomic step.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import socket
+import stat
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from dataflow.clock import Clock
-from dataflow.errors import DirectoryInUse, StoreError
+from dataflow.errors import CheckpointDamaged, DirectoryInUse, StoreError
 from dataflow.store.files import FileSystem, storing
+from dataflow.untrusted import parsed
 
-__all__ = ["FENCE", "DirectoryLock"]
+__all__ = ["FENCE", "DirectoryLock", "LockHolder", "read_holder"]
 
 LOCK: Final = "LOCK"
 FENCE: Final = "FENCE"
 _MAX_TOKEN: Final = 2**62
+_MAX_BYTES: Final = 65_536
+"""Bytes of a lock file that are read: it holds a path, which may have 4,096 bytes, six times as many in JSON."""
+_READS: Final = 10
+"""Reads of a lock file, because one may find it half written."""
+
+
+class LockHolder(msgspec.Struct, frozen=True):
+    """The holder of a lock by its lock file, which anyone who may write to the directory can forge.
+
+    Attributes:
+        pid: its process.
+        host: the host of the process.
+        run: the run that it locks the directory for.
+        socket: the directory of the socket through which it takes requests; None: it has none.
+        no_socket: why it has no socket; None also if it does not say so, as long as it starts.
+    """
+
+    pid: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    host: str
+    run: str = ""
+    socket: str | None = None
+    no_socket: str | None = None
+
+
+def read_holder(directory: Path) -> LockHolder | None:
+    """Return the holder of the lock of ``directory``; None: nobody holds it. A holder that was killed is still named.
+
+    Nothing is locked, so a job that starts meanwhile is not disturbed.
+
+    Raises: StoreError if the lock file cannot be read, or is none.
+    """
+    path = directory / LOCK
+    for reads_left in reversed(range(_READS)):
+        with storing("read", path):
+            try:
+                data = _read_file(path)
+            except FileNotFoundError:
+                return None
+        if not data:
+            return None
+        try:
+            holder: LockHolder = parsed(LockHolder, _parse(data), str(path))
+        except CheckpointDamaged as error:
+            if not reads_left:
+                raise StoreError(f"{error}: expected the lock file of a job, found {data[:80]!r}") from error
+        else:
+            return holder
+    raise AssertionError("the last read returns or raises")
+
+
+def _read_file(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise StoreError(f"{path}: expected a file, found something else; remove it")
+        return os.pread(descriptor, _MAX_BYTES, 0)
+    finally:
+        os.close(descriptor)
 
 
 class DirectoryLock:
@@ -44,6 +110,7 @@ class DirectoryLock:
         self._files = files
         self._clock = clock
         self._descriptor: int | None = None
+        self._owner: dict[str, Any] = {}  # as written to LOCK, while the lock is held
         self._token = 0
 
     @property
@@ -94,11 +161,24 @@ class DirectoryLock:
         """The fencing token of this owner: higher than every earlier owner's; 0 before ``acquire``."""
         return self._token
 
+    def announce(self, **entries: str) -> None:
+        """Write ``entries`` of `LockHolder` into the lock file, beside the owner.
+
+        Raises: StoreError if the lock is not held, or the file cannot be written.
+        """
+        if self._descriptor is None:
+            raise StoreError(f"{self._guards} is not open for writing: call open() first")
+        with storing("write", self._directory / LOCK):
+            self._write_owner(self._descriptor, self._owner | entries)
+
     def release(self) -> None:
-        """Release the lock, if it is held."""
+        """Release the lock, if it is held, and empty the lock file."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             try:
+                with suppress(OSError):  # a full disk, for example: readers see that nobody listens any more
+                    if _parse(os.pread(descriptor, _MAX_BYTES, 0)) == self._owner:  # else a job took over unnoticed
+                        os.ftruncate(descriptor, 0)
                 fcntl.flock(descriptor, fcntl.LOCK_UN)  # close() alone would leave it to children forked meanwhile
             finally:
                 os.close(descriptor)
@@ -113,18 +193,24 @@ class DirectoryLock:
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    holder = _parse(os.pread(descriptor, 4096, 0))
+                    holder = _parse(os.pread(descriptor, _MAX_BYTES, 0))
                     raise DirectoryInUse(
                         f"{self._guards} is in use by {_describe(holder)}: wait for that job, or use another directory"
                     ) from None
                 if _same_file(descriptor, path):
-                    os.ftruncate(descriptor, 0)
-                    os.pwrite(descriptor, json.dumps(owner).encode(), 0)
+                    self._write_owner(descriptor, owner)
                     return descriptor
             except BaseException:
                 os.close(descriptor)
                 raise
             os.close(descriptor)  # the file was deleted before we locked it: that lock protects nothing
+
+    def _write_owner(self, descriptor: int, owner: dict[str, Any]) -> None:
+        data = json.dumps(owner).encode()
+        if os.pwrite(descriptor, data, 0) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.ftruncate(descriptor, len(data))
+        self._owner = owner
 
     def _fence(self) -> dict[str, Any]:
         path = self._directory / FENCE

@@ -1,7 +1,8 @@
 """The manifest of a checkpoint, which lists its contents. A checkpoint exists if, and only if, its manifest does.
 
 It is JSON in an envelope with the checksum of its bytes, because a manifest with a flipped digit is still valid JSON.
-The envelope never changes; the manifest inside has a format number. Each manifest has all fields.
+The envelope never changes; the manifest inside has a format number. Each manifest has all fields but those that are new
+since the first version of the format: these are written only if they are not empty.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from dataflow.untrusted import Count, check_depth, excerpt, parsed, plain_name
 
 __all__ = [
     "FORMAT",
+    "LATER_FIELDS",
     "LOG",
     "STATE",
     "Checked",
+    "EarlierTarget",
     "JobId",
     "Manifest",
     "Parent",
@@ -71,10 +74,41 @@ class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The job and the checkpoint that another job began from."""
+    """The checkpoint of one job that another job began from, in a directory of its own.
+
+    Attributes:
+        job: the id of the job that took the checkpoint.
+        checkpoint: the number of the checkpoint.
+
+    >>> import tempfile, pyarrow as pa, dataflow as flow, operators as op
+    >>> with flow.Pipeline("copy") as p:
+    ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+    >>> with tempfile.TemporaryDirectory() as path:
+    ...     first = p.run(checkpoint=flow.Checkpointing(f"{path}/first"))
+    ...     moved = p.run(checkpoint=flow.Checkpointing(f"{path}/second"), restore=f"{path}/first/chk-00000001")
+    ...     checkpoint = flow.Checkpoint(f"{path}/second", 2)
+    >>> checkpoint.job_id == moved.job_id, checkpoint.parent == flow.Parent(first.job_id, 1)
+    (True, True)
+    """
 
     job: JobId
     checkpoint: _Id
+
+
+class EarlierTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A target that a sink has left: it holds the sink's rows up to ``checkpoint``, since the target before it.
+
+    ``target`` is what `Sink.target` was.
+
+    >>> str(EarlierTarget("/data/out", 7))
+    'up to checkpoint 7 in /data/out'
+    """
+
+    target: str
+    checkpoint: _Id
+
+    def __str__(self) -> str:
+        return f"up to checkpoint {self.checkpoint} in {self.target}"
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,7 +122,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     that of the job: of a "batch" there is one checkpoint, with what its sinks must commit and no state. ``repeated``:
     rows may have come twice to the operators, because a restore before this checkpoint reported rows that were
     delivered again. ``job`` is the same in all checkpoints of a directory or store. ``parent`` is where this job began,
-    if it restored a checkpoint of another directory; None: at the beginning of its input.
+    if it restored a checkpoint of another directory; None: at the beginning of its input. ``targets`` has the target of
+    each two-phase sink that has one; if a sink is not in it, its target is unknown. ``earlier_targets`` has those that
+    the sinks wrote to before, oldest first.
 
     >>> manifest = Manifest(format=FORMAT, checkpoint=7, kind="checkpoint", pipeline="bids", mode="aligned",
     ...                     guarantee="exactly once", finished=False, created=0.0, run_id="a", job="0" * 32)
@@ -114,6 +150,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     execution: str = "streaming"
     repeated: bool = False
     time: _Moment = 0
+    targets: dict[str, str] = {}
+    earlier_targets: dict[str, tuple[EarlierTarget, ...]] = {}
+
+
+LATER_FIELDS: Final = ("targets", "earlier_targets")
+"""Fields that older manifests of this format lack. They are left out if they are empty."""
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -128,7 +170,10 @@ class _Header(msgspec.Struct, frozen=True):
 def encode(manifest: Manifest) -> bytes:
     """Return the bytes of the manifest on disk."""
     assert manifest.format == FORMAT, f"expected format {FORMAT}, got {manifest.format}"
-    body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    fields = {
+        name: value for name, value in msgspec.structs.asdict(manifest).items() if value or name not in LATER_FIELDS
+    }
+    body = msgspec.json.format(msgspec.json.encode(fields), indent=1)
     return b'{"xxh3": "%s",\n"manifest": %s}\n' % (xxhash.xxh3_64_hexdigest(body).encode(), body)
 
 
@@ -150,7 +195,9 @@ def decode(data: bytes, where: str) -> Manifest:
                 "restore it with the version that wrote it, or a later one"
             )
         fields = msgspec.json.decode(envelope.manifest, type=dict[str, msgspec.Raw])
-        if missing := [field for field in Manifest.__struct_fields__ if field not in fields]:
+        if missing := [
+            field for field in Manifest.__struct_fields__ if field not in fields and field not in LATER_FIELDS
+        ]:
             raise CheckpointDamaged(f"{where}: the manifest lacks {', '.join(missing)}")
         manifest = msgspec.json.decode(envelope.manifest, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dataflow.runners.faults import Attempt
+    from dataflow.runners.attempts import Attempt
     from dataflow.runtime.restore.find_checkpoint import RestoreReport
 
 __all__ = ["delivered_again", "lineage"]
@@ -27,7 +27,7 @@ def lineage(attempts: Sequence[Attempt]) -> list[RestoreReport]:
     This code assumes: checkpoint ids are never reused, so checkpoint n was taken in the last attempt that began with
     only ids below n.
 
-    >>> from dataflow.runners.faults import Attempt
+    >>> from dataflow.runners.attempts import Attempt
     >>> lineage([Attempt()])
     []
     """
@@ -49,7 +49,7 @@ def delivered_again(attempts: Sequence[Attempt], operator: str) -> Counter[tuple
 
     Returns: for each such row, as a tuple, how many times more it arrived.
 
-    >>> from dataflow.runners.faults import Attempt
+    >>> from dataflow.runners.attempts import Attempt
     >>> delivered_again([Attempt()], "out")
     Counter()
     """

@@ -188,7 +188,7 @@ class AggregateOperator(Stateful):
     def state(self) -> Mapping[str, Piece]:
         count = len(self._key_schema)
         pieces: dict[str, Piece] = {
-            "state": Log(self._state, count, owners=self._records.owners),
+            "state": Log(self._state, count, owners=self._records.owners, initial=self._records.initial),
             "emitted": Value(self, "_has_emitted", bool, "all"),
         }
         if self._expiry is not None:

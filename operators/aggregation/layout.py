@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
-from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ import pyarrow as pa
 
 from dataflow.errors import ConfigurationError
 from dataflow.expressions import Aggregation, Expr, col
-from dataflow.expressions.aggregates import identities
+from dataflow.expressions.aggregates import identities, stored_name
 from dataflow.expressions.coercion import value_type
 from operators.aggregation.arguments import Arguments
 from operators.aggregation.kinds import computed
@@ -29,7 +28,7 @@ from operators.steps.signed import Reversible, SignedCount
 from operators.steps.signed_values import SignedChoice, SignedChosenColumn, SignedQuantiles
 from operators.steps.step import Fold, Rows, Step, StepPlace
 
-__all__ = ["SHOWN", "TOUCHED", "RecordLayout", "stored_name"]
+__all__ = ["SHOWN", "TOUCHED", "RecordLayout"]
 
 TOUCHED = 1
 """The flag of a record that changed since its row was emitted."""
@@ -38,8 +37,6 @@ SHOWN = 1 << 62
 
 _RECORD_KERNELS = ("operators.kernels.aggregate", "dataflow.state.kernels.keyed")
 _MAX_FLAGS = 61
-_MOST_NAME = 120
-"""Characters of an identity that the names of columns have."""
 
 
 class RecordLayout:
@@ -283,19 +280,6 @@ class RecordLayout:
                 [(column.flag, column.fields) for column in self._word_columns()], nullable
             )
         return self._programs[nullable]
-
-
-def stored_name(identity: str) -> str:
-    """Return the beginning of the names of an aggregate's columns in a checkpoint: its identity, shortened if long.
-
-    >>> stored_name("col('price').sum()")
-    "col('price').sum()"
-    >>> stored_name("x" * 1000) == stored_name("x" * 1000), stored_name("x" * 1000) == stored_name("x" * 1001)
-    (True, False)
-    """
-    if len(identity) <= _MOST_NAME:
-        return identity
-    return f"{identity[:_MOST_NAME]}... {sha256(identity.encode()).hexdigest()[:16]}"
 
 
 _Chosen = ChosenColumn | SignedChosenColumn

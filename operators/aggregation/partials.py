@@ -10,12 +10,14 @@ Aggregates over all rows have no key columns. Their state has the key ``ALL`` in
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.contracts.declared_state import naming_state
+from dataflow.contracts.operator import Snapshot
 from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import Aggregation
 from dataflow.planning.aggregate_specs import Grouped, WindowAggregate
@@ -26,6 +28,7 @@ from operators.stateful.window_numbers import BySlice, Numbering, numbering
 __all__ = [
     "check_partial",
     "folded_columns",
+    "is_by_window",
     "merge_column",
     "numbering_of",
     "partial_schema",
@@ -44,10 +47,19 @@ def partial_schema(spec: Grouped, schema: pa.Schema) -> pa.Schema:
     return pa.schema([*keys, *own, record])
 
 
-def numbering_of(spec: WindowAggregate, schema: pa.Schema) -> Numbering:
-    """Return how the state of ``spec`` over rows of ``schema`` is numbered."""
-    mergeable = spec.merges_slices and is_mergeable(spec.aggregations, schema)
+def numbering_of(spec: WindowAggregate, schema: pa.Schema, stored: Snapshot | None = None) -> Numbering:
+    """Return how the state of ``spec`` over rows of ``schema`` is numbered, perhaps in a checkpoint."""
+    mergeable = spec.merges_slices and not is_by_window(stored) and is_mergeable(spec.aggregations, schema)
     return numbering(spec.window, spec.time, mergeable=mergeable)
+
+
+def is_by_window(stored: Snapshot | None) -> bool:
+    """Return whether a checkpoint has state of windows by window, each with its start, and not by slice.
+
+    It stays so if there are no other aggregates any more than those whose records can be merged from slices.
+    """
+    parts: Any = () if stored is None else stored.logs.get("state", ())
+    return any([START in table.column_names for part in parts for table in part.values()])
 
 
 def merge_column(numbers: Numbering) -> str | None:

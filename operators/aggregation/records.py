@@ -30,12 +30,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.expressions import Aggregation, Expr
+from dataflow.expressions.aggregates import stored_name
 from dataflow.state.arrays import fresh_words, validity
 from dataflow.state.columns import FrozenColumns
 from dataflow.state.copy_on_write import Readers, RecordRows, Rows
 from dataflow.state.index import Slots
 from operators.aggregation.arguments import NO_WORDS, argument_words, widest
-from operators.aggregation.layout import SHOWN, TOUCHED, RecordLayout, stored_name
+from operators.aggregation.layout import SHOWN, TOUCHED, RecordLayout
 from operators.steps.step import Flags, Step, Sum128Overflow, restore_bit
 
 __all__ = ["Records", "SumOverflow", "is_mergeable", "partial_type", "without_flags"]
@@ -148,6 +149,13 @@ class Records:
     def owners(self) -> Mapping[str, Sequence[str]]:
         """The columns of ``stored`` that each aggregate is read from, by its identity."""
         return self._layout.owners
+
+    @cached_property
+    def initial(self) -> Mapping[str, object]:
+        """The values in ``stored`` of a record without rows; a column that is not named has null."""
+        columns = self.freeze().columns(self.template[np.newaxis, : self._layout.width].copy())
+        values = {name: column[0].as_py() for name, column in zip(self.stored.names, columns, strict=True)}
+        return {name: value for name, value in values.items() if value is not None}
 
     @cached_property
     def _names(self) -> list[str]:

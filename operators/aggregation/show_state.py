@@ -75,10 +75,10 @@ def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snap
     if not parts:
         return made.empty_table()
     unit = TimeUnit.of_time(taken, spec.time) if isinstance(spec, Aggregate) else TimeUnit.MICROSECOND
-    records, ttl = _records(spec, taken), unit.ttl(spec.ttl) if isinstance(spec, Aggregate) else None
+    records, ttl = _records(spec, taken, state), unit.ttl(spec.ttl) if isinstance(spec, Aggregate) else None
     count = max(1, len(spec.keys))
     if isinstance(spec, WindowAggregate):
-        count += len(numbering_of(spec, taken).key_fields)
+        count += len(numbering_of(spec, taken, state).key_fields)
     if spec.windowed:
         count += 1
     held = KeyedState(pa.schema(list(parts[0]["keys"].schema)[:count]), records, ttl=ttl)
@@ -92,7 +92,7 @@ def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snap
     if ttl is not None:
         slots = slots[held.visible(slots, _now(state, unit))]
     keys = held.keys(slots)
-    return _rows(made, keys[: len(spec.keys)], _edges_of(spec, taken, made, keys), records, slots)
+    return _rows(made, keys[: len(spec.keys)], _edges_of(spec, taken, made, keys, state), records, slots)
 
 
 def _now(state: Snapshot, unit: TimeUnit) -> int:
@@ -112,17 +112,19 @@ def rows_of_partials(spec: Grouped, taken: pa.Schema, made: pa.Schema, batch: pa
     return _rows(made, columns[: len(spec.keys)], bounds, records, np.arange(count, dtype=np.int32))
 
 
-def _records(spec: Grouped, taken: pa.Schema) -> Records:
+def _records(spec: Grouped, taken: pa.Schema, state: Snapshot | None = None) -> Records:
     schema = taken if isinstance(spec, Aggregate) else folded_columns(taken, spec.keys, spec.aggregations)
-    merged_by = merge_column(numbering_of(spec, taken)) if isinstance(spec, WindowAggregate) else None
+    merged_by = merge_column(numbering_of(spec, taken, state)) if isinstance(spec, WindowAggregate) else None
     return Records(spec.aggregations, schema, "state", col(CHANGE) if spec.signed else None, merged_by)
 
 
-def _edges_of(spec: Grouped, taken: pa.Schema, made: pa.Schema, keys: Sequence[pa.Array]) -> list[pa.Array]:
+def _edges_of(
+    spec: Grouped, taken: pa.Schema, made: pa.Schema, keys: Sequence[pa.Array], state: Snapshot | None = None
+) -> list[pa.Array]:
     """Return the edges of the window, or the slice, of each row; ``keys`` ends with the columns that number them."""
     if not isinstance(spec, WindowAggregate):
         return [keys[-1]] if spec.windowed else []
-    own, kind = numbering_of(spec, taken), made.field("window_start").type
+    own, kind = numbering_of(spec, taken, state), made.field("window_start").type
     starts = to_numbers(keys[-2]) if own.key_fields else None
     return [own.unit.edges(times, kind) for times in own.edges(to_numbers(keys[-1]), starts)]
 

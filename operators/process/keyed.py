@@ -177,6 +177,7 @@ class KeyedProcessOperator(ProcessOperator):
             shown = [str(row) for row in render_rows(rows.slice(0, _FEW_ROWS))]
             more = f" and {rows.num_rows - _FEW_ROWS} more rows" if rows.num_rows > _FEW_ROWS else ""
             what = f"rows {', '.join(shown)[:500]}{more}"
+            self._errors.failed(shown[0])
         error.add_note(
             f"at {self.where}, key {key!r}, {what}, {call}; on_error='skip' leaves such calls out, 'side' sets their "
             "rows aside"

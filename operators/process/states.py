@@ -9,7 +9,7 @@ import pyarrow as pa
 from dataflow.contracts.declared_state import Log, Piece
 from dataflow.contracts.operator import OperatorContext
 from dataflow.contracts.process_state import ListState, MapState, SharedMap, StateDeclaration, ValueState
-from dataflow.planning.process_specs import Process
+from dataflow.planning.process_specs import MAIN_STATE, Process
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
@@ -20,8 +20,6 @@ from operators.process.stores import Codec, ExpiringValues, MainValues, Store, f
 
 __all__ = ["States"]
 
-MAIN = "state"
-"""The log of the main state in a snapshot; those of the others begin with "state" or "shared" and have a name."""
 _NONE_SET = 1  # the flag of a record without a value in any column, apart from the sign
 
 
@@ -114,7 +112,7 @@ class States:
             for name, each in self.shared.items()
         }
         values = {name: [store.column] for name, store in self.stores.items() if isinstance(store, MainValues)}
-        return {MAIN: Log(self.main, keys, owners=values), **stores, **shared}
+        return {MAIN_STATE: Log(self.main, keys, owners=values), **stores, **shared}
 
     def restored(self) -> None:
         """Take note that the pieces are restored."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 
 from dataflow.contracts.declared_state import Log, Piece, Stateful
-from dataflow.contracts.operator import OperatorContext, Out
+from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.sink import Collector, Guarantee, Sink
-from dataflow.contracts.updates import Changes
-from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
+from dataflow.contracts.updates import CHANGE, Changes
+from dataflow.errors import CheckpointMismatch, ConfigurationError, GraphError, SchemaMismatch
 from dataflow.state.dictionaries import wide_schema, widened
 from operators.sinks.net import left_rows, net_rows
 
@@ -46,6 +48,20 @@ class CollectWriter(Stateful, Collector):
             )
         if batch.num_rows:
             self._batches.append(widened(batch))
+
+    def converted(self, stored: Snapshot) -> Snapshot:
+        """Return the rows of a checkpoint with the columns that they have now: one that was added has nulls."""
+        parts: Any = stored.logs.get("rows", ())
+        changed = [{name: self._with_columns(table) for name, table in part.items()} for part in parts]
+        return replace(stored, logs={**stored.logs, "rows": changed})
+
+    def _with_columns(self, table: pa.Table) -> pa.Table:
+        if table.column_names == self._schema.names:
+            return table
+        for field in self._schema:
+            if field.name not in table.column_names:
+                table = table.append_column(field.with_nullable(nullable=True), pa.nulls(table.num_rows, field.type))
+        return table.select(self._schema.names)
 
     def state(self) -> Mapping[str, Piece]:
         return {"rows": Log(self, keys=0)}
@@ -93,6 +109,13 @@ class CollectSink(Sink):
             raise GraphError(
                 'collect(net=True) counts rows, and updates are none; write emit="changes" at the aggregate that emits '
                 "them, or leave net out"
+            )
+
+    def check_columns(self, before: Sequence[str], after: Sequence[str]) -> None:
+        if self._net and CHANGE in after:
+            raise CheckpointMismatch(
+                f"{self!r} adds up equal rows, and rows with the columns {[*after]} are not equal to rows with "
+                f"{[*before]} that they take back; use collect() without net, or keep the columns with select()"
             )
 
     def present(self, table: pa.Table, changes: Changes) -> pa.Table:

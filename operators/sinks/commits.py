@@ -18,12 +18,23 @@ from dataflow.store.files import TEMPORARY, FileSystem, storing
 from dataflow.untrusted import Count, excerpt, parsed, plain_name
 from operators.sinks.formats import SUFFIXES, Form, is_folder
 
-__all__ = ["FINAL", "STAGED", "CommitLists", "CommittedFile", "Transaction"]
+__all__ = ["STAGED", "CommitLists", "CommittedFile", "Transaction", "checkpoint_in"]
 
 STAGED: Final = ".staged"
 _ENDINGS: Final = "|".join(re.escape(suffix) for suffixes in SUFFIXES.values() for suffix in suffixes)
-FINAL: Final = re.compile(rf"part-([0-9]{{8,18}})-[0-9]{{5,18}}-[0-9]{{4,18}}(?:{_ENDINGS})")
+_FINAL: Final = re.compile(rf"part-([0-9]{{8,18}})-[0-9]{{5,18}}-[0-9]{{4,18}}(?:{_ENDINGS})")
 """The names of final files: checkpoint, subtask, and a number."""
+
+
+def checkpoint_in(name: str) -> int | None:
+    """Return the checkpoint in the name of a final file, which may begin with partition folders; None: not our name.
+
+    >>> checkpoint_in("k=a/part-00000007-00000-0000.parquet"), checkpoint_in("theirs.parquet")
+    (7, None)
+    """
+    *folders, file = name.split("/")
+    match = _FINAL.fullmatch(file) if all([is_folder(folder) for folder in folders]) else None
+    return int(match[1]) if match else None
 
 
 class CommittedFile(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
@@ -53,7 +64,7 @@ class CommittedFile(msgspec.Struct, frozen=True, order=True, omit_defaults=True)
         *folders, name = self.file.split("/")
         levels = 0 if self.form is None else self.form.levels
         misplaced = len(folders) != levels or not all([is_folder(folder) for folder in folders])
-        if misplaced or FINAL.fullmatch(name) is None or (endings is not None and not name.endswith(endings)):
+        if misplaced or _FINAL.fullmatch(name) is None or (endings is not None and not name.endswith(endings)):
             raise CheckpointDamaged(
                 f"{where}: expected the name of a file of format {excerpt(self.format)} such as "
                 f"part-00000007-00000-0000, found {excerpt(self.file)}"

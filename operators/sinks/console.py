@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
 from typing import Final, TextIO
 
 import pyarrow as pa
@@ -70,6 +71,9 @@ class ConsoleSink(Sink):
 
     def __repr__(self) -> str:
         return f"console(limit={self._limit})"
+
+    def check_columns(self, before: Sequence[str], after: Sequence[str]) -> None:
+        """Let columns change: each table is printed with its own."""
 
     def writer(self, context: OperatorContext) -> _Writer:
         return _Writer(context, limit=self._limit, file=self._file)

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.csv as pc_csv
 from pyarrow import types
 
-from dataflow.errors import ConfigurationError, SchemaMismatch
+from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch
 from dataflow.store.files import DISK, FileSystem
 from operators.sinks.compressed import COMPRESSED_SUFFIX, TextCompression, compressed, opened
 from operators.sinks.files import ROW_GROUP_BYTES, ROW_GROUP_ROWS, FileSink, IfExists, chosen
-from operators.sinks.formats import FileFormat, Form, TableWriter, encoded
+from operators.sinks.formats import FileFormat, Form, TableWriter, encoded, polars_by_name, quoted
 from operators.sinks.restoring import carrier, restored
 from operators.sinks.temporal import utc, within_text
 
@@ -91,6 +91,17 @@ class CsvFormat(FileFormat):
     def form(self, schema: pa.Schema) -> Form:
         options = (("delimiter", self._delimiter), ("header", str(self._header)), ("null_text", self._null_text))
         return Form(self.name, encoded(schema), options)
+
+    def check_columns(self, sink: object) -> None:
+        if not self._header:
+            raise CheckpointMismatch(
+                f"{sink!r} writes files without a header, whose columns are told apart by their places, and these "
+                "cannot change; keep the columns, or write to another directory with header=True"
+            )
+
+    def ways_to_read(self, pattern: str, *, in_folders: bool) -> Mapping[str, str]:
+        polars = polars_by_name(pattern, "pl.scan_csv(f)", "diagonal_relaxed")
+        return {"polars": polars, "DuckDB": f"FROM read_csv({quoted(pattern)}, union_by_name=true)"}
 
     @staticmethod
     def read(path: Path, form: Form | None) -> pa.Table:

@@ -6,6 +6,7 @@
     out/_staging/LOCK FENCE                  which job may write here (see ``dataflow.store.lock``)
     out/_commits/7.json                      the files of checkpoint 7, written once all of them are in place
     out/_commits/0.json                      the files that were here before this job, in append mode
+    out/_commits/columns.json                from which checkpoint on files have other columns, if they do
 
 The rename is the commit of a file. ``_commits`` is for readers that want all of a checkpoint or nothing of it, and it
 records which files are ours. Two files of the same name differ by their checksum, and in the lists also by the run that
@@ -35,7 +36,8 @@ from dataflow.contracts.sink import Handle, TakenBack
 from dataflow.errors import OutputExists, StoreError
 from dataflow.store.files import FileSystem, NotAFile, is_directory, storing
 from dataflow.store.lock import DirectoryLock
-from operators.sinks.commits import FINAL, STAGED, CommitLists, CommittedFile, Transaction
+from operators.sinks.changed_columns import ChangedColumns
+from operators.sinks.commits import STAGED, CommitLists, CommittedFile, Transaction, checkpoint_in
 from operators.sinks.formats import SUFFIXES, FileFormat, is_folder
 
 __all__ = ["OutputDirectory", "staged_name"]
@@ -60,6 +62,7 @@ class OutputDirectory:
         self.path = path
         self.staging = path / "_staging"
         self.commits = CommitLists(path, files)
+        self.columns = ChangedColumns(self.commits.path, files)
         self._format = format_
         self._files = files
         self._clock = clock
@@ -118,7 +121,7 @@ class OutputDirectory:
             return set(endings)
         names: list[str] = []
         with suppress(OSError):
-            names.extend(name for name in self._names() if _number(name) is not None)
+            names.extend(name for name in self._names() if checkpoint_in(name) is not None)
         return {ending for ending in endings if any(name.endswith(ending) for name in names)}
 
     def strangers(self) -> list[str]:
@@ -145,7 +148,7 @@ class OutputDirectory:
         """
         self.refuse_other_formats()
         commits = self.commits.all()
-        if found := [name for name in self.strangers() if _number(name) is not None]:
+        if found := [name for name in self.strangers() if checkpoint_in(name) is not None]:
             raise OutputExists(
                 f"{self.path} holds {len(found)} files ({found[0]}, ...) of another job's unfinished commit, or copied "
                 "here from another output: restore that job, or rename or remove them"
@@ -164,13 +167,14 @@ class OutputDirectory:
                     f"{self._format.title}: use that format, or start over in another directory"
                 )
 
-    def refuse_unlisted(self, checkpoint: int) -> None:
+    def refuse_unlisted(self, checkpoint: int, handles: Iterable[Handle] = ()) -> None:
         """Raise OutputExists for files that ``checkpoint`` or an earlier one committed, but that no list names.
 
-        Readers of committed rows would miss them.
+        Readers of committed rows would miss them. Files of ``handles`` are left out, because a commit will list them.
         """
-        lost = [name for name in self.strangers() if (_number(name) or checkpoint + 1) <= checkpoint]
-        if lost:
+        listed_soon = {transaction.file for transaction in self.transactions(handles)}
+        unlisted = [name for name in self.strangers() if (checkpoint_in(name) or checkpoint + 1) <= checkpoint]
+        if lost := [name for name in unlisted if name not in listed_soon]:
             raise OutputExists(
                 f"{self.path} holds {len(lost)} files ({lost[0]}, ...) of completed checkpoints that no list in "
                 f"{self.commits.path} names: put the lists back, or start over in another directory"
@@ -211,9 +215,7 @@ class OutputDirectory:
         if not handles:
             return
         self._check_holder()
-        transactions = self.transactions(handles)
-        listed = self.commits.of(checkpoint)
-        new = [transaction for transaction in transactions if transaction.committed() not in listed]
+        listed, new = self._unlisted(checkpoint, handles)
         folders = self._folders(transaction.file for transaction in new)
         missing = [transaction for transaction in new if not self._is_final(transaction)]
         with storing("commit to", self.path):
@@ -224,6 +226,33 @@ class OutputDirectory:
             self._sync(folders)  # a power failure may restore old names, which are cleaned up later
         if new:
             self.commits.write(checkpoint, [*listed, *(transaction.committed() for transaction in new)])
+
+    def rehearse(self, checkpoint: int, handles: Sequence[Handle]) -> TakenBack | None:
+        """Return what ``take_back`` would delete after a commit of ``handles``. Nothing is changed.
+
+        Raises: as ``verify``, ``commit`` and ``refuse_unlisted``; OutputExists if a later job has moved the
+            transactions into list 0, because then the rows after ``checkpoint`` cannot be recognised.
+        """
+        self.verify(checkpoint, handles)
+        _, new = self._unlisted(checkpoint, handles)
+        appended_to = set(self.commits.of(0))
+        if any([transaction.committed() in appended_to for transaction in new]):
+            raise OutputExists(
+                f"{self.path}: another job has appended to this output since checkpoint {checkpoint}, so the rows that "
+                "were committed after the checkpoint cannot be distinguished; restore into another directory"
+            )
+        self._folders(transaction.file for transaction in new)
+        for transaction in new:
+            self._is_final(transaction)
+        self.refuse_unlisted(checkpoint, handles)
+        return self._committed_after(checkpoint, {transaction.file for transaction in new})[2]
+
+    def _unlisted(
+        self, checkpoint: int, handles: Sequence[Handle]
+    ) -> tuple[Sequence[CommittedFile], Sequence[Transaction]]:
+        """Return the files in the list of ``checkpoint``, and the transactions of ``handles`` that it lacks."""
+        listed = self.commits.of(checkpoint)
+        return listed, [each for each in self.transactions(handles) if each.committed() not in listed]
 
     def verify(self, checkpoint: int, handles: Sequence[Handle]) -> None:
         """Raise StoreError if staged files named in ``handles`` do not have the content that this job staged.
@@ -248,18 +277,28 @@ class OutputDirectory:
 
         May be repeated. Commit lists are deleted first: they never name a deleted file. Raises: StoreError.
         """
-        commits = self.commits.all()
-        kept = {committed.file for id, files in commits.items() if id <= checkpoint for committed in files}
-        later = {id: files for id, files in commits.items() if id > checkpoint}
-        with storing("take back the output of later checkpoints in", self.path):
-            names = [name for name in self._names() if (_number(name) or 0) > checkpoint]
-        doomed = {*names, *(committed.file for files in later.values() for committed in files)} - kept
+        later, doomed, taken_back = self._committed_after(checkpoint)
         if not doomed and not later:
             return None
         self._folders(doomed)
         self.commits.remove(later)
         self._remove(doomed, "take back the output of later checkpoints in")
-        return TakenBack(sum(committed.rows for files in later.values() for committed in files), len(doomed))
+        return taken_back
+
+    def _committed_after(
+        self, checkpoint: int, kept: Collection[str] = ()
+    ) -> tuple[Collection[int], Collection[str], TakenBack | None]:
+        """Return the later commit lists, and the files and rows that later checkpoints committed, without ``kept``."""
+        commits = self.commits.all()
+        earlier = {committed.file for id, files in commits.items() if id <= checkpoint for committed in files}
+        earlier.update(kept)
+        later = [id for id in commits if id > checkpoint]
+        listed = {file for id in later for file in commits[id] if file.file not in earlier}
+        with storing("look at", self.path):
+            names = {name for name in self._names() if (checkpoint_in(name) or 0) > checkpoint}
+        doomed = (names | {committed.file for committed in listed}) - earlier
+        taken_back = TakenBack(sum(committed.rows for committed in listed), len(doomed)) if doomed else None
+        return later, doomed, taken_back
 
     def sweep(self) -> None:
         """Delete all staged files at the end of a run.
@@ -364,10 +403,3 @@ class OutputDirectory:
             except NotAFile:
                 return False
         return bool(digest.hexdigest() == expected.xxh3)
-
-
-def _number(name: str) -> int | None:
-    """Return the checkpoint in the name of a final file; None: the name is not one of ours."""
-    *folders, file = name.split("/")
-    match = FINAL.fullmatch(file) if all([is_folder(folder) for folder in folders]) else None
-    return int(match[1]) if match else None

@@ -17,9 +17,11 @@ import pyarrow as pa
 from dataflow.contracts.operator import OperatorContext
 from dataflow.contracts.sink import Handle, TakenBack, TwoPhaseSink
 from dataflow.contracts.source import Json
-from dataflow.errors import ConfigurationError, DirectoryNameWarning, StoreError, user_frame
+from dataflow.errors import ConfigurationError, DirectoryNameWarning, OutputExists, StoreError, user_frame
 from dataflow.store.files import DISK, FileSystem, storing
 from dataflow.store.urls import is_url
+from dataflow.untrusted import excerpt
+from operators.sinks.changed_columns import ChangedColumns, with_all_columns
 from operators.sinks.commits import CommitLists, CommittedFile
 from operators.sinks.directory import OutputDirectory
 from operators.sinks.file_writer import FileWriter
@@ -92,6 +94,15 @@ class FileSink(TwoPhaseSink):
         return str(self._directory.path.joinpath(*folders, f"*{ending}"))
 
     @property
+    def read_hint(self) -> Sequence[str]:
+        changes = self._directory.columns.all()
+        if not changes:
+            return ()
+        ways = self._format.ways_to_read(self.readable, in_folders=self._by is not None)
+        since = ", ".join([str(change.first) for change in changes])
+        return [f"columns changed at checkpoint {since}", *[f"{reader}: {way}" for reader, way in ways.items()]]
+
+    @property
     def fixed_settings(self) -> Mapping[str, Json]:
         folders: dict[str, Json] = {"partition_by": list(self._by.columns)} if self._by else {}
         return folders | dict(self._format.fixed_settings)
@@ -101,6 +112,12 @@ class FileSink(TwoPhaseSink):
             self._by.check(schema, self)
             schema = self._by.file_schema(schema)
         self._format.check(schema, self)
+
+    def check_columns(self, before: Sequence[str], after: Sequence[str]) -> None:
+        self._format.check_columns(self)
+
+    def change_columns(self, checkpoint: int, columns: Sequence[str]) -> None:
+        self._directory.columns.note(checkpoint + 1, columns)
 
     def writer(self, context: OperatorContext) -> FileWriter:
         return FileWriter(
@@ -137,8 +154,10 @@ class FileSink(TwoPhaseSink):
                 self._directory.refuse_output()
             case "append":
                 self._directory.keep_output()
+                self._directory.columns.begin()
             case "overwrite":
                 self._directory.remove_output()
+                self._directory.columns.forget()
         self._directory.make()
         self._directory.clean_staging()
 
@@ -161,7 +180,35 @@ class FileSink(TwoPhaseSink):
         self._directory.commit(checkpoint, handles)
         self._directory.refuse_unlisted(checkpoint)
         self._directory.clean_staging()
+        self._directory.columns.take_back(checkpoint)
         return self._directory.take_back(checkpoint)
+
+    def would_take_back(self, checkpoint: int, handles: Sequence[Handle]) -> TakenBack | None:
+        self._directory.refuse_other_formats(handles)
+        return self._directory.rehearse(checkpoint, handles)
+
+    def uncommitted(self, target: str, handles: Sequence[Handle]) -> Sequence[Handle] | None:
+        """Return the handles that no commit list of the directory ``target`` names; None: it has no commit lists.
+
+        Only these lists are read, because a checkpoint is an untrusted document that may name any directory. Raises:
+        OutputExists if ``target`` is gone, and output is here that ``begin`` would delete: the directory may have been
+        moved here.
+        """
+        if not os.path.isabs(target) or "\0" in target or not (Path(target) / "_commits").is_dir():
+            if self._if_exists == "overwrite" and self._directory.commits.all():
+                raise OutputExists(
+                    f"{self._directory.path} holds output, and {excerpt(target)}, where the restored job wrote, is "
+                    "gone: if it was moved here, move it back, because if_exists='overwrite' would delete its rows; "
+                    f"if not, empty {self._directory.path}, or use another directory"
+                )
+            return None
+        committed = {file for files in CommitLists(Path(target), self._files).all().values() for file in files}
+        transactions = self._directory.transactions(handles)
+        return [
+            handle
+            for handle, transaction in zip(handles, transactions, strict=True)
+            if transaction.committed() not in committed
+        ]
 
 
 def _warn_of_file_name(directory: Path, what: str) -> None:
@@ -201,13 +248,15 @@ def read_committed(directory: str | os.PathLike[str]) -> pa.Table:
     """Return the rows of all completely committed checkpoints, with the types they were written with.
 
     Values that a format cannot distinguish are read as one: JSON has no NaN, so it is read as null. If files store one
-    type in different Arrow types, such as text and dictionaries of text, the result has a type for all of them.
+    type in different Arrow types, such as text and dictionaries of text, the result has a type for all of them. If a
+    restore added columns or removed some, the result has all of them, those of the newest files first, with nulls in
+    the rows of other files.
 
     Args:
         directory: the directory that a sink of any format writes to.
 
     Raises: StoreError if there are no rows (a sink writes no file for no rows), if a file is gone or cannot be read, or
-        if two files, which it names, have different columns.
+        if two files, which it names, have different columns and no restore changed them.
 
     >>> import dataflow as flow, operators as op, tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -226,8 +275,10 @@ def read_committed(directory: str | os.PathLike[str]) -> pa.Table:
             f"{directory}: no rows are committed there, so there is no schema either: the job has committed nothing "
             "yet, or had no rows (a sink writes no file for no rows)"
         )
-    rows = [(path / file, _read(path, committed, checkpoint)) for file, (committed, checkpoint) in owners.items()]
-    return united(rows)
+    tables = [_read(path, committed, checkpoint) for committed, checkpoint in owners.values()]
+    if changes := ChangedColumns(path / "_commits", DISK).all():
+        tables = with_all_columns(tables, changes[-1].columns)
+    return united([(path / file, table) for file, table in zip(owners, tables, strict=True)])
 
 
 def _rows(path: Path, committed: CommittedFile) -> pa.Table:

@@ -21,6 +21,7 @@ from dataflow.errors import SchemaMismatch, StoreError, repeated_names
 from dataflow.state.dictionaries import wide_schema
 
 __all__ = ["MAX_FOLDER", "SUFFIXES", "FileFormat", "Form", "TableWriter", "encoded", "format_named", "is_folder"]
+__all__ += ["polars_by_name", "quoted"]
 
 SUFFIXES: Final = {
     "parquet": (".parquet",),
@@ -124,6 +125,17 @@ class FileFormat(ABC):
         assert form is not None, f"{path} is listed without its columns"
         return form.arrow_schema()
 
+    def check_columns(self, sink: object) -> None:
+        """Raise CheckpointMismatch, naming ``sink``, if files of one directory cannot have other columns."""
+
+    def ways_to_read(self, pattern: str, *, in_folders: bool) -> Mapping[str, str]:
+        """Return the code that reads files with other columns each, by program.
+
+        ``pattern`` finds the files. ``in_folders``: their folders hold columns.
+        """
+        folders = ", hive_partitioning=True" if in_folders else ""
+        return {"polars": polars_by_name(pattern, f"pl.scan_{self.name}(f{folders})", "diagonal")}
+
     def check(self, schema: pa.Schema, sink: object) -> None:
         """Raise SchemaMismatch, naming ``sink`` and the column, if rows of ``schema`` cannot be written."""
         if not schema.names:
@@ -146,6 +158,25 @@ class FileFormat(ABC):
 def encoded(schema: pa.Schema) -> str:
     """Return ``schema`` as a ``Form`` stores it."""
     return base64.b64encode(schema.remove_metadata().serialize()).decode("ascii")
+
+
+def polars_by_name(pattern: str, scan: str, how: str) -> str:
+    """Return the code with which polars reads files that have several columns, by their names.
+
+    >>> polars_by_name("out/*.parquet", "pl.scan_parquet(f)", "diagonal")
+    "pl.concat([pl.scan_parquet(f) for f in sorted(glob.glob('out/*.parquet'))], how='diagonal').collect()"
+    """
+    return f"pl.concat([{scan} for f in sorted(glob.glob({pattern!r}))], how={how!r}).collect()"
+
+
+def quoted(pattern: str) -> str:
+    """Return text as a literal of SQL.
+
+    >>> quoted("it's/*.csv")
+    "'it''s/*.csv'"
+    """
+    escaped = pattern.replace("'", "''")
+    return f"'{escaped}'"
 
 
 def format_named(name: str) -> type[FileFormat]:

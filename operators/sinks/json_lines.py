@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -13,7 +13,7 @@ import pyarrow.json as pc_json
 from dataflow.store.files import DISK, FileSystem
 from operators.sinks.compressed import COMPRESSED_SUFFIX, TextCompression, compressed, opened
 from operators.sinks.files import ROW_GROUP_BYTES, ROW_GROUP_ROWS, FileSink, IfExists, chosen
-from operators.sinks.formats import FileFormat, Form, TableWriter, encoded
+from operators.sinks.formats import FileFormat, Form, TableWriter, encoded, polars_by_name, quoted
 from operators.sinks.json_text import json_lines
 from operators.sinks.restoring import carrier, restored
 
@@ -42,6 +42,10 @@ class JsonLinesFormat(FileFormat):
 
     def form(self, schema: pa.Schema) -> Form:
         return Form(self.name, encoded(schema))
+
+    def ways_to_read(self, pattern: str, *, in_folders: bool) -> Mapping[str, str]:
+        polars = polars_by_name(pattern, "pl.scan_ndjson(f)", "diagonal_relaxed")
+        return {"polars": polars, "DuckDB": f"FROM read_json({quoted(pattern)}, union_by_name=true)"}
 
     @staticmethod
     def read(path: Path, form: Form | None) -> pa.Table:

@@ -18,7 +18,7 @@ from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.render_rows import render_rows
 from dataflow.contracts.sink import Guarantee, Sink
 from dataflow.contracts.updates import CHANGE, Changes
-from dataflow.errors import AmbiguousKey, GraphError, NegativeNet, SchemaMismatch, UnknownColumn
+from dataflow.errors import AmbiguousKey, CheckpointMismatch, GraphError, NegativeNet, SchemaMismatch, UnknownColumn
 from dataflow.state.arrays import GREATEST, LEAST, is_key
 from dataflow.state.dictionaries import decoded, decoded_schema
 from dataflow.state.index import Slots
@@ -81,6 +81,13 @@ class NetUpsertSink(Sink):
                     f"upsert_batches(keys=) cannot compare keys of column {field.name!r} of type {field.type}; take "
                     "another column, or a column of text made of it"
                 )
+
+    def check_columns(self, before: Sequence[str], after: Sequence[str]) -> None:
+        raise CheckpointMismatch(
+            f"{self!r} keeps the rows of each key, with the columns {[*before]}, and cannot tell which of them a row "
+            f"with the columns {[*after]} takes back; keep the columns with select(), or give the rows to another sink "
+            "with a name of its own"
+        )
 
     def writer(self, context: OperatorContext) -> NetUpsertWriter:
         return NetUpsertWriter(context, self._factory, self._keys)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -20,7 +20,7 @@ from operators.sinks.files import (
     committed_files,
     read_committed,
 )
-from operators.sinks.formats import FileFormat, Form, TableWriter
+from operators.sinks.formats import FileFormat, Form, TableWriter, quoted
 from operators.sinks.partitions import column_names
 
 __all__ = [
@@ -51,6 +51,10 @@ class ParquetFormat(FileFormat):
 
     def form(self, schema: pa.Schema) -> None:
         return None  # the first commit lists had no forms, only Parquet
+
+    def ways_to_read(self, pattern: str, *, in_folders: bool) -> Mapping[str, str]:
+        duckdb = f"FROM read_parquet({quoted(pattern)}, union_by_name=true)"
+        return {**super().ways_to_read(pattern, in_folders=in_folders), "DuckDB": duckdb}
 
     @staticmethod
     def schema(path: Path, form: Form | None) -> pa.Schema:

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from operators.stateful.columns import RECORD, ROWS, WINDOW, is_partial, key_columns
+from operators.stateful.columns import RECORD, ROWS, START, WINDOW, is_partial, key_columns
 from operators.stateful.times import time_column
-from operators.stateful.window_numbers import Numbered, Numbering
+from operators.stateful.window_numbers import ByWindow, Numbered, Numbering
 
 __all__ = ["entry_rows", "number_records", "number_rows", "weights_of"]
 
@@ -32,8 +32,10 @@ def number_rows(batch: pa.RecordBatch, numbering: Numbering, where: str) -> Numb
 
 
 def number_records(batch: pa.RecordBatch, numbering: Numbering) -> Numbered:
-    """Read the window numbers of a batch of records."""
+    """Return the windows of a batch of records, which may be numbered by slice if the state is not."""
     numbers = to_numbers(batch.column(WINDOW))
+    if isinstance(numbering, ByWindow) and START not in batch.schema.names:
+        return numbering.of_slices(numbers)
     starts = [to_numbers(batch.column(field.name)) for field in numbering.key_fields]
     return Numbered(numbers, int(numbers.min()), int(numbers.max()), *starts)
 

@@ -169,6 +169,13 @@ class ByWindow(Numbering):
             )
         return Numbered(ends, int(ends.min()), int(ends.max()), starts, rows)
 
+    def of_slices(self, slices: Numbers) -> Numbered:
+        """Return the windows of records that are numbered by slice: all rows of a slice are in the same windows."""
+        assert isinstance(self.window, Sliced), f"{self.window} has no slices"
+        found = self.window.assign(self.window.slices.start(slices))
+        assert found.rows is not None, f"{self.window} gives a row several windows"
+        return Numbered(found.ends, int(found.ends.min()), int(found.ends.max()), found.starts, found.rows)
+
     def _integers(self, values: Any, what: str) -> Numbers:
         """Return what ``assign`` returned as int64."""
         array = np.asarray(values)

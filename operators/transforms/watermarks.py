@@ -90,6 +90,7 @@ class WatermarkOperator(Stateful):
         self._latest: dict[str, int] = {}  # by split, of the rows so far; only for ``close_after``
         self._said_idle = False
         self._ended = 0  # how many ended splits the merger knows
+        self._repeats = context.time_restarts  # the watermark is to be emitted again
         self._origin = origin
         self._begin([None] * len(self._numbers))
 
@@ -102,7 +103,10 @@ class WatermarkOperator(Stateful):
         self._tell()
 
     def open(self) -> None:
-        self._look_again()
+        if self._repeats:
+            self._context.schedule(self._context.clock.now())
+        else:
+            self._look_again()
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         batch = self._times.usable(batch, out)
@@ -131,6 +135,9 @@ class WatermarkOperator(Stateful):
         self._tell()
 
     def timer(self, due: int, out: Out) -> None:
+        if self._repeats:
+            self._repeats = False
+            self._say(self._merger.merged, out)
         self._end_splits(out)
         if self._idle_after is not None:
             for split in self._splits.live():

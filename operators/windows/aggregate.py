@@ -17,31 +17,36 @@ watermark. Without it, a window would fire twice after a restore, and late rows 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
+from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful, naming_state
 from dataflow.contracts.operator import OperatorContext, Out, Snapshot
-from dataflow.contracts.windows import EventTime, Window
+from dataflow.contracts.windows import EventTime, Sliced, Window
 from dataflow.expressions import Aggregation
+from dataflow.expressions.aggregates import identities
 from dataflow.planning.aggregate_specs import Emit
 from dataflow.state.arrays import LEAST
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.keyed import index_kernels
 from dataflow.state.keyed_state import KeyedState
-from operators.aggregation.partials import folded_columns, merge_column, with_arrivals
+from dataflow.untrusted import Time, parsed
+from operators.aggregation.partials import folded_columns, is_by_window, merge_column, with_arrivals
 from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.sums import overflow_of
 from operators.stateful.columns import RECORD, WINDOW, is_partial, state_keys
 from operators.stateful.entries import entry_rows
 from operators.stateful.late_rows import LateRows
-from operators.stateful.window_numbers import Numbered, numbering
+from operators.stateful.window_numbers import BySlice, ByWindow, Numbered, numbering
 from operators.windows.emission import MergedResults, Part, Results
 from operators.windows.panes import LivePanes, Pane
+from operators.windows.slices_to_windows import by_windows
 from operators.windows.slot_results import SlotResults
 
 __all__ = ["WindowAggregateOperator"]
@@ -76,7 +81,8 @@ class WindowAggregateOperator(Stateful):
         self._keys = list(keys)
         self._rows = folded_columns(schema, keys, aggregations)
         self._merged_by = None
-        self._numbering = numbering(window, time, mergeable=self._new_records().mergeable)
+        mergeable = self._new_records().mergeable and not is_by_window(context.restored)
+        self._numbering = numbering(window, time, mergeable=mergeable)
         self._merged_by = merge_column(self._numbering)
         self._user_keys = state_keys(key_schema(context.output_schema, keys))
         self._key_schema = pa.schema([*self._user_keys, *self._numbering.key_fields])
@@ -198,8 +204,28 @@ class WindowAggregateOperator(Stateful):
 
     def state(self) -> Mapping[str, Piece]:
         low = self._numbering.low(WINDOW, self._closed())  # the log also holds windows that are over
-        log = Log(self._panes, len(self._user_keys), low=low, owners=self._panes.owners)
+        panes = self._panes
+        log = Log(panes, len(self._user_keys), low=low, owners=panes.owners, initial=panes.initial)
         return {"time": self._passed, "state": log}
+
+    def converted(self, stored: Snapshot) -> Snapshot:
+        """Return the state by window, if it was by slice, and an aggregate was added whose records cannot be merged."""
+        by_window = self._numbering
+        if not (isinstance(by_window, ByWindow) and isinstance(by_window.window, Sliced)):
+            return stored
+        if is_by_window(stored) or "state" not in stored.logs:
+            return stored
+        named = zip(self._aggregations, identities(self._aggregations), strict=True)
+        known = [aggregation for aggregation, identity in named if identity not in stored.added]
+        slices = BySlice(by_window.window, by_window.time)
+        with naming_state(f"{self._context.name}: state", self):
+            passed = Passed(parsed(Time | None, stored.values["time"], "the watermark"))
+            low = by_window.low(WINDOW, passed.less(self._lag + self._lateness))
+            rows = by_windows(stored, slices, by_window, self._user_keys, known, self._rows, self._context.name)
+        columns = [name for name in rows.column_names if name in self._panes.stored["keys"].names]
+        parts = [{"keys": rows.select(columns)}]
+        rule = msgspec.structs.replace(stored.rules["state"], low=low)
+        return replace(stored, logs={**stored.logs, "state": parts}, rules={**stored.rules, "state": rule})
 
     def restored(self) -> None:
         if self._goes_by_arrival:

@@ -145,8 +145,9 @@ class CountWindowOperator(Stateful):
     # --- state
 
     def state(self) -> Mapping[str, Piece]:
-        keys = len(self._user_keys)
-        return {"state": Log(self._state, keys, owners=self._records.owners), "counts": Log(self._counts, keys)}
+        keys, records = len(self._user_keys), self._records
+        state = Log(self._state, keys, owners=records.owners, initial=records.initial)
+        return {"state": state, "counts": Log(self._counts, keys)}
 
     def restored(self) -> None:
         """Raise CheckpointDamaged unless each key has the windows that its rows began."""

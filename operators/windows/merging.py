@@ -19,10 +19,11 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
-from dataflow.contracts.operator import OperatorContext, Out
+from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.windows import EventTime, Window
 from dataflow.expressions import Aggregation
 from dataflow.expressions.aggregates import identities
+from dataflow.planning.evolved_aggregates import ROWS, kept_columns
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.arrays import GREATEST, LEAST, Numbers
 from dataflow.state.dictionaries import decoded, decoded_schema, key_schema
@@ -214,6 +215,9 @@ class MergingWindowOperator(Stateful):
     def state(self) -> Mapping[str, Piece]:
         log = Log(self._state, len(self._user_keys), counts=[_ARRIVAL], owners=self._owners)
         return {"time": self._passed, "rows": log}
+
+    def converted(self, stored: Snapshot) -> Snapshot:
+        return kept_columns(stored, "rows", self._state.stored[ROWS].names)
 
     def restored(self) -> None:
         slots = self._state.slots

@@ -157,6 +157,11 @@ class LivePanes:
         self._full = 0
         self._apart: deque[int] = deque(maxlen=15)  # distances of recent panes from the pane before, in windows
 
+    @property
+    def initial(self) -> Mapping[str, object]:
+        """The values of stored columns of a window without rows, as far as they are not null."""
+        return self._records.initial
+
     def __iter__(self) -> Iterator[Pane]:
         return iter(self._panes.values())
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.errors import SchemaMismatch
+from dataflow.errors import CheckpointMismatch, SchemaMismatch
 from dataflow.expressions import Aggregation
 from dataflow.expressions.aggregates import identities
+from dataflow.planning.evolved_aggregates import ROWS, WAY_OUT, check_rows
 from dataflow.state.arrays import GREATEST, LEAST, Numbers, is_bytes, is_word, plain
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
+from dataflow.state.parts import is_base, marked
 from dataflow.state.ranges import SEQUENCE
 from operators.aggregation.partials import folded_columns
 from operators.aggregation.records import Records, SumOverflow
@@ -61,6 +63,27 @@ class RowCells(MergedCells):
         """The columns of each aggregate: of those that cannot be merged, the columns of the rows."""
         named = zip(identities(self._unmerged), self._unmerged, strict=True)
         return {**super().owners, **{identity: list(a.columns()) for identity, a in named}}
+
+    def converted(
+        self, part: Mapping[str, pa.Table], owners: Mapping[str, Sequence[str]], added: Collection[str]
+    ) -> Mapping[str, pa.Table]:
+        part = super().converted(part, owners, added)
+        if ROWS not in part:  # the aggregates of the checkpoint needed none
+            stored = self.state.stored[ROWS]
+            empty = marked(stored, base=is_base(part["keys"]), keys=len(self._keys) + 2).empty_table()
+            return {**part, ROWS: empty}
+        for identity, aggregation in zip(identities(self._unmerged), self._unmerged, strict=True):
+            if identity in added:
+                check_rows(aggregation, part[ROWS].column_names)
+        return part
+
+    def check_shown(self, parts: Sequence[Mapping[str, pa.Table]], added: Collection[str]) -> None:
+        new = [identity for identity in identities(self._unmerged) if identity in added]
+        if new and any([ROWS in part for part in parts]):
+            raise CheckpointMismatch(
+                f"the aggregate {new[0]} cannot be added, because it is computed from rows of sessions, and those that "
+                f"were shown without it would be taken back with a value of it; {WAY_OUT}"
+            )
 
     def _new_state(self, keys: pa.Schema) -> KeyedState:
         return KeyedState(keys, self._records, rows=self._kept)

@@ -16,7 +16,7 @@ when each is to be looked at (``dues``).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -24,8 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array, to_numbers
-from dataflow.errors import CheckpointDamaged
+from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.expressions import Aggregation, col
+from dataflow.planning.evolved_aggregates import WAY_OUT
 from dataflow.state.arrays import GREATEST, Numbers
 from dataflow.state.index import Slots
 from dataflow.state.keyed_state import KeyedState
@@ -87,6 +88,34 @@ class Cells(ABC):
     def owners(self) -> Mapping[str, Sequence[str]]:
         """The columns of a checkpoint that each aggregate is read from."""
         return self._records.owners
+
+    @property
+    def initial(self) -> Mapping[str, object]:
+        """The values that these columns have for a cell without rows, as far as they are not null."""
+        return self._records.initial
+
+    def converted(
+        self, part: Mapping[str, pa.Table], owners: Mapping[str, Sequence[str]], added: Collection[str]
+    ) -> Mapping[str, pa.Table]:
+        """Return a part of stored cells, which had other aggregates, with the tables that these cells have.
+
+        Args:
+            part: what is stored.
+            owners: the columns of each aggregate there.
+            added: the aggregates that are not there.
+
+        Raises: CheckpointMismatch if an aggregate has another kind of state now.
+        """
+        for identity, columns in self.owners.items():
+            if identity in owners and {*owners[identity]} != {*columns}:
+                raise CheckpointMismatch(
+                    f"the state of the aggregate {identity} is kept in another way now, as rows or not, because "
+                    f"another aggregate that chooses a row was added or removed; {WAY_OUT}"
+                )
+        return {name: table for name, table in part.items() if name in self.state.stored}
+
+    def check_shown(self, parts: Sequence[Mapping[str, pa.Table]], added: Collection[str]) -> None:
+        """Raise CheckpointMismatch if an added aggregate has values for sessions that were shown without it."""
 
     def __len__(self) -> int:
         return self.state.live

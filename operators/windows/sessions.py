@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.arrow_values import to_array
-from dataflow.contracts.declared_state import Fixed, Log, Passed, Piece, Stateful
+from dataflow.contracts.declared_state import Fixed, Log, Passed, Piece, Stateful, naming_state
 from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.updates import CHANGE
 from dataflow.contracts.window_kinds import Session
@@ -275,8 +276,20 @@ class SessionAggregateOperator(Stateful):
     # --- state
 
     def state(self) -> Mapping[str, Piece]:
-        log = Log(self._cells.state, len(self._user_keys), owners=self._cells.owners)
+        cells = self._cells
+        log = Log(cells.state, len(self._user_keys), owners=cells.owners, initial=cells.initial)
         return {"time units": Fixed([self._unit.value]), "time": self._passed, "state": log}
+
+    def converted(self, stored: Snapshot) -> Snapshot:
+        parts: Any = stored.logs.get("state", ())
+        rule = stored.rules.get("state")
+        if rule is None:
+            return stored
+        with naming_state(f"{self._context.name}: state", self):
+            if self._emit is Emit.CHANGES:
+                self._cells.check_shown(parts, stored.added)
+            changed = [self._cells.converted(part, rule.owners, stored.added) for part in parts]
+        return replace(stored, logs={**stored.logs, "state": changed})
 
     def restored(self) -> None:
         self._cells.restored()

@@ -20,10 +20,11 @@ import pyarrow as pa
 
 from dataflow.arrow_values import to_array
 from dataflow.contracts.declared_state import Log, Passed, Piece, Stateful
-from dataflow.contracts.operator import OperatorContext, Out
+from dataflow.contracts.operator import OperatorContext, Out, Snapshot
 from dataflow.contracts.windows import EventTime
 from dataflow.expressions import Aggregation
 from dataflow.expressions.aggregates import identities
+from dataflow.planning.evolved_aggregates import ROWS, kept_columns
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.arrays import Numbers, plain
 from dataflow.state.dictionaries import decoded, key_schema
@@ -203,6 +204,9 @@ class SlidingAggregateOperator(Stateful):
 
     def state(self) -> Mapping[str, Piece]:
         return {"time": self._passed, "state": Log(self._state, len(self._key_schema), owners=self._owners)}
+
+    def converted(self, stored: Snapshot) -> Snapshot:
+        return kept_columns(stored, "state", self._state.stored[ROWS].names)
 
     def restored(self) -> None:
         slots = self._state.slots

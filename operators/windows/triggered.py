@@ -319,7 +319,7 @@ class TriggeredOperator(Stateful):
     def state(self) -> Mapping[str, Piece]:
         keys = len(self._user_keys)
         shown = {SHOWN: self._shown.piece(keys, self._changed, self._records)} if self._signed else {}
-        state = Log(self._state, keys, owners=self._records.owners)
+        state = Log(self._state, keys, owners=self._records.owners, initial=self._records.initial)
         return {"time": self._passed, "state": state, "windows": Log(self._windows, keys), **shown}
 
     def _changed(self) -> Slots:

@@ -11,7 +11,8 @@ import dataflow as flow
 from benchmarks.nexmark.answers import answer
 from benchmarks.nexmark.events import Events
 from dataflow.contracts.checkpointing import Mode
-from dataflow.runners.faults import Attempt, Faults
+from dataflow.runners.attempts import Attempt
+from dataflow.runners.faults import Faults
 from dataflow.testing import lineage
 from tests.nexmark.duplicates import NOT_COMPARED, OPERATORS, with_duplicates, wrong_rows
 from tests.nexmark.running import Files, differences, pipeline, written

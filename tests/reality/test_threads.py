@@ -181,7 +181,7 @@ def test_a_job_that_fails_as_its_time_is_over_raises_its_own_error() -> None:
     def fail_now() -> str:
         text = waits()
         gate.open.set()
-        assert job._done.wait(60)
+        assert job._run.wait(60)
         return text
 
     gate.reached.wait()
@@ -199,7 +199,7 @@ def test_an_interrupt_is_raised_though_the_job_ends_as_its_time_is_over() -> Non
         text = waits()
         signal.raise_signal(signal.SIGINT)
         gate.open.set()
-        assert job._done.wait(60)
+        assert job._run.wait(60)
         return text
 
     gate.reached.wait()

@@ -156,10 +156,10 @@ def test_a_checkpoint_of_another_pipeline_is_refused_with_what_differs(tmp_path:
     died(tmp_path)
     with flow.Pipeline("other") as p:
         rows = p.source(op.from_arrow(pa.table({"x": range(ROWS)})), name="in")
-        rows.key_by("x").agg(op.count().alias("n"), name="counts").sink(op.write_parquet(tmp_path / "out"), name="out")
-    with pytest.raises(CheckpointMismatch, match="operator 'counts' is new") as refused:
+        counts = rows.key_by("x").agg(op.count().alias("n"), name="counts")
+        counts.select("n").sink(op.write_parquet(tmp_path / "out"), name="out")
+    with pytest.raises(CheckpointMismatch, match="operator 'out': schema lost 'x'") as refused:
         simulate(p, tmp_path)
-    assert "operator 'out': schema" in str(refused.value)
     assert "'rows'" in str(refused.value)
 
 

@@ -308,7 +308,7 @@ def failing() -> flow.Pipeline:
 def is_over(job: flow.LocalJob) -> flow.LocalJob:
     while job.state is JobState.RUNNING:
         pass
-    assert job._done.wait(60)
+    assert job._run.wait(60)
     return job
 
 

@@ -35,10 +35,13 @@ def pipeline() -> flow.Pipeline:
     return p
 
 
+RESTARTS = flow.Restarts.fixed(50, "0s")
+
+
 def run(path: Path, seed: int = 1, faults: Faults | None = None, **options: Any) -> flow.RunResult:
     path.mkdir(exist_ok=True)
     checkpoint = flow.Checkpointing(path / "ckpt", every="2ms", **{"keep": 100, **options})
-    return pipeline().run(flow.SimulatedRunner(seed, faults), parallelism=2, checkpoint=checkpoint, restore="auto")
+    return pipeline().run(flow.SimulatedRunner(seed, faults), parallelism=2, checkpoint=checkpoint, restarts=RESTARTS)
 
 
 def answer(result: flow.RunResult) -> tuple[Any, ...]:
@@ -97,7 +100,7 @@ def test_every_checkpoint_of_a_chain_leads_to_the_same_answer(every: int, whole:
 
 @pytest.mark.parametrize("seed", seeds(1, 60))
 def test_crashes_and_failed_checkpoints_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
-    faults = Faults(crashes=5, crash_after=(1, 3, 6), fail=0.02, restarts=50, stall=0.01, slow=0.3)
+    faults = Faults(crashes=5, crash_after=(1, 3, 6), fail=0.02, stall=0.01, slow=0.3)
     result = run(tmp_path, seed, faults, keep=1 + seed % 3, max_concurrent=1 + seed % 3)
     assert answer(result) == answer(run(tmp_path / "undisturbed"))
     store = DirectoryStore(tmp_path / "ckpt")

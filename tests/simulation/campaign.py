@@ -17,7 +17,8 @@ from typing import Any
 
 import dataflow as flow
 from dataflow.contracts.checkpointing import Mode
-from dataflow.runners.faults import Attempt, Faults
+from dataflow.runners.attempts import Attempt
+from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.runtime.task.crash_points import Point
 from dataflow.testing import lineage
@@ -91,7 +92,7 @@ class Run:
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {self.workload}, {self.mode}"]
         for attempt in self.attempts:
-            start, end = "afresh", attempt.crash or attempt.failure or "its end"
+            start, end = "afresh", attempt.crash or attempt.error or "its end"
             if (report := attempt.restored) is not None:
                 start = f"from checkpoint {report.checkpoint} ({report.in_flight_rows} rows in flight)"
             lines.append(
@@ -147,12 +148,17 @@ def run(seed: int) -> Run:
         slow=draw.choice((0.0, 0.1, 0.4)),
         fail=0.0 if calm else draw.choice((0.0, 0.02, 0.05)),
         damage=draw.choice((0.0, 0.0, 0.3)),
-        restarts=200,
         restart_with=[settings(other) for other in Mode] if draw.random() < 0.2 else (),
     )
     credit = draw.choice((1, 1, 2, 4))
     runner = SimulatedRunner(seed, faults, max_turns=1_000_000)
-    job = runner.start(workload.pipeline, parallelism=parallelism, checkpoint=settings(mode), channel_credit=credit)
+    job = runner.start(
+        workload.pipeline,
+        parallelism=parallelism,
+        checkpoint=settings(mode),
+        channel_credit=credit,
+        restarts=flow.Restarts.fixed(200, "0s"),
+    )
     try:
         job.wait()
         done = Run(seed, make.__name__, mode, job.attempts)
@@ -205,7 +211,7 @@ class Campaign:
 
     def __str__(self) -> str:
         lives = sum(len(r.attempts) for r in self.runs)
-        failed = sum(attempt.failure is not None for r in self.runs for attempt in r.attempts)
+        failed = sum(attempt.error is not None for r in self.runs for attempt in r.attempts)
         back = sum(bool(a.restored and a.restored.passed_over) for r in self.runs for a in r.attempts)
         shares = ", ".join(f"{name} {share:.0%}" for name, share in self.shares().items())
         crashes = ", ".join(f"{place} {n}" for place, n in sorted(self.crashes.items()))

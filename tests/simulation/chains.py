@@ -32,7 +32,8 @@ from dataflow import col
 from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import CheckpointError
 from dataflow.protocol.events import BarrierKind
-from dataflow.runners.faults import Attempt, Faults
+from dataflow.runners.attempts import Attempt
+from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.runtime.job.job import Job
 from dataflow.store.directory import DirectoryStore

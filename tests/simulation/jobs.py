@@ -10,7 +10,8 @@ import pyarrow as pa
 import dataflow as flow
 from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import StoreError
-from dataflow.runners.faults import Attempt, Faults
+from dataflow.runners.attempts import Attempt
+from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.store.manifest import Manifest
 from dataflow.testing import Ledger, Pause

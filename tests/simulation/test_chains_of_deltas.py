@@ -21,7 +21,7 @@ from tests.simulation.jobs import MODES
 
 ROWS = 200
 TABLE = pa.table({"x": range(ROWS), "text": [f"a row of many bytes, {x} " * 20 for x in range(ROWS)]})
-FAULTS = Faults(crashes=4, skew=0.3, stall=0.01, slow=0.4, fail=0.05, damage=0.2, restarts=30)
+FAULTS = Faults(crashes=4, skew=0.3, stall=0.01, slow=0.4, fail=0.05, damage=0.2)
 
 
 def ask_for_savepoints(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,8 @@ def test_a_chain_of_deltas_is_whole_whatever_happens(
         tmp_path / "ckpt", every="500us", keep=1 + seed % 2, max_concurrent=1 + seed % 3, mode=mode,
         tolerable_failures=None,
     )  # fmt: skip
-    found = p.run(SimulatedRunner(seed, faults), checkpoint=checkpoint).table("out")["x"].to_pylist()
+    restarts = flow.Restarts.fixed(30, "0s")
+    found = p.run(SimulatedRunner(seed, faults), checkpoint=checkpoint, restarts=restarts).table("out")["x"].to_pylist()
     assert set(found) == set(range(ROWS))
     assert len(found) == ROWS or mode == "unaligned"
     store = flow.DirectoryStore(tmp_path / "ckpt")

@@ -11,7 +11,8 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.contracts.checkpointing import Mode
-from dataflow.runners.faults import Attempt, Faults
+from dataflow.runners.attempts import Attempt
+from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.testing import Ledger, delivered_again, ledger_sink
 from tests.seeds import each_once_with_seeds, seeds

@@ -13,7 +13,8 @@ import operators as op
 from dataflow import col
 from dataflow.contracts.operator import Out
 from dataflow.errors import CheckpointMismatch
-from dataflow.runners.faults import Attempt, Faults
+from dataflow.runners.attempts import Attempt
+from dataflow.runners.faults import Faults
 from dataflow.testing import Ledger, ledger_sink
 from tests.seeds import in_soak
 from tests.simulation.jobs import simulate, singles

@@ -59,8 +59,8 @@ def counted(mode: str) -> None:
             table = pa.table({"x": range(24), "k": [x % 3 for x in range(24)]})
             rows = p.source(op.from_arrow(table, splits=2, batch_rows=2), name="in")
             rows.key_by("k").agg(n=op.count(), emit="final", name="count").sink(op.collect(), name="out")
-        faults = Faults(fail=0.2, skew=0.5, restarts=100)
-        simulate(p, flow.MemoryStore(), seed, faults, mode, every="100us")
+        faults = Faults(fail=0.2, skew=0.5)
+        simulate(p, flow.MemoryStore(), seed, faults, mode, every="100us", restarts=flow.Restarts.fixed(100, "0s"))
 
 
 @pytest.mark.parametrize(("put_back", "mode", "message"), FOUND)

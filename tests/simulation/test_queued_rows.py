@@ -21,7 +21,8 @@ from dataflow import col
 from dataflow.contracts.checkpointing import Mode
 from dataflow.protocol.events import Data, EndOfInput
 from dataflow.runners import simulated
-from dataflow.runners.faults import Attempt, Faults
+from dataflow.runners.attempts import Attempt
+from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedJob, SimulatedRunner
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.task.crash_points import Point

@@ -73,13 +73,13 @@ class Watched:
 
     def __init__(self, job: SimulatedJob, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[bool] = []
-        end = job._discard_process
+        end = job._discard_attempt
 
         def end_and_look() -> None:
             end()
             self.seen.append(is_savepoint(path))
 
-        monkeypatch.setattr(job, "_discard_process", end_and_look)
+        monkeypatch.setattr(job, "_discard_attempt", end_and_look)
 
 
 @pytest.mark.filterwarnings("ignore::dataflow.errors.RowsTakenBackWarning")  # of rows committed after the savepoint
@@ -99,7 +99,7 @@ def test_a_savepoint_survives_crashes_at_each_step_of_its_copy_and_restores_else
     assert ("at least once" in repr(saved)) == (mode == Mode.UNALIGNED.value)
     assert mode == Mode.UNALIGNED.value or written(tmp_path / "out") == expected
     (tmp_path / "ckpt").rename(tmp_path / "old")
-    again = started(tmp_path, seed + 1, mode, restore=tmp_path / "saved")
+    again = started(tmp_path, seed + 1, mode, restore=tmp_path / "saved", take_back=True)
     again.wait()
     report = again.attempts[0].restored
     assert report is not None

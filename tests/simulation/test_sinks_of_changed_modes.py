@@ -21,7 +21,8 @@ import operators as op
 from dataflow import col
 from dataflow.cli import main
 from dataflow.contracts.sink import Guarantee
-from dataflow.runners.faults import Attempt, Faults
+from dataflow.runners.attempts import Attempt
+from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.testing import Ledger, delivered_again, ledger_sink
 from tests.seeds import some_by_default

@@ -18,7 +18,8 @@ import operators as op
 from dataflow import col
 from dataflow.contracts.sink import TwoPhaseSink
 from dataflow.errors import CommitsDelayedWarning, StoreError
-from dataflow.runners.faults import Attempt, Faults
+from dataflow.runners.attempts import Attempt
+from dataflow.runners.faults import Faults
 from dataflow.runtime.task.crash_points import Point
 from dataflow.testing import Pause, ScriptedSource, delivered_again, ledger_sink
 from operators.sinks.parquet import read_committed

@@ -21,7 +21,7 @@ from dataflow import col
 from dataflow.contracts.checkpointing import Mode
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.errors import StoreError
-from dataflow.runners.faults import Attempt
+from dataflow.runners.attempts import Attempt
 from dataflow.testing import Ledger, Pause, ScriptedSource, delivered_again, ledger_sink, lineage
 
 __all__ = ["WORKLOADS", "Draw", "Workload"]

@@ -98,6 +98,13 @@ class DriverEvents:
         self._times: dict[tuple[str, str | None], int] = {}  # by task and operator, the last watermark recorded
         self._trigger: tuple[int, int] | None = None  # of the checkpoint under way: its number and time
 
+    @property
+    def job_id(self) -> str:
+        """The id of the job, which ``open`` was given."""
+        with self._lock:
+            assert self._recorded is not None, "job_id before open()"
+            return self._recorded.job
+
     def open(self, recording: Recording, job: str, spark_plan: SparkPlan, notices: Notices) -> None:
         """Open the file, if there is to be one; ``notices`` get a warning if it ends early.
 

@@ -85,6 +85,16 @@ class SparkJob(WatchedJob):
         self._failure: BaseException | None = None
 
     @property
+    def id(self) -> str:
+        """The id of the job: 32 hex digits, the same in all runs of a directory; new without checkpoints.
+
+        >>> def ids(pipeline):
+        ...     with pipeline.start("spark") as job:
+        ...         return job.id == job.wait().job_id  # True
+        """
+        return self._driver.events.job_id
+
+    @property
     def query(self) -> Any:
         """The ``StreamingQuery`` of a stream: after a restart another one. For a batch, its own object."""
         return self._query.current

@@ -107,6 +107,7 @@ class SparkMeter:
             tuning=Tuning(source_choices(graph)),
             restarts=driver.restarts,
             notes=tuple(driver.notes()) if self.state is JobState.FINISHED else (),
+            job_id=driver.events.job_id,
             events=events_of(driver.events.log),
         )
 

@@ -31,13 +31,12 @@ from dataflow.runners.spark.source_tasks import (
 )
 from dataflow.runners.spark.user_errors import SerializedError, original_error
 from dataflow.runners.spark.worker_notes import clear_notes, wait_until_idle
-from dataflow.runtime.job.build_job import note_taken_back
 from dataflow.runtime.restore.changed_tables import note_reloaded
 from dataflow.runtime.restore.find_checkpoint import refuse_another
 from dataflow.runtime.restore.job_ids import random_id
 from dataflow.runtime.restore.new_input import new_input
 from dataflow.runtime.restore.report import RestoreReport
-from dataflow.runtime.restore.verification import begin_sinks
+from dataflow.runtime.restore.sink_starts import begin_sinks, note_taken_back
 from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.task_input import SplitState
@@ -114,7 +113,7 @@ def _restore_sinks(driver: Driver, fixed: Mapping[str, object], resources: ExitS
     if directory.has_job:
         _take_back(driver, done)
     else:
-        begin_sinks(assignment.spark_plan.graph, driver.sinks)
+        begin_sinks(assignment.spark_plan.graph, driver.sinks, driver.notices)
         tasks = [task for _, _, task in plan.tasks()]
         slots = list(assignment.spark_plan.slots)
         own = {"key_groups": plan.max_key_groups, "slots": slots, "nodes": plan.describe(), "tasks": tasks}

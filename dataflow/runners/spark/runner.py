@@ -10,13 +10,14 @@ import sys
 import tempfile
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
+from dataflow.contracts.evolution import parse_changes
 from dataflow.contracts.execution import Execution
 from dataflow.contracts.source import InputIdentity
 from dataflow.errors import (
@@ -252,10 +253,13 @@ class SparkRunner:
         parallelism: int | None = None,
         checkpoint: Checkpointing | None = None,
         restore: object = "auto",
+        take_back: bool = False,
         max_key_groups: int | None = None,
         progress: bool = False,
         execution: Execution | str = "streaming",
         record: RecordTo = None,
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped: Sequence[str] = (),
     ) -> SparkJob:
         """Start ``pipeline`` and return the job, which is a context manager.
 
@@ -267,6 +271,7 @@ class SparkRunner:
                 job starts over. A micro-batch is the barrier, so other settings are ignored, except
                 ``max_restore_bytes``, ``input_identity`` and ``mode``, which must be ``"aligned"``.
             restore: ``"auto"`` (resume after the last micro-batch, else start a new job), ``"never"`` or ``"latest"``.
+            take_back: False, because no checkpoint of another directory can be restored.
             max_key_groups: key groups that keys are distributed to; None: as many as the job was started with, 128 for
                 a new job. In a batch, the partitions of each shuffle; None: ``spark.sql.shuffle.partitions``.
             progress: show a line of progress on stderr while a caller waits for the job.
@@ -274,6 +279,8 @@ class SparkRunner:
                 ``checkpoint`` is then a store or a directory that only this process has to see.
             record: a file on this machine that gets the events of the run: a path, or `Record`, whose ``every`` has no
                 effect, because events come with micro-batches; see `Pipeline.run`.
+            renamed, allow_dropped: refused unless they are empty, because stateful operators of a stream on Spark stay
+                as they are.
 
         Raises: UnsupportedOnRunner, before anything starts, if Spark
             cannot run the pipeline exactly; ConfigurationError for a session that cannot run it; CheckpointsExist,
@@ -290,6 +297,16 @@ class SparkRunner:
         Traceback (most recent call last):
         dataflow.errors.UnsupportedOnRunner: checkpoint mode 'unaligned': not on the spark runner: ...
         """
+        if parse_changes(renamed, allow_dropped):
+            raise UnsupportedOnRunner(
+                "renamed= and allow_dropped=", "spark", "a stream keeps the operators with state that it began with",
+                "leave them out, and restore with the pipeline that began, or start over in a new directory",
+            )  # fmt: skip
+        if take_back is not False:
+            raise UnsupportedOnRunner(
+                f"take_back={take_back!r}", "spark", "Spark restores no checkpoint of another directory",
+                "leave it out, or run on the local runner",
+            )  # fmt: skip
         open_file = opener(checked_record(record, pipeline.graph, checkpoint))
         if Execution.of(execution, "run") is Execution.BATCH:
             return self._start_batch(

@@ -40,6 +40,11 @@ class StoredChannels:
         """Return the first operator of the task that runs ``operator``."""
         return self._vertices[operator]
 
+    def has_edge(self, source: str, target: str, port: int | None = None) -> bool:
+        """Return whether ``target`` takes rows of ``source``, also inside a task: on input ``port``; None: on any."""
+        inputs = self._inputs.get(target, [])
+        return source in inputs if port is None else inputs[port : port + 1] == [source]
+
     def names(self, source: str, target: str) -> Collection[str] | None:
         """Return the names of the channels from ``source`` to ``target``, of all subtasks; None: all to ``target``.
 

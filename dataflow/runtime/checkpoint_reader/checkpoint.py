@@ -30,11 +30,12 @@ from dataflow.runtime.checkpoint_reader.channels import StoredChannels
 from dataflow.runtime.checkpoint_reader.column_types import schema_of
 from dataflow.runtime.checkpoint_reader.state import state_tables
 from dataflow.runtime.restore.find_checkpoint import states_of
-from dataflow.runtime.task.parts import TaskState
+from dataflow.runtime.task.parts import ChannelState, TaskState
 from dataflow.snapshots.processes import Channel
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.export import SAVEPOINT
 from dataflow.store.folder import CheckpointFolder
+from dataflow.store.manifest import Parent
 from dataflow.store.status import CheckpointStatus, StoredObject, objects_in, status_of
 from dataflow.untrusted import damaged_by, excerpt
 
@@ -55,6 +56,8 @@ class Checkpoint:
         id: the number of the checkpoint.
         kind: "checkpoint", "savepoint" or "final".
         pipeline: the name of the pipeline.
+        job_id: the id of the job that took it, as `LocalJob.id`: the same in all checkpoints of a directory.
+        parent: where that job began, if it restored a checkpoint of another directory; None: at the beginning.
         mode: the mode in which it was taken.
         guarantee: the guarantee from source to sink.
         created: seconds since 1970.
@@ -100,6 +103,8 @@ class Checkpoint:
             self.id: int = manifest.checkpoint
             self.kind: str = manifest.kind
             self.pipeline: str = manifest.pipeline
+            self.job_id: str = manifest.job
+            self.parent: Parent | None = manifest.parent
             self.mode: Mode = Mode(manifest.mode)
             self.guarantee: Guarantee = Guarantee(manifest.guarantee)
             self.created: float = manifest.created
@@ -199,8 +204,10 @@ class Checkpoint:
             operator: the name of the operator.
 
         Returns: the snapshots by the name of the task, such as "counts[0]", in order; empty ones of operators without
-            state. Each log has parts, in order. Of each table, the last part that is a base has all rows, and those
-            after it what changed; ``dataflow.state.parts.is_base`` says which are, and ``resolved`` what is left.
+            state. After a restore at another parallelism an operator may have one for each range of key groups with a
+            watermark of its own, as in "counts[0], key groups 0 to 42". Each log has parts, in order. Of each table,
+            the last part that is a base has all rows, and those after it what changed;
+            ``dataflow.state.parts.is_base`` says which are, and ``resolved`` what is left.
 
         Raises: NotInCheckpoint if there is no such operator; the message lists those that there are.
             CheckpointDamaged, CheckpointIncomplete, CheckpointDeleted, StoreError.
@@ -214,17 +221,24 @@ class Checkpoint:
         (Rule(kind='log', keys=1), ['a', 'b'])
         """
         states = self._states_of(operator)
-        return {task: state.operators.get(operator, Snapshot()) for task, state in states.items()}
+        found: dict[str, Snapshot] = {}
+        for task, state in states.items():
+            ranges = state.ranges.get(operator, ())
+            names = [f"{task}, key groups {each.first} to {each.stop - 1}" for each in ranges] or [task]
+            found |= zip(names, state.snapshots(operator) or [Snapshot()], strict=True)
+        return found
 
     def channel(self, source: str, target: str) -> pa.Table:
         """Return the rows in flight from one operator to another, of all subtasks, in the order of each channel.
 
-        Rows have the columns that operators downstream use. Rows that were folded before an aggregate are returned as
-        they are stored, with a record column. Without rows the table is empty, with the columns of ``source``.
+        Rows that an earlier restore put back, and that were not taken yet, come first; there may be such rows between
+        two operators of one task, too. Rows have the columns that operators downstream use. Rows that were folded
+        before an aggregate are returned as they are stored, with a record column. Without rows the table is empty, with
+        the columns of ``source``.
 
         Args:
             source: the operator that sent the rows.
-            target: the operator that had not taken them, the first one of its task.
+            target: the operator that had not taken them, the first one of its task unless the rows were put back.
 
         Raises: NotInCheckpoint if there is no such channel; the message lists those that there are.
             CheckpointDamaged, CheckpointIncomplete, CheckpointDeleted, StoreError.
@@ -238,14 +252,18 @@ class Checkpoint:
         ...     flow.Checkpoint(path, 1).channel("in", "out").schema
         x: int64
         """
-        names = self._channels.names(source, target)
-        states = self._states(target)
+        has_edge = self._channels.has_edge
+        states = self._states(self._channels.vertex(target)) if has_edge(source, target) else {}
+        flying = [each for state in states.values() for each in state.in_flight if each.operator == target]
+        put_back = [each for each in flying if each.generation and has_edge(source, target, each.port)]
+        arrived: list[ChannelState] = []
+        if not put_back or Channel(source, target) in self.channels:
+            names = self._channels.names(source, target)
+            arrived = [each for each in flying if not each.generation and (names is None or each.channel in names)]
         batches = [
             pa.Table.from_batches([element.rows])
-            for state in states.values()
-            for flying in state.in_flight
-            if flying.operator == target and (names is None or flying.channel in names)
-            for element in flying.elements
+            for each in (*put_back, *arrived)
+            for element in each.elements
             if isinstance(element, Data)
         ]
         with damaged_by(f"{self._where}: the rows from {source!r} to {target!r}"):

@@ -41,13 +41,15 @@ def state_tables(
     tables: dict[str, list[pa.Table]] = {}
     splits, values = [], []
     for subtask, (task, state) in enumerate(states.items()):
-        snapshot = state.operators.get(operator, Snapshot())
-        for name, table in _tables(snapshot, first=not subtask):
-            tables.setdefault(name, []).append(table)
+        snapshots = state.snapshots(operator)
+        for number, snapshot in enumerate(snapshots):
+            for name, table in _tables(snapshot, first=not subtask and not number):
+                tables.setdefault(name, []).append(table)
         if vertex_of(task) == operator:
             stored: Any = state.inlet.get("splits", ())
             splits += [_split(subtask, split) for split in stored]
-        values += [{"subtask": subtask, "name": name, "value": json.dumps(v)} for name, v in snapshot.values.items()]
+        told = [entry for snapshot in snapshots for entry in snapshot.values.items()]
+        values += [{"subtask": subtask, "name": name, "value": json.dumps(value)} for name, value in told]
     found: dict[str, pa.Table] = {}
     if splits:
         found["splits"] = pa.Table.from_pylist(splits, schema=_SPLITS)

@@ -1,7 +1,8 @@
 """Build a job from a plan, restored or fresh: channels, gates, operators, tasks and the coordinator.
 
 The order matters: lock the store, find and verify the checkpoint, check sources and channels against it, lock the
-outputs of sinks, recover the sinks (which commits rows up to the checkpoint, and deletes later ones), then build.
+outputs of sinks and check them, recover the sinks (which commits rows up to the checkpoint, and deletes later ones) or
+begin at other targets, then build.
 Nothing runs before that, and nothing is changed before all checks have passed. Verifying a checkpoint includes
 restoring the operators of the library from it, because they recognise damage; the tasks get these operators. Kernels
 are loaded first, because restoring calls them.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
@@ -21,17 +22,19 @@ from dataflow.background import Submit
 from dataflow.clock import Clock
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.emitted_rows import Unwatched, unwatched
+from dataflow.contracts.evolution import NO_CHANGES, Changes
 from dataflow.contracts.execution import Spill
 from dataflow.contracts.folding import Folding, FoldWherePays
 from dataflow.contracts.kept_rows import Keep, KeepNone, RowKeeper
-from dataflow.contracts.sink import Guarantee, TakenBack, TwoPhaseSink
+from dataflow.contracts.sink import Guarantee
 from dataflow.contracts.updates import Signed
 from dataflow.errors import (
     CheckpointError,
     CheckpointSkippedWarning,
     ConfigurationError,
+    CopiesDifferWarning,
+    PipelineChangedWarning,
     RecordingEndedWarning,
-    RowsTakenBackWarning,
     UnsupportedOnRunner,
     did_you_mean,
 )
@@ -52,17 +55,24 @@ from dataflow.protocol.red_log import RedLog
 from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.job.committer import Committer
 from dataflow.runtime.job.job import Job
+from dataflow.runtime.job.run_locks import RunLocks
 from dataflow.runtime.restore.changed_tables import note_reloaded
 from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint, find
 from dataflow.runtime.restore.in_flight import put_back
 from dataflow.runtime.restore.job_ids import MakeJobId, job_of
 from dataflow.runtime.restore.new_input import with_new_input
-from dataflow.runtime.restore.verification import Verification, begin_sinks, two_phase_sinks
+from dataflow.runtime.restore.sink_starts import (
+    SinkStarts,
+    SinkTargets,
+    check_sinks,
+    refuse_sinks_inside,
+    with_targets,
+)
+from dataflow.runtime.restore.verification import Verification, two_phase_sinks
 from dataflow.runtime.task.byte_credit import TASK_BYTES
 from dataflow.runtime.task.chain import Chain, ChainNode
 from dataflow.runtime.task.channel import DEFAULT_CREDIT, Channel
 from dataflow.runtime.task.channel_input import ChannelInput
-from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.crash_points import Point, Probe, no_probe
 from dataflow.runtime.task.input_gate import Choose, InputGate, RoundRobin
 from dataflow.runtime.task.job_clock import JobClock
@@ -76,6 +86,7 @@ from dataflow.runtime.task.outputs import Output, output_for
 from dataflow.runtime.task.pace import Pace, Unpaced
 from dataflow.runtime.task.parts import SAMPLE_ROWS, TaskState
 from dataflow.runtime.task.poll_times import AtOnce, PollTimes
+from dataflow.runtime.task.put_back import PutBack
 from dataflow.runtime.task.services import Identity, Services
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task import Task
@@ -84,7 +95,7 @@ from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.memory import MemoryStore
 
-__all__ = ["Settings", "build", "note_taken_back", "store_of"]
+__all__ = ["Settings", "build", "store_of"]
 
 log = logging.getLogger("dataflow.build")
 
@@ -108,7 +119,11 @@ class Settings:
     rows back, and ``folding`` the rule by which it folds them. ``task_bytes`` are the bytes that may wait in all
     channels into a task. ``spill`` says where rows of a batch are sorted; None: as by default. ``emitted`` makes what
     takes note of the rows that a user's operators and sources emit. ``make_id`` makes the id of a new job. ``recorder``
-    records what the job does; ``engine`` is the name of the runner.
+    records what the job does; ``engine`` is the name of the runner. ``locks`` are those of the run, which outlive this
+    attempt; None: the job takes its own, and releases them. ``notices`` are those of the earlier attempts of the run,
+    which gives them as warnings; None: there are none, so an error of building the job gets them as notes.
+    ``changes`` are those of the pipeline that a restore accepts. ``take_back``: rows that sinks committed after a
+    checkpoint elsewhere, which is restored, may be deleted.
     """
 
     pipeline: str
@@ -131,14 +146,20 @@ class Settings:
     load: Callable[[KernelLoader], None] = KernelLoader.run
     spill: Spill | None = None
     emitted: Callable[[str], Unwatched] = unwatched
+    changes: Changes = NO_CHANGES
+    take_back: bool = False
     engine: str = "local"
     recorder: Recorder = field(default_factory=Recorder)
+    locks: RunLocks | None = None
+    notices: Notices | None = None
     make_id: MakeJobId = field(kw_only=True)
     library: Library = field(kw_only=True)
 
 
 def build(plan: Plan, settings: Settings) -> Job:
-    """Return a job that is ready to step and holds the locks of its store and sinks; ``job.close()`` releases them.
+    """Return a job that is ready to step; the locks of its store and sinks are taken.
+
+    ``job.close()`` releases them, unless they are those of the run.
 
     Raises: errors of locking, restoring, checking the input and recovering the sinks; then nothing stays locked.
     """
@@ -147,18 +168,21 @@ def build(plan: Plan, settings: Settings) -> Job:
     _refuse_unreplayable(plan, settings.checkpointing)
     _refuse_unknown(plan, settings.delays)
     store = settings.store or store_of(checkpointing)
-    notices = Notices()
+    notices = settings.notices or Notices()
+    noted = notices.as_notes if settings.notices is None else nullcontext
     clock = JobClock(settings.clock, notices.add)
     services = Services(
         store, settings.submit, clock, Mailbox(), settings.library, settings.probe, notices, settings.recorder
     )
-    with services.notices.as_notes():
+    with noted():
         plan = plan.loaded(services.notices.add)
-    store.open(settings.run_id)
     with ExitStack() as held:
-        held.callback(store.close)
-        builder = _Builder(plan, settings, checkpointing, services, clock, held)
-        with builder.notices.as_notes():
+        locks = settings.locks or RunLocks()
+        if settings.locks is None:
+            held.callback(locks.release)
+        locks.open(store, settings.run_id)
+        builder = _Builder(plan, settings, checkpointing, services, clock, locks, held)
+        with noted():
             job = builder.build()
         job.held = held.pop_all()
         return job
@@ -215,12 +239,14 @@ class _Builder:
         checkpointing: Checkpointing,
         services: Services,
         clock: JobClock,
+        locks: RunLocks,
         held: ExitStack,
     ) -> None:
         self.plan = plan
         self.settings = settings
         self.checkpointing = checkpointing
         self.store = services.store
+        self.locks = locks
         self.held = held
         self.services = services
         self.clock = clock  # of the services
@@ -228,6 +254,7 @@ class _Builder:
         self.channels: dict[tuple[int, int, int], Channel] = {}
         self.chains: dict[str, Sequence[ChainNode]] = {}  # by task, of those that are built
         self.writers: dict[str, EventWriter] = {}  # by task
+        self.put_back: Mapping[str, PutBack] = {}  # by task, of those that have some
         self.verification = Verification(
             plan,
             self._setup,
@@ -242,28 +269,43 @@ class _Builder:
     def build(self) -> Job:
         plan, settings, store = self.plan, self.settings, self.store
         started = settings.clock.now()
-        restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes, self.verification.verify)
+        restored = find(
+            settings.restore,
+            store,
+            plan,
+            self.checkpointing.max_restore_bytes,
+            self.verification.verify,
+            partial(self.notices.add, CopiesDifferWarning),
+            settings.changes,
+        )
         states = restored.states if restored else {}
         if restored:
             manifest = restored.manifest
             self.clock.raise_to(manifest.time)
             what = f"checkpoint {manifest.checkpoint} in {store.location}"
             note_reloaded(self.notices, manifest.nodes, what, plan)
+            for change in restored.report.evolved:
+                self.notices.add(PipelineChangedWarning, f"{what}: {change}")
         if restored:  # input that changed was refused, so there can only be new splits
             restored = with_new_input(restored, plan)
         else:
             self.verification.start_fresh()
         self._connect()
         if restored:  # refuses a channel that changed, before anything is deleted or committed
-            put_back(restored, plan, self.channels, settings.library)
-        identity = self._identity(restored)
-        self._open_recording(identity)  # refuses a file of another pipeline, or of a job that runs
+            self.put_back = put_back(restored, plan, self.channels, settings.library)
         sinks = two_phase_sinks(plan)
+        if restored:
+            restored = with_targets(restored, sinks)
+        targets = SinkTargets.of(sinks, restored.manifest if restored else None)
+        identity = self._identity(restored, targets)
+        refuse_sinks_inside(settings.restore, plan.graph)
+        self._open_recording(identity)  # refuses a file of another pipeline, or of a job that runs
         # Also above a checkpoint from another directory, because sinks order their output by these ids.
         next_id = max(store.highest_id(), restored.manifest.checkpoint if restored else 0) + 1
-        for sink in sinks.values():
-            self.held.enter_context(sink.hold(settings.run_id))
-        self._ready(restored, sinks)
+        for name, sink in sinks.items():
+            self.locks.hold(name, sink, settings.run_id)
+        starts = check_sinks(plan.graph, sinks, restored, store, take_back=settings.take_back)
+        self._ready(restored, starts)
         tasks = {task: self._task(vertex, subtask, task, restored) for vertex, subtask, task in plan.tasks()}
         c = self.checkpointing
         policy = CheckpointPolicy(
@@ -297,7 +339,7 @@ class _Builder:
             restore_report=replace(restored.report, duration=settings.clock.now() - started) if restored else None,
         )
 
-    def _identity(self, restored: RestoredCheckpoint | None) -> Identity:
+    def _identity(self, restored: RestoredCheckpoint | None, targets: SinkTargets) -> Identity:
         settings, checkpointed = self.settings, self.settings.checkpointing is not None
         mode, execution = self.checkpointing.mode, self.plan.execution
         job, parent = job_of(restored, self.store, settings.make_id)
@@ -311,6 +353,8 @@ class _Builder:
             parent,
             execution,
             self.verification.repeated,
+            targets.now,
+            targets.earlier,
         )
 
     def _open_recording(self, identity: Identity) -> None:
@@ -349,14 +393,14 @@ class _Builder:
         mode = Guarantee.AT_LEAST_ONCE if self.verification.repeated else self.checkpointing.mode.guarantee
         return self.plan.graph.guarantee(mode)
 
-    def _ready(self, restored: RestoredCheckpoint | None, sinks: Mapping[str, TwoPhaseSink]) -> None:
+    def _ready(self, restored: RestoredCheckpoint | None, starts: SinkStarts) -> None:
         """Bring the store and the sinks to the checkpoint that the job starts from.
 
         Checkpoints newer than the restored one are deleted before a sink takes back the rows committed with them.
         Otherwise a crash in between would restore a checkpoint whose rows no longer exist.
         """
         if restored is None:
-            begin_sinks(self.plan.graph, sinks)
+            starts.carry_out(self.notices)
             self.store.remove_orphans()
             return
         self.settings.probe(Point.RECOVERY)
@@ -371,11 +415,7 @@ class _Builder:
             log.info("checkpoint %d is newer than the one restored and is deleted", newer)
             self.store.abandon(newer)
         self.store.remove_orphans()
-        for name, sink in sinks.items():
-            self.settings.probe(Point.RECOVERY)
-            with naming_sink(name, sink, "recover"):
-                taken_back = sink.recover(manifest.checkpoint, manifest.transactions.get(name, []))
-            note_taken_back(self.notices, name, taken_back, f"checkpoint {manifest.checkpoint} was restored")
+        starts.carry_out(self.notices, self.settings.probe)
         self.settings.probe(Point.RECOVERY)
 
     def _setup(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: SourceInput | None) -> SubtaskSetup:
@@ -409,8 +449,14 @@ class _Builder:
             keep_duplicates=self.checkpointing.duplicates,
             pace=self.settings.pace(),
             ended=state is not None and state.ended,
-            logs=LogChain.restored(name, state.operators, checkpoint.manifest) if checkpoint and state else None,
+            moved=state is not None and state.moved is not None,
+            logs=(
+                LogChain.restored(name, state.operators, checkpoint.manifest)
+                if checkpoint and state and state.moved is None
+                else None
+            ),
             events=self.writers[name],
+            put_back=self.put_back.get(name),
         )
 
     def _output(self, number: int, link: Link, subtask: int) -> Output:
@@ -431,7 +477,7 @@ class _Builder:
                         ports.append(link.port)
         untimed = self.plan.untimed_ports(vertex.name)
         gate = InputGate(channels, self._handler(channels), self.settings.choose(), ports, untimed, self.writers[name])
-        if state is not None:
+        if state is not None and state.moved is None:
             gate.restore(state.inlet)
         else:  # without this, rows that are read before such a task is first stepped would never be late
             gate.leave_out(empty)
@@ -502,13 +548,3 @@ class _Builder:
                     is_signed=link.tag is None and isinstance(node.meaning, Signed),
                     byte_credit=max(1, self.settings.task_bytes // into[link.target, t]),
                 )
-
-
-def note_taken_back(notices: Notices, sink: str, taken: TakenBack | None, why: str) -> None:
-    """Record the committed rows that ``sink`` deleted because ``why``; ``taken`` is the result of ``recover``."""
-    if taken is not None:
-        notices.add(
-            RowsTakenBackWarning,
-            f"{why}, so {taken.rows:,} rows in {taken.files:,} {'file' if taken.files == 1 else 'files'} that sink "
-            f"{sink!r} had committed later were deleted; this run produces them again",
-        )

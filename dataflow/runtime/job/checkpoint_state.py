@@ -21,6 +21,7 @@ from dataflow.protocol.events import Data
 from dataflow.runtime.restore.find_checkpoint import states_of
 from dataflow.runtime.task.library import Library
 from dataflow.runtime.task.parts import ChannelState, Duplicates, TaskState
+from dataflow.runtime.task.put_back import put_back_id
 from dataflow.snapshots.processes import Channel, GlobalState
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class CheckpointState(GlobalState):
         processes: an ``OperatorState`` for each subtask, by names like ``"counts[1]"``.
         channels: the rows in flight on each channel, as batches in order; a channel begins and ends at the first
             operators of two tasks. If barriers cannot overtake rows, as in mode ``"aligned"``, nothing is in flight.
+            Rows that an earlier restore put back, and that were not taken yet, have channels of their own, which begin
+            at ``"(put back 1)"``, with the number of that restore's generation.
         mode: the mode in which the checkpoint was taken.
         duplicates: in mode ``"unaligned"``, the rows that operators had taken too early, and that a restore delivers to
             them again. The states include them, so the states together are not consistent. Empty in other modes.
@@ -168,10 +171,17 @@ def state_at(
     inputs: dict[str, list[Channel]] = {}
     for name, channel in by_name.items():
         inputs.setdefault(ends[name].operator, []).append(channel)
-    for part in parts:
-        for state in part.in_flight:
-            flying[by_name[state.channel]] = _rows(plan, nodes[state.operator], state, library)
     subtask_of = {task: (vertex, subtask) for vertex, subtask, task in plan.tasks()}
+    for part in parts:
+        _, subtask = subtask_of[part.task]
+        for state in part.in_flight:
+            if state.generation:
+                put_back = put_back_id(state.operator, subtask, state.port or 0, state.generation)
+                flown = Channel(put_back.source, put_back.end)
+                inputs.setdefault(state.operator, []).append(flown)
+            else:
+                flown = by_name[state.channel]
+            flying[flown] = _rows(plan, nodes[state.operator], state, library)
     states = [
         (node, name, state) for part in parts for node, name, state in _operators(plan, *subtask_of[part.task], part)
     ]
@@ -196,16 +206,27 @@ def state_at(
 
 def _operators(plan: Plan, vertex: Vertex, subtask: int, part: TaskState) -> Iterable[tuple[Node, str, OperatorState]]:
     nodes = {node.name: node for node in vertex.nodes}
-    for name, snapshot in part.operators.items():
+    for name in part.names:
         node = nodes[name]
         if node.spec.is_helper:
             continue
-        state = _shown(plan, node, snapshot)
+        state = _together([_shown(plan, node, snapshot) for snapshot in part.snapshots(name)])
         if node is vertex.head and "splits" in part.inlet:
             splits: Any = part.inlet["splits"]
             entries = [{key: value for key, value in split.items() if key != "info"} for split in splits]
             state = OperatorState({**state.values, "splits": entries}, state.tables)
         yield node, task_id(name, subtask), state
+
+
+def _together(states: Sequence[OperatorState]) -> OperatorState:
+    """Return the state of one subtask, whose ranges of key groups may have states of their own."""
+    if len(states) == 1:
+        return states[0]
+    import pyarrow as pa
+
+    names = dict.fromkeys([name for state in states for name in state.tables])
+    tables = {name: pa.concat_tables([s.tables[name] for s in states if name in s.tables]) for name in names}
+    return OperatorState(states[0].values, tables)
 
 
 def _shown(plan: Plan, node: Node, snapshot: Snapshot) -> OperatorState:

@@ -57,6 +57,7 @@ from dataflow.runtime.task.messages import (
     Drain,
     Ended,
     Enough,
+    FailedAt,
     Stop,
     TaskMessage,
     Trigger,
@@ -118,13 +119,15 @@ class Job:
         self.state = JobState.RUNNING
         #: Not None if and only if the state is FAILED or CANCELLED; the first error, never replaced.
         self.error: BaseException | None = None
+        #: None unless an operator raised ``error``.
+        self.failed_at: FailedAt | None = None
         #: Has the checkpoints under way of ``coordinator``, and no others, as attempts.
         self.history = CheckpointHistory(list(tasks), services.clock)
         for task in tasks.values():
             task.ledger = self.history.ledger
         #: What the runner chose for the whole job; it sets them before the first step.
         self.choices: Sequence[Choice] = ()
-        #: The locks of the store and of the outputs of sinks, from the builder. Released once, last of all.
+        #: The recording and, unless the run keeps them, the locks of store and sinks, from the builder. Released once.
         self.held = ExitStack()
         #: Never changes.
         self.started_at = services.clock.now()
@@ -445,9 +448,10 @@ class Job:
                 self.fail(JobCancelled(reason), JobState.CANCELLED)
             case Enough():
                 self._over(JobState.STOPPED)
-            case Crashed(task, error):
+            case Crashed(task, error, at):
                 if task not in self.tasks or self.tasks[task].state is not Progress.DONE:  # it recorded no error itself
                     self._record(Kind.ERROR, self.clock.now(), detail=type(error).__name__)
+                self.failed_at = at
                 self.fail(error)
             case _:
                 assert_never(message)
@@ -643,6 +647,11 @@ class Job:
             self.error = error
             self._over(state)
 
+    def stop_unbegun(self) -> None:
+        """End a job that was built and not stepped: nothing was read, so its checkpoint is up to date."""
+        assert not self.begun, "a job that has begun takes a last checkpoint"
+        self._over(JobState.STOPPED)
+
     def _over(self, state: JobState) -> None:
         self.state = state
         self.ended_at = self.clock.now()
@@ -708,9 +717,14 @@ class Job:
         self._record(Kind.FAILED, dropped.at, checkpoint, duration=dropped.duration, detail=dropped.why)
 
     def release(self) -> None:
-        """Release the locks and nothing else, as the kernel does for a dead process."""
+        """Release the locks that are the job's own, and nothing else, as the kernel does for a dead process."""
         self.savepoints.release()
         self.held.close()
+
+    def free(self) -> None:
+        """Free the memory of tasks and operators, because another attempt takes its place. The job is closed."""
+        for task in self.tasks.values():
+            task.free()
 
 
 def _same_outcome(request: Future[int], served: Future[int]) -> None:

@@ -64,6 +64,8 @@ def manifest_of(
         execution=plan.execution.value,
         repeated=identity.repeated,
         time=clock.time(),
+        targets=dict(identity.targets),
+        earlier_targets={sink: tuple(targets) for sink, targets in identity.earlier_targets.items()},
     )
 
 

@@ -42,4 +42,6 @@ def _causes(task: Task, now: int) -> list[str]:
         causes.append(f"busy in operator {working.name!r}, which took {working.tally.rows_in} rows so far")
     if task.state is Progress.BACK_PRESSURED:
         causes += [f"full: {c.name} ({c.queued_rows} rows queued)" for c in task.awaited]
+    if task.put_back:
+        causes.append(f"takes rows that the restore put back before its input: {task.put_back.rows} are left")
     return [*causes, *task.task_input.causes(task.state, now)]

@@ -9,12 +9,16 @@ restore can still fall back to an older checkpoint.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.evolution import NO_CHANGES, Changes, Evolved
 from dataflow.contracts.execution import Execution
 from dataflow.errors import (
     CheckpointDamaged,
@@ -25,11 +29,15 @@ from dataflow.errors import (
     did_you_mean,
 )
 from dataflow.planning.duplicate_precision import precisions
+from dataflow.planning.physical_plan import vertex_of
 from dataflow.protocol.events import BarrierKind, EndOfInput
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
 from dataflow.runtime.restore.changed_tables import refuse_changed_tables
+from dataflow.runtime.restore.evolution import advice_for, evolve, refuse_rows_after_end
+from dataflow.runtime.restore.regroup import has_moved, regroup, rescaled
 from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.restore.rows_read_again import open_splits, rows_read_again
+from dataflow.runtime.restore.stored_job import StoredJob
 from dataflow.runtime.task.parts import TaskState
 from dataflow.store.folder import CheckpointFolder
 from dataflow.store.manifest import LOG, STATE
@@ -60,8 +68,9 @@ log = logging.getLogger("dataflow.restore")
 class RestoredCheckpoint:
     """A checkpoint, read and verified: its manifest, the state of each task, and the report on it.
 
-    ``abandoned`` are newer checkpoints, which the restore deletes. ``damaged`` are newer checkpoints that could not be
-    read. ``is_elsewhere``: it is in another directory than the one that the job writes to.
+    ``states`` are those of the tasks of the plan: regrouped, if ``moved``, because these are others than the tasks that
+    stored them. ``abandoned`` are newer checkpoints, which the restore deletes. ``damaged`` are newer checkpoints that
+    could not be read. ``is_elsewhere``: it is in another directory than the one that the job writes to.
     """
 
     manifest: Manifest
@@ -70,6 +79,25 @@ class RestoredCheckpoint:
     abandoned: Sequence[int] = ()
     damaged: Sequence[Skipped] = ()
     is_elsewhere: bool = False
+    moved: bool = False
+    new: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A checkpoint that was read: what it stored, and the states of the tasks of the plan.
+
+    ``job`` is what it stored, with the names of the plan and the changes in ``evolved``, and ``manifest`` describes
+    that. ``refusal`` says why it does not fit the plan, if so.
+    """
+
+    manifest: Manifest
+    stored: Mapping[str, TaskState]
+    job: StoredJob
+    states: Mapping[str, TaskState]
+    moved: bool = False
+    evolved: Sequence[Evolved] = ()
+    refusal: CheckpointMismatch | None = None
 
 
 def find(
@@ -78,11 +106,14 @@ def find(
     plan: Plan,
     limit: int | None = None,
     verify: Callable[[Manifest, Mapping[str, TaskState]], None] = lambda manifest, states: None,
+    note: Callable[[str], None] = lambda text: None,
+    changes: Changes = NO_CHANGES,
 ) -> RestoredCheckpoint | None:
     """Return the checkpoint that ``restore`` selects, complete and fit for ``plan``; None: start from the beginning.
 
+    ``changes`` are those that the user allows between the checkpoint and the plan.
     ``limit``: see ``Checkpointing(max_restore_bytes=)``. ``verify`` is called for checkpoints of this plan; it raises
-    ``CheckpointDamaged`` if one cannot be restored.
+    ``CheckpointDamaged`` if one cannot be restored. ``note`` is called with warnings of the regrouping.
 
     Raises: NoCheckpoint, CheckpointsExist, CheckpointDamaged, CheckpointMismatch (listing what differs);
     ConfigurationError for a checkpoint of more bytes than ``limit``.
@@ -90,8 +121,9 @@ def find(
     request = parse(restore)
     ids = store.checkpoints()
     if isinstance(request, ByPath):
-        return _by_path(Path(request.path), store, ids, plan, limit, verify)
-    read: dict[int, tuple[Manifest, Mapping[str, TaskState]]] = {}
+        return _by_path(Path(request.path), store, ids, plan, limit, verify, note, changes)
+    fit = _Fit(plan, note, changes)
+    read: dict[int, _Read] = {}
 
     def inspect(checkpoint: int) -> Found:
         try:
@@ -101,11 +133,9 @@ def find(
             refuse_larger(size + _bytes(manifest), limit, where)
             states = states_of(manifest, lambda part: store.read(checkpoint, part))
             is_savepoint = manifest.kind == BarrierKind.SAVEPOINT.value
-            if _fits(manifest, plan):
-                _check_states(states, plan)
-                if isinstance(request, int) or not is_savepoint:  # other requests pass savepoints over
-                    verify(manifest, states)
-            read[checkpoint] = manifest, states
+            # other requests pass savepoints over
+            tried = verify if isinstance(request, int) or not is_savepoint else _untried
+            read[checkpoint] = fit.fitted(manifest, states, store.location, tried)
         except CheckpointDamaged as damage:  # not an I/O error: falling back because of one would be wrong
             return Found(damage=str(damage))
         return Found(savepoint=is_savepoint)
@@ -115,7 +145,7 @@ def find(
         return None
     newer = tuple(n for n in ids if n > decision.checkpoint and not _is_savepoint(store, n))
     damaged = [skipped for skipped in decision.skipped if not _is_savepoint(store, skipped.checkpoint)]
-    restored = _restored(*read[decision.checkpoint], store.location, store, plan, decision.skipped, newer, limit)
+    restored = _restored(read[decision.checkpoint], store.location, store, plan, decision.skipped, newer, limit)
     return replace(restored, damaged=damaged)
 
 
@@ -143,11 +173,13 @@ def _by_path(
     plan: Plan,
     limit: int | None,
     verify: Callable[[Manifest, Mapping[str, TaskState]], None],
+    note: Callable[[str], None],
+    changes: Changes,
 ) -> RestoredCheckpoint | None:
     folder = CheckpointFolder(path)
     refuse_larger(folder.manifest_size, limit, str(path))
     if path.parent.resolve() == Path(store.location).resolve() and folder.exists:
-        return find(folder.manifest().checkpoint, store, plan, limit, verify)
+        return find(folder.manifest().checkpoint, store, plan, limit, verify, note, changes)
     if not folder.exists:
         policies = [policy.value for policy in Policy]
         raise NoCheckpoint(
@@ -164,10 +196,8 @@ def _by_path(
         folder.check_complete(manifest)
         refuse_larger(folder.manifest_size + _bytes(manifest), limit, str(path))
         states = states_of(manifest, folder.read)
-    if _fits(manifest, plan):
-        _check_states(states, plan)
-        verify(manifest, states)
-    restored = _restored(manifest, states, str(path.parent), store, plan, (), (), limit)
+    read = _Fit(plan, note, changes).fitted(manifest, states, str(path.parent), verify)
+    restored = _restored(read, str(path.parent), store, plan, (), (), limit)
     return replace(restored, is_elsewhere=True)
 
 
@@ -230,13 +260,82 @@ def _tasks(manifest: Manifest) -> list[PartHandle]:
     return [part for part in manifest.parts if part.part == STATE]
 
 
-def _fits(manifest: Manifest, plan: Plan) -> bool:
-    """Return whether ``_restored`` will accept the checkpoint. The states of another pipeline are not checked."""
+def _untried(manifest: Manifest, states: Mapping[str, TaskState]) -> None:
+    """Try no restore."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Makes stored states fit a plan: evolved by the changes that are allowed, compared, and regrouped."""
+
+    plan: Plan
+    note: Callable[[str], None]
+    changes: Changes
+
+    def fitted(
+        self,
+        manifest: Manifest,
+        stored: Mapping[str, TaskState],
+        location: str,
+        verify: Callable[[Manifest, Mapping[str, TaskState]], None],
+    ) -> _Read:
+        """Return a checkpoint with the states of the tasks of the plan. ``_restored`` will refuse that of another one.
+
+        Raises: CheckpointDamaged; ConfigurationError for changes that cannot be; the errors of ``verify``.
+        """
+        what = f"checkpoint {manifest.checkpoint} in {location}"
+        job = StoredJob(manifest.nodes, stored, manifest.transactions, manifest.targets, manifest.earlier_targets)
+        evolved: Sequence[Evolved] = ()
+        try:
+            _refuse_other_execution(manifest, what, self.plan)
+            if self.plan.execution is Execution.STREAMING:
+                with damaged_by(what), _naming(what):
+                    job, evolved = evolve(job, self.plan, self.changes)
+            self._refuse_others(job, what, manifest.pipeline)
+            states, moved = self._of_plan(job, what, must_move=bool(evolved))
+        except CheckpointMismatch as refusal:
+            return _Read(manifest, stored, job, stored, refusal=refusal)
+        manifest = msgspec.structs.replace(
+            manifest,
+            nodes=tuple(job.nodes),
+            transactions={name: [*h] for name, h in job.transactions.items()},
+            targets=dict(job.targets),
+            earlier_targets={name: tuple(left) for name, left in job.earlier_targets.items()},
+        )
+        verify(manifest, states)
+        return _Read(manifest, stored, job, states, moved, evolved)
+
+    def _refuse_others(self, job: StoredJob, what: str, pipeline: str) -> None:
+        """Raise CheckpointMismatch unless the operators are those of the plan."""
+        if self.plan.execution is Execution.BATCH:
+            return refuse_another(job.nodes, list(job.states), what, pipeline, self.plan)
+        with damaged_by(what):
+            mismatches = _mismatches(job.nodes, self.plan, {"parallelism"}, job.new)
+            if mismatches:
+                advice = advice_for(job, self.plan, self.changes)
+                _refuse_differing(mismatches, what, pipeline, advice)
+            refuse_changed_tables(job.nodes, what, self.plan)
+
+    def _of_plan(self, job: StoredJob, what: str, *, must_move: bool) -> tuple[Mapping[str, TaskState], bool]:
+        """Return the states of the tasks of the plan, and whether these are made of other tasks."""
+        plan = self.plan
+        if plan.execution is Execution.BATCH or not (must_move or has_moved(job.nodes, job.states, plan)):
+            _check_states(job.states, plan)
+            return job.states, False
+        with damaged_by(what):
+            states = regroup(job.nodes, job.states, plan, self.note)
+        with _naming(what):
+            refuse_rows_after_end(states, plan)
+        return states, True
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Name the checkpoint in the reason why it does not fit."""
     try:
-        _refuse_another(manifest, plan, "")
-    except CheckpointMismatch:
-        return False
-    return True
+        yield
+    except CheckpointMismatch as error:
+        raise CheckpointMismatch(f"{what} does not fit this pipeline: {error}") from error
 
 
 def _check_states(states: Mapping[str, TaskState], plan: Plan) -> None:
@@ -268,14 +367,13 @@ def _check_states(states: Mapping[str, TaskState], plan: Plan) -> None:
     if plan.execution is Execution.BATCH:
         return  # a batch stores what its sinks must commit, and no state
     for vertex, _, task in plan.tasks():
-        lacking = [node.name for node in vertex.nodes if node.stateful and node.name not in states[task].operators]
+        lacking = [node.name for node in vertex.nodes if node.stateful and not states[task].snapshots(node.name)]
         if lacking:
             raise CheckpointDamaged(f"the part of task {task!r} has no state of operator {lacking[0]!r}")
 
 
 def _restored(
-    manifest: Manifest,
-    states: Mapping[str, TaskState],
+    read: _Read,
     location: str,
     store: CheckpointStore,
     plan: Plan,
@@ -283,9 +381,25 @@ def _restored(
     newer: Sequence[int],
     limit: int | None,
 ) -> RestoredCheckpoint:
-    _refuse_another(manifest, plan, location)
-    report = _report(manifest, states, location, store, skipped, limit)
-    return RestoredCheckpoint(manifest, states, report, newer)
+    if read.refusal is not None:
+        raise read.refusal
+    manifest, stored = read.manifest, read.stored
+    report = _report(manifest, read.job.states, location, store, skipped, limit)
+    if read.evolved:  # traces of later checkpoints have the names of old
+        again = rows_read_again(store, manifest.checkpoint, stored, limit)
+        report = replace(report, replayed=_under_new_names(again, stored, read.job.states), evolved=read.evolved)
+    if read.moved:
+        report = replace(report, rescaled=rescaled(manifest.nodes, plan))
+    return RestoredCheckpoint(manifest, read.states, report, newer, moved=read.moved, new=read.job.new)
+
+
+def _under_new_names(
+    counts: Mapping[str, int], stored: Mapping[str, TaskState], states: Mapping[str, TaskState]
+) -> dict[str, int]:
+    """Return counts by "source/split" with the names of sources of now, without sources that are dropped."""
+    names = {vertex_of(old): vertex_of(new) for old, new in zip(stored, states, strict=True)}
+    renamed = {f"{names[key.partition('/')[0]]}/{key.partition('/')[2]}": count for key, count in counts.items()}
+    return {key: count for key, count in renamed.items() if key in open_splits(states)}
 
 
 def _report(
@@ -310,6 +424,7 @@ def _report(
         passed_over=tuple(skipped),
         state_bytes=_bytes(manifest),
         repeated=manifest.repeated,
+        earlier_targets=manifest.earlier_targets,
     )
 
 
@@ -320,51 +435,65 @@ def _mode(manifest: Manifest) -> Mode:
     return Mode(manifest.mode)
 
 
-def _refuse_another(manifest: Manifest, plan: Plan, location: str) -> None:
-    what = f"checkpoint {manifest.checkpoint} in {location}"
+def _refuse_other_execution(manifest: Manifest, what: str, plan: Plan) -> None:
     if manifest.execution != plan.execution.value:
         raise CheckpointMismatch(
             f"{what} is of a job with execution={excerpt(manifest.execution)}, and this one has "
             f"execution={plan.execution.value!r}; streams and batches cannot continue each other, so use another "
             "checkpoint directory, or run it as it was"
         )
-    refuse_another(manifest.nodes, [part.task for part in _tasks(manifest)], what, manifest.pipeline, plan)
 
 
 def refuse_another(
     nodes: Sequence[Mapping[str, Any]], saved_tasks: Sequence[str], what: str, pipeline: str, plan: Plan
 ) -> None:
-    """Raise CheckpointMismatch unless state of another run fits ``plan``: its stateful operators must be the same, and
-    so must the tables of lookups.
+    """Raise CheckpointMismatch unless state of another run fits ``plan``: its stateful operators must be the same, in
+    the same tasks, and so must the tables of lookups.
 
     Stateless operators may be added or removed. ``nodes`` and ``saved_tasks`` describe the plan that ``what`` is from.
     """
     with damaged_by(what):
-        _refuse_another_plan(nodes, saved_tasks, what, pipeline, plan)
+        _refuse_other_tasks(nodes, saved_tasks, what, pipeline, plan)
         refuse_changed_tables(nodes, what, plan)
 
 
-def _refuse_another_plan(
+def _refuse_other_tasks(
     nodes: Sequence[Mapping[str, Any]], saved_tasks: Sequence[str], what: str, pipeline: str, plan: Plan
 ) -> None:
-    described = plan.describe()
-    keyed = _keyed(nodes) & _keyed(described)
-    saved = [_identity(node, keyed) for node in nodes if node["stateful"]]
-    now = [_identity(node, keyed) for node in described if node["stateful"]]
-    mismatches = differences(saved, now)
+    mismatches = _mismatches(nodes, plan)
     tasks = [task for _, _, task in plan.tasks()]
     if not mismatches and list(saved_tasks) != tasks:
         mismatches = [
             f"its tasks were {list(saved_tasks)}, now {tasks}: a task is named after its first operator, so an "
             "operator added or removed there, or after a key_by or rebalance, moves the state to another task"
         ]
+    if any("parallelism was" in sentence for sentence in mismatches):
+        mismatches.append("(the state of this job is restored at the parallelism it was taken with)")
+    _refuse_differing(mismatches, what, pipeline)
+
+
+def _mismatches(
+    nodes: Sequence[Mapping[str, Any]],
+    plan: Plan,
+    may_differ: Collection[str] = frozenset(),
+    new: Collection[str] = frozenset(),
+) -> list[str]:
+    """Return how the stateful operators of ``plan`` differ from ``nodes``.
+
+    Except for the fields that may differ, and for operators that are ``new``.
+    """
+    described = [node for node in plan.describe() if node["name"] not in new]
+    keyed = _keyed(nodes) & _keyed(described)
+    saved = [_identity(node, keyed, may_differ) for node in nodes if node["stateful"]]
+    return differences(saved, [_identity(node, keyed, may_differ) for node in described if node["stateful"]])
+
+
+def _refuse_differing(mismatches: Sequence[str], what: str, pipeline: str, advice: str = "") -> None:
     if mismatches:
-        if any("parallelism was" in sentence for sentence in mismatches):
-            mismatches.append("(a checkpoint is restored at the parallelism it was taken with)")
         listing = "".join(f"\n  {sentence}" for sentence in mismatches)
         raise CheckpointMismatch(
             f"{what} does not fit this pipeline; compared with {pipeline!r} when it was taken:{listing}\n"
-            "restore it with the pipeline that took it, or use another checkpoint directory"
+            f"{advice}restore it with the pipeline that took it, or use another checkpoint directory"
         )
 
 
@@ -373,10 +502,10 @@ def _keyed(nodes: Sequence[Mapping[str, Any]]) -> set[str]:
     return {node["name"] for node in nodes if node["keys"]}
 
 
-def _identity(node: Mapping[str, Any], keyed: Collection[str]) -> dict[str, Any]:
+def _identity(node: Mapping[str, Any], keyed: Collection[str], may_differ: Collection[str]) -> dict[str, Any]:
     """Return the fields that must not change: all but the inputs, which change if a stateless operator is added.
 
     The number of key groups counts only for ``keyed`` operators, because it decides where the state of a key is.
     """
     ignored = {"inputs", "stateful"} if node["name"] in keyed else {"inputs", "stateful", "max_key_groups"}
-    return {key: value for key, value in node.items() if key not in ignored}
+    return {key: value for key, value in node.items() if key not in ignored and key not in may_differ}

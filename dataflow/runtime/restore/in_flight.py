@@ -1,22 +1,28 @@
-"""Put the rows in flight of a checkpoint back into the channels of the new job.
+"""Put the rows in flight of a checkpoint back: into the channels of the new job, or before all channels of a task.
 
-They are checked first: the channel must have the same name and columns, and the rows must match its schema.
+Channel state returns to the channel of its name. Put-back rows (``ChannelState.generation`` above 0) belong to an input
+of an operator, whatever its edge is in the new plan: see ``dataflow.runtime.task.put_back``.
+
+All rows are checked first: the edge must have the same columns, and the rows must match its schema, because kernels
+downstream trust their types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dataflow.contracts.updates import CHANGE, Signed
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.planning.graph import Node, Partitioning, schema_json
-from dataflow.planning.physical_plan import Link, Plan
-from dataflow.protocol.events import Data
+from dataflow.planning.physical_plan import Plan, Vertex
+from dataflow.protocol.events import Data, Element
 from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.library import Library
-from dataflow.runtime.task.parts import ChannelState, with_dictionaries
+from dataflow.runtime.task.parts import ChannelState, TaskState, with_dictionaries
+from dataflow.runtime.task.put_back import PutBack, PutBackQueue, put_back_id
 from dataflow.state.dictionaries import decoded_schema, wide_schema
 
 __all__ = ["check_carried", "put_back"]
@@ -28,62 +34,135 @@ _TO_CHANGE_IT = (
 
 def put_back(
     restored: RestoredCheckpoint, plan: Plan, channels: Mapping[tuple[int, int, int], Channel], library: Library
-) -> None:
+) -> Mapping[str, PutBack]:
     """Put channel state back into its channels; ``channels`` is keyed by link, source and target.
 
-    Raises: CheckpointMismatch if a channel is no longer the same; CheckpointDamaged.
+    Returns: by task, the rows that it takes before all channels; tasks without such rows are left out.
+
+    Raises: CheckpointMismatch if a channel or an input is no longer the same; CheckpointDamaged.
     """
+    checks = _Checks(plan, library, restored.manifest.checkpoint)
     by_name = {channel.name: channel for channel in channels.values()}
     targets = {channel.name: (plan.links[i], t) for (i, _, t), channel in channels.items()}
     for state in restored.states.values():
         for captured in state.in_flight:
+            if captured.generation:
+                continue
             channel = by_name.get(captured.channel)
-            if channel is None or channel.schema != captured.schema:
-                now = "there is no such channel" if channel is None else f"the channel has {channel.schema}"
-                raise CheckpointMismatch(
-                    f"checkpoint {restored.manifest.checkpoint} holds {captured.rows} rows that were in flight on "
-                    f"{captured.channel!r}, with the columns {captured.schema}; now {now}. {_TO_CHANGE_IT}"
-                )
-            # Stored rows are checked before they are in a channel, because kernels downstream trust their types. They
-            # come before everything that is sent again, in the order of the channel: rows of a key in another order
-            # would give another result, and a watermark before its rows would make them late.
+            if channel is None:
+                raise checks.mismatch(captured, "there is no such channel")
+            # They come before everything that is sent again, in the order of the channel: rows of a key in another
+            # order would give another result, and a watermark before its rows would make them late.
             link, subtask = targets[channel.name]
-            check_carried(captured, plan, link, library)
-            _refuse_strays(captured, plan, link, subtask, restored.manifest.checkpoint)
+            vertex = plan.vertices[link.target]
+            checks.check(captured, vertex, subtask, vertex.head, link.port)
             channel.preload(with_dictionaries(captured.elements, channel.encoded))
+    queues = {
+        task: _queues(restored.states[task], vertex, subtask, checks)
+        for vertex, subtask, task in plan.tasks()
+        if task in restored.states
+    }
+    return {task: PutBack(found) for task, found in queues.items() if found}
 
 
-def _refuse_strays(captured: ChannelState, plan: Plan, link: Link, subtask: int, checkpoint: int) -> None:
-    """Raise CheckpointMismatch if rows on a hash edge belong to another subtask: their keys would lose their order."""
-    if link.partitioning is not Partitioning.HASH:
-        return
-    from dataflow.state.partition import hash_partition
-
-    width = plan.vertices[link.target].parallelism
-    for element in captured.elements:
-        if not isinstance(element, Data):
+def _queues(state: TaskState, vertex: Vertex, subtask: int, checks: _Checks) -> Sequence[PutBackQueue]:
+    """Return the put-back rows of a task in the order in which it takes them: operators downstream come first."""
+    places = {node.name: place for place, node in enumerate(vertex.nodes)}
+    elements: dict[tuple[int, int, int], list[Element]] = {}
+    for captured in state.in_flight:
+        if not captured.generation:
             continue
-        rows: Any = element.rows
-        parts = hash_partition(rows, link.keys, width, plan.max_key_groups)
-        if any(part is not None for target, part in enumerate(parts) if target != subtask):
-            raise CheckpointMismatch(
-                f"checkpoint {checkpoint} holds {captured.rows} rows that were in flight on {captured.channel!r} "
-                f"and were not partitioned by {', '.join(link.keys)}, as they are now. {_TO_CHANGE_IT}"
+        place, port = places.get(captured.operator), captured.port
+        if place is None or port is None or port >= len(vertex.nodes[place].inputs):
+            raise checks.mismatch(
+                captured, f"task {state.task!r} has no input {port} of an operator {captured.operator!r}"
             )
+        checks.check(captured, vertex, subtask, vertex.nodes[place], port)
+        elements.setdefault((-place, captured.generation, port), []).extend(captured.elements)
+    return [
+        _queue(checks.plan, vertex.nodes[-place], subtask, port, generation, elements[place, generation, port])
+        for place, generation, port in sorted(elements)
+    ]
 
 
-def check_carried(captured: ChannelState, plan: Plan, link: Link, library: Library) -> None:
-    """Raise CheckpointDamaged unless rows in flight match the channel's schema, because kernels trust the types.
+def _queue(
+    plan: Plan, node: Node, subtask: int, port: int, generation: int, elements: Sequence[Element]
+) -> PutBackQueue:
+    edge = node.inputs[port]
+    sender = plan.graph.nodes[edge.source]
+    encoded = sender.encoded if edge.tag is None else ()
+    queue = Channel(
+        credit=1,
+        name=put_back_id(node.name, subtask, port, generation).name,
+        schema=schema_json(sender.declared(edge.tag)),
+        encoded=encoded,
+        is_signed=edge.tag is None and isinstance(sender.meaning, Signed),
+    )
+    queue.preload(with_dictionaries(elements, encoded))
+    return PutBackQueue(node.name, port, generation, queue)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checks:
+    """The checks of the rows in flight of ``checkpoint``, which go on in ``plan``."""
+
+    plan: Plan
+    library: Library
+    checkpoint: int
+
+    def check(self, captured: ChannelState, vertex: Vertex, subtask: int, node: Node, port: int) -> None:
+        """Check rows for input ``port`` of ``node``, which is in a subtask of ``vertex``.
+
+        Raises: CheckpointMismatch, CheckpointDamaged.
+        """
+        columns = schema_json(self.plan.graph.declared_of(node.inputs[port]))
+        if captured.schema != columns:
+            raise self.mismatch(captured, f"the channel has {columns}")
+        check_carried(captured, self.plan, node, port, self.library)
+        if node is vertex.head:
+            self._refuse_strays(captured, vertex, subtask, port)
+
+    def mismatch(self, captured: ChannelState, now: str) -> CheckpointMismatch:
+        """Return the error that the edge is another one ``now``."""
+        return CheckpointMismatch(
+            f"checkpoint {self.checkpoint} holds {captured.rows} rows that were in flight on {captured.channel!r}, "
+            f"with the columns {captured.schema}; now {now}. {_TO_CHANGE_IT}"
+        )
+
+    def _refuse_strays(self, captured: ChannelState, vertex: Vertex, subtask: int, port: int) -> None:
+        """Raise CheckpointMismatch if rows on a hash edge belong to another subtask: the rows of a key would lose their
+        order.
+        """
+        (link,) = [link for link in self.plan.inputs(vertex.name) if link.port == port]
+        if link.partitioning is not Partitioning.HASH:
+            return
+        from dataflow.state.partition import hash_partition
+
+        for element in captured.elements:
+            if not isinstance(element, Data):
+                continue
+            rows: Any = element.rows
+            parts = hash_partition(rows, link.keys, vertex.parallelism, self.plan.max_key_groups)
+            if any(part is not None for target, part in enumerate(parts) if target != subtask):
+                raise CheckpointMismatch(
+                    f"checkpoint {self.checkpoint} holds {captured.rows} rows that were in flight on "
+                    f"{captured.channel!r} and were not partitioned by {', '.join(link.keys)}, as they are now. "
+                    f"{_TO_CHANGE_IT}"
+                )
+
+
+def check_carried(captured: ChannelState, plan: Plan, node: Node, port: int, library: Library) -> None:
+    """Raise CheckpointDamaged unless rows in flight match the schema of input ``port`` of ``node``: kernels rely on it.
 
     The index type of a dictionary may be narrower than declared, because a batch may bring its own.
     """
-    node = plan.graph.nodes[link.node]
-    expected = [wide_schema(node.declared(link.tag))]
-    head = plan.vertices[link.target].head
+    edge = node.inputs[port]
+    sender = plan.graph.nodes[edge.source]
+    expected = [wide_schema(sender.declared(edge.tag))]
     folded = None
-    if head.spec.folding() is not None:
-        folded = library.folded_schema(head.spec, plan.graph.schema_of(head.inputs[0]))
-        folded = decoded_schema(folded, node.encoded)
+    if node.spec.folding() is not None:
+        folded = library.folded_schema(node.spec, plan.graph.schema_of(edge))
+        folded = decoded_schema(folded, sender.encoded)
         expected.append(wide_schema(folded))
     for element in captured.elements:
         if not isinstance(element, Data):
@@ -95,14 +174,14 @@ def check_carried(captured: ChannelState, plan: Plan, link: Link, library: Libra
                 f"rows in flight on {captured.channel!r} have the columns {schema_json(batch.schema)}, expected "
                 f"{captured.schema}"
             )
-        for name in _never_null(node, link.tag):
+        for name in _never_null(sender, edge.tag):
             if name in actual.names and batch.column(name).null_count:
                 missing = batch.column(name).null_count
                 raise CheckpointDamaged(
                     f"{missing} rows in flight on {captured.channel!r} have no {name!r}, which is never null there"
                 )
         if folded is not None and actual.names == folded.names:
-            library.check_folded(batch, head.spec, captured.channel)
+            library.check_folded(batch, node.spec, captured.channel)
 
 
 def _never_null(node: Node, tag: str | None) -> list[str]:

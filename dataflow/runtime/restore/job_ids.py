@@ -11,7 +11,7 @@ from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint
 from dataflow.store.base import CheckpointStore
 from dataflow.store.manifest import JobId, Parent
 
-__all__ = ["MakeJobId", "job_of", "random_id", "seeded_ids"]
+__all__ = ["MakeJobId", "job_of", "one_id", "random_id", "seeded_ids"]
 
 MakeJobId = Callable[[Parent | None], JobId]
 """Returns the id of a new job, which begins from a checkpoint of another one, or from nothing."""
@@ -20,6 +20,23 @@ MakeJobId = Callable[[Parent | None], JobId]
 def random_id(parent: Parent | None) -> JobId:
     """Return an id that no other job has."""
     return uuid.uuid4().hex
+
+
+def one_id(make: MakeJobId) -> MakeJobId:
+    """Return a function that returns the first id that ``make`` gives: all attempts of a run are of one job.
+
+    >>> make = one_id(random_id)
+    >>> make(None) == make(None)
+    True
+    """
+    ids: list[JobId] = []
+
+    def only_id(parent: Parent | None) -> JobId:
+        if not ids:
+            ids.append(make(parent))
+        return ids[0]
+
+    return only_id
 
 
 def seeded_ids(seed: int) -> MakeJobId:

@@ -9,10 +9,10 @@ from dataclasses import replace
 from os.path import abspath
 from typing import TYPE_CHECKING, Any
 
-from dataflow.contracts.source import Source
-from dataflow.errors import InputMissingWarning, NewInputWarning, user_frame
+from dataflow.errors import NewInputWarning, user_frame
 from dataflow.planning.specs import Read
 from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint
+from dataflow.runtime.restore.listed_splits import listed_splits
 
 if TYPE_CHECKING:
     from dataflow.planning.physical_plan import Plan
@@ -26,9 +26,10 @@ def with_new_input(restored: RestoredCheckpoint, plan: Plan) -> RestoredCheckpoi
     """Return ``restored`` with the new splits in its report; warn of them, source by source."""
     ids: dict[str, set[str]] = {}
     for vertex in plan.vertices.values():
-        if isinstance(vertex.head.spec, Read):
-            entries: list[Any] = [restored.states[task].inlet["splits"] for task in vertex.tasks]
-            ids[vertex.head.name] = {split["id"] for splits in entries for split in splits}
+        if isinstance(vertex.head.spec, Read) and vertex.head.spec.source.bounded:
+            entries: list[Any] = [restored.states[task].inlet.get("splits") for task in vertex.tasks]
+            if None not in entries:  # else the source itself is new
+                ids[vertex.head.name] = {split["id"] for splits in entries for split in splits}
     splits = new_input(plan, ids, f"the job that checkpoint {restored.report.checkpoint} belongs to")
     return replace(restored, report=replace(restored.report, not_read=splits)) if splits else restored
 
@@ -41,11 +42,11 @@ def new_input(plan: Plan, known: Mapping[str, Collection[str]], job: str) -> tup
     """
     splits: list[str] = []
     for vertex in plan.vertices.values():
-        if not isinstance(vertex.head.spec, Read):
+        if not isinstance(vertex.head.spec, Read) or vertex.head.name not in known:
             continue
         name = vertex.head.name
         before = {*known[name], *map(abspath, known[name])}
-        listed = _listed(vertex.head.spec.source, name)
+        listed = [split.id for split in listed_splits(vertex.head.spec.source, name)]
         new = [split for split in listed if split not in before and abspath(split) not in before]
         splits += [f"{name}/{split}" for split in new]
         if new:
@@ -56,14 +57,3 @@ def new_input(plan: Plan, known: Mapping[str, Collection[str]], job: str) -> tup
             log.warning("%s", message)
             warnings.warn(message, NewInputWarning, stacklevel=user_frame())
     return tuple(splits)
-
-
-def _listed(source: Source, name: str) -> list[str]:
-    """Return the ids of the current splits; none if listing them fails, because the restore does not need them."""
-    try:
-        return [split.id for split in source.splits()]
-    except Exception as error:
-        message = f"source {name!r} cannot list its splits, so new input is not detected: {error}"
-        log.warning("%s", message)
-        warnings.warn(message, InputMissingWarning, stacklevel=user_frame())
-        return []

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.evolution import Evolved
 from dataflow.contracts.sink import Guarantee
 from dataflow.contracts.source import Json
 from dataflow.events.repeat_precision import Precision
@@ -17,6 +18,8 @@ from dataflow.runtime.task.parts import ChannelState, Duplicates
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dataflow.store.manifest import EarlierTarget
 
 __all__ = ["RestoreReport"]
 
@@ -40,7 +43,8 @@ class RestoreReport:
             count ends at the last trace that later checkpoints left in this store, complete or not; rows read after it
             left no trace. It is empty for Spark's own readers, which do not count rows.
         duplicates: the rows delivered again, by operator, subtask and channel.
-        in_flight: the rows and control elements between tasks, put back into their channels ahead of all input.
+        in_flight: the rows and control elements between tasks, put back into their channels ahead of all input, or
+            ahead of all channels of a task.
         precision: by operator, whether its duplicates are ``EXACT`` (the path from the sources to it is row-wise),
             an ``UPPER_BOUND`` (downstream of an aggregate or window) or ``MAY_BE_TOO_LOW`` (downstream of an
             operator that keeps rows until others come: a join, ``top``, a sliding window, a process function, a user's
@@ -52,6 +56,10 @@ class RestoreReport:
             this job and are not read.
         repeated: rows may have come twice to the operators before the checkpoint was taken, because an earlier restore
             reported duplicates. It holds for every later checkpoint, in any mode.
+        evolved: the changes of the pipeline since the checkpoint that the restore has carried out.
+        rescaled: by operator, the number of subtasks that stored its state, and the number now, if they differ.
+        earlier_targets: by sink, the targets that it has left, oldest first, each with the checkpoint up to which it
+            holds the sink's rows.
         duration: microseconds from the start of the search for a checkpoint until the job was built and its sinks
             recovered; None if no job was built from it, and on Spark, which restores state while it runs.
 
@@ -79,6 +87,9 @@ class RestoreReport:
     not_read: Sequence[str] = ()
     repeated: bool = False
     duration: int | None = None
+    rescaled: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    evolved: Sequence[Evolved] = ()
+    earlier_targets: Mapping[str, Sequence[EarlierTarget]] = field(default_factory=dict)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -209,7 +220,11 @@ class RestoreReport:
 
     def in_flight_table(self) -> pa.Table:
         """Return a row per channel with elements in flight: operator, task, channel, rows, bytes (of Arrow memory),
-        batches, watermarks, ended (whether the end of input is among them).
+        batches, watermarks, ended (whether the end of input is among them), port and generation.
+
+        Rows that an earlier restore put back, and that were not taken yet, have the number of the operator's input as
+        ``port``, and a ``generation`` above 0. Those of a lower generation come first, and all of them come before the
+        rows of channels, whose port is null.
 
         >>> import pyarrow as pa
         >>> flying = ChannelState("out", "out[0]", "in[0] -> out[0]", [Data(pa.record_batch({"x": [1, 2]}))])
@@ -223,10 +238,10 @@ class RestoreReport:
             where = {"operator": state.operator, "task": state.task, "channel": state.channel}
             size = {"rows": state.rows, "bytes": state.bytes, "batches": kinds.count(Data)}
             control = {"watermarks": kinds.count(Watermark), "ended": EndOfInput in kinds}
-            rows.append({**where, **size, **control})
+            rows.append({**where, **size, **control, "port": state.port, "generation": state.generation})
         names = dict.fromkeys(("operator", "task", "channel"), "string")
         counts = dict.fromkeys(("rows", "bytes", "batches", "watermarks"), "int64")
-        return _table(rows, **names, **counts, ended="bool")
+        return _table(rows, **names, **counts, ended="bool", port="int64", generation="int64")
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values, without the rows; times in microseconds.
@@ -253,6 +268,13 @@ class RestoreReport:
                 {"checkpoint": skipped.checkpoint, "reason": skipped.reason} for skipped in self.passed_over
             ],
             "not_read": list(self.not_read),
+            "rescaled": {name: list(pair) for name, pair in self.rescaled.items()},
+            "evolved": [change.to_json() for change in self.evolved],
+            "earlier_targets": [
+                {"sink": sink, "target": left.target, "checkpoint": left.checkpoint}
+                for sink, targets in self.earlier_targets.items()
+                for left in targets
+            ],
             "offsets": self.offsets_table().to_pylist(),
             "in_flight": self.in_flight_table().to_pylist(),
             "duplicates": self.duplicates_table().to_pylist(),

@@ -71,6 +71,16 @@ def sections(report: RestoreReport) -> Iterator[Section]:
     if report.not_read:
         summary = f"{_count(len(report.not_read), 'split')} new since the job started"
         yield Section.of("not read", summary, [(split,) for split in report.not_read])
+    if report.evolved:
+        yield Section.of(
+            "evolved", _count(len(report.evolved), "change"), [(str(change),) for change in report.evolved]
+        )
+    if report.rescaled:
+        pairs = [(name, f"from {_count(old, 'subtask')} to {new:,}") for name, (old, new) in report.rescaled.items()]
+        yield Section.of("rescaled", _count(len(pairs), "operator"), pairs)
+    if report.earlier_targets:
+        lines = [(sink, str(left)) for sink, targets in report.earlier_targets.items() for left in targets]
+        yield Section.of("other output", f"earlier rows of {_some(list(report.earlier_targets))} are elsewhere", lines)
     yield _in_flight(report)
     yield _duplicates(report)
     if report.repeated:

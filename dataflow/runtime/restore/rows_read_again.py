@@ -48,14 +48,25 @@ def rows_read_again(
     """
     restored = {key: split["rows"] for key, split in open_splits(states).items()}
     latest = dict(restored)
-    for task, state in states.items():
-        if "splits" not in state.inlet:
-            continue
+    for task in _readers(store, checkpoint, states):
         for n, data in _traces(store, task, checkpoint, limit):
             for key, rows in _rows_read(task, n, data).items():
                 if key in latest:
                     latest[key] = max(latest[key], rows)
     return {key: rows - restored[key] for key, rows in latest.items()}
+
+
+def _readers(store: CheckpointStore, above: int, states: Mapping[str, TaskState]) -> list[str]:
+    """Return the tasks that may have read on: those of the sources, at the parallelism of later checkpoints, too."""
+    sources = {vertex_of(task): None for task, state in states.items() if "splits" in state.inlet}
+    tasks = {task: None for task in states if vertex_of(task) in sources}
+    for n in store.checkpoints():
+        if n > above:
+            try:
+                tasks |= {part.task: None for part in store.manifest(n).parts if vertex_of(part.task) in sources}
+            except CheckpointError as error:
+                log.debug("cannot read the tasks of checkpoint %d: %s", n, error)
+    return list(tasks)
 
 
 def _splits(task: str, inlet: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

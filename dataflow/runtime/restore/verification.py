@@ -15,11 +15,12 @@ from dataflow.clock import Clock
 from dataflow.contracts.emitted_rows import Unwatched
 from dataflow.contracts.sink import TwoPhaseSink
 from dataflow.contracts.source import Source, SourceContext, Split
-from dataflow.planning.graph import Graph, has_dictionaries
+from dataflow.planning.graph import has_dictionaries
 from dataflow.planning.physical_plan import Plan, Vertex
 from dataflow.planning.specs import Read, Write
+from dataflow.runtime.restore.listed_splits import listed_splits
 from dataflow.runtime.task.chain import ChainNode
-from dataflow.runtime.task.contract_checks import check_splits, naming_sink
+from dataflow.runtime.task.contract_checks import check_splits
 from dataflow.runtime.task.joined_rows import DICTIONARIES, SEEN, Apart, JoinPolicy
 from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 from dataflow.runtime.task.notices import Notices
@@ -34,7 +35,7 @@ from dataflow.untrusted import excerpt
 if TYPE_CHECKING:
     from dataflow.store.manifest import Manifest
 
-__all__ = ["Verification", "begin_sinks", "two_phase_sinks"]
+__all__ = ["Verification", "two_phase_sinks"]
 
 
 def two_phase_sinks(plan: Plan) -> dict[str, TwoPhaseSink]:
@@ -44,17 +45,6 @@ def two_phase_sinks(plan: Plan) -> dict[str, TwoPhaseSink]:
         for node in plan.graph
         if isinstance(node.spec, Write) and isinstance(node.spec.sink, TwoPhaseSink)
     }
-
-
-def begin_sinks(graph: Graph, sinks: Mapping[str, TwoPhaseSink]) -> None:
-    """Prepare ``sinks`` of ``graph``, by name, for a fresh start. If one refuses its target, none is changed."""
-    schemas = {node.name: graph.schema_of(node.inputs[0]) for node in graph if node.name in sinks}
-    for name, sink in sinks.items():
-        with naming_sink(name, sink, "check_target"):
-            sink.check_target(schemas[name])
-    for name, sink in sinks.items():
-        with naming_sink(name, sink, "begin"):
-            sink.begin()
 
 
 class Verification:
@@ -108,7 +98,8 @@ class Verification:
         self._load_kernels(splits)
         self.inputs = self._source_inputs(splits)
         for task, task_input in self.inputs.items():
-            task_input.restore_quiet(states[task].inlet)
+            if "quiet" in states[task].inlet:
+                task_input.restore_quiet(states[task].inlet)
         for vertex, subtask, task in self._plan.tasks():
             setup = self._setup(vertex, subtask, states[task], self.inputs.get(task))
             self.operators[task] = restore_nodes(setup)
@@ -129,15 +120,27 @@ class Verification:
         self._loaded = True
 
     def _splits(self, states: Mapping[str, TaskState]) -> dict[str, list[SplitState]]:
-        """Return the splits of every source subtask: restored and checked, or distributed round-robin."""
+        """Return the splits of every source subtask: restored and checked, then new ones, by turns.
+
+        The input of a bounded source is fixed when the job starts. An unbounded one may have got new splits since.
+        """
         splits: dict[str, list[SplitState]] = {}
         for vertex, source in self._sources():
             name = vertex.head.name
-            fresh = [] if states else check_splits(source, name)
-            for i, task in enumerate(vertex.tasks):
-                saved: Any = states[task].inlet["splits"] if states else ()
-                splits[task] = [_split_state(entry, source, name) for entry in saved]
-                splits[task] += [SplitState(split) for split in fresh[i :: vertex.parallelism]]
+            saved: list[Any] = [states[task].inlet.get("splits") if states else None for task in vertex.tasks]
+            for task, entries in zip(vertex.tasks, saved, strict=True):
+                splits[task] = [_split_state(entry, source, name) for entry in entries or ()]
+            reading = [task for task in vertex.tasks if not states or not states[task].ended]
+            if None in saved:
+                fresh = check_splits(source, name)
+            elif source.bounded or not reading:
+                continue
+            else:
+                known = {state.split.id for task in vertex.tasks for state in splits[task]}
+                fresh = [split for split in listed_splits(source, name) if split.id not in known]
+            waiting = sum([not state.done for task in vertex.tasks for state in splits[task]])
+            for i, split in enumerate(fresh, waiting):
+                splits[reading[i % len(reading)]].append(SplitState(split))
         return splits
 
     def _source_inputs(self, splits: Mapping[str, list[SplitState]]) -> dict[str, SourceInput]:

@@ -39,6 +39,8 @@ from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.contract_checks import Declared, check_emission, check_handles, check_opened, check_snapshot
 from dataflow.runtime.task.crash_points import Point, Probe, no_probe
 from dataflow.runtime.task.outputs import Output
+from dataflow.runtime.task.parts import StoredRange
+from dataflow.runtime.task.ranged_operator import RangedOperator
 
 __all__ = ["Chain", "ChainNode"]
 
@@ -79,7 +81,8 @@ class ChainNode:
         self.inbox: deque[tuple[int, Flow]] = deque()
         self.pending: Iterator[None] | None = None
         self.forward: Flow | None = None
-        self.reached: int | None = None  # the last watermark that the operator was given
+        self.reached: int | None = None  # the last watermark that the operator was given, since a restore
+        self._ended_ports: frozenset[int] = frozenset()  # the ports of which it was told before the restore
         self.passed: int | None = None  # the last one that was passed on instead; part of the snapshot
         self.made: int | None = None  # the last one that the operator made, for metrics
         self._restored: int | None = None  # ``passed`` of the snapshot that it starts from
@@ -120,6 +123,27 @@ class ChainNode:
         """Start from a snapshot: ``passed`` is the last watermark that was passed on. Call this before any element."""
         self.passed = self._restored = passed
         self.timed = timed
+
+    def restore_standing(self, reached: int | None, ended_ports: frozenset[int]) -> None:
+        """Start where several old subtasks were: the operator gets only watermarks above ``reached``.
+
+        Call this after ``restore_time`` and before any element.
+        """
+        self.reached, self._ended_ports = reached, ended_ports
+
+    def send_time(self) -> None:
+        """Send the last watermark that was passed on before a restore to other tasks, whose time starts again."""
+        if self.passed is not None:
+            for outputs in self.outputs.values():
+                for output in outputs:
+                    output.send(Watermark(self.passed))
+
+    def replace_operator(self, operator: Operator) -> None:
+        """Let ``operator`` take the place of the one before it, whose timers are dropped."""
+        self.timers.clear()
+        self.timers_by_clock.clear()
+        self.operator = operator
+        self.open()
 
     @property
     def holds_resources(self) -> bool:
@@ -249,7 +273,7 @@ class ChainNode:
             case Watermark(time) if self.reached is None or time > self.reached:
                 self.reached = time
                 self._begin("advance", operator.advance(time, self))
-            case PortEnded(port):
+            case PortEnded(port) if port not in self._ended_ports:
                 self._begin("ended", operator.ended(port, self))
             case LastWatermark():
                 self.reached = MAX_WATERMARK
@@ -365,8 +389,20 @@ class ChainNode:
         by_clock = self.timers_by_clock and (first is None or self.next_due(now) != first)
         return heapq.heappop(self.timers_by_clock if by_clock else self.timers)
 
-    def snapshot(self, checkpoint: int, probe: Probe = no_probe) -> Snapshot:
-        """Return the operator's state at barrier ``checkpoint``; a two-phase writer prepares its transaction first."""
+    def snapshots(self, checkpoint: int, probe: Probe = no_probe) -> Mapping[str, Snapshot]:
+        """Return the operator's state at barrier ``checkpoint``, by the name under which it is stored."""
+        if isinstance(self.operator, RangedOperator):
+            if self.red is not None:
+                self.duplicated = self.red.take(checkpoint)
+            snapshots = self.operator.snapshots()
+            if self.declared is not None:
+                for operator, snapshot in zip(self.operator.operators, snapshots.values(), strict=True):
+                    check_snapshot(operator, snapshot, self.where)
+            return snapshots
+        return {self.name: self._snapshot(checkpoint, probe)}
+
+    def _snapshot(self, checkpoint: int, probe: Probe) -> Snapshot:
+        """Return the state of one operator; a two-phase writer prepares its transaction first."""
         operator = self.operator
         if self.red is not None:
             self.duplicated = self.red.take(checkpoint)
@@ -420,6 +456,7 @@ class Chain:
         assert not any(node.children for node in self._keepers), "operators after one that keeps rows back"
         self.nodes = tuple(nodes)
         self.head = nodes[0]
+        self._by_name = {node.name: node for node in nodes}
         self.outputs = tuple(o for node in nodes for outputs in node.outputs.values() for o in outputs)
         self._deepest_first = tuple(reversed(nodes))
         self._red = tuple(node.red for node in nodes if node.red is not None)
@@ -429,6 +466,13 @@ class Chain:
     @property
     def busy(self) -> bool:
         return any([node.pending is not None or node.inbox for node in self.nodes])
+
+    def free(self) -> None:
+        """Free the memory of all operators, and of rows on their way through the chain."""
+        for node in self.nodes:
+            node.pending = node.current = None
+            node.inbox.clear()
+            node.free()
 
     def has_credit(self) -> bool:
         """Return whether every output has room for one more batch."""
@@ -447,9 +491,10 @@ class Chain:
         """Return the channels without room for one more batch."""
         return [channel for output in self.outputs for channel in output.channels if not channel.has_credit]
 
-    def push(self, port: int, element: Flow) -> None:
-        """Give the head an element; call ``advance`` until the chain is no longer busy."""
-        self.head.inbox.append((port, element))
+    def push(self, port: int, element: Flow, operator: str | None = None) -> None:
+        """Give the head, or the operator named, an element; call ``advance`` until the chain is no longer busy."""
+        node = self.head if operator is None else self._by_name[operator]
+        node.inbox.append((port, element))
 
     def set_aside(self, rejected: pa.RecordBatch, epoch: int) -> None:
         """Send rows that the source rejected through side output ``errors`` of the head."""
@@ -518,6 +563,12 @@ class Chain:
         return {node.name: node.passed for node in self.nodes if node.passed is not None}
 
     @property
+    def ranges(self) -> Mapping[str, Sequence[StoredRange]]:
+        """The ranges of key groups of the operators that run as one instance for each, by name."""
+        ranged = {node.name: node.operator for node in self.nodes}
+        return {name: each.stored_ranges for name, each in ranged.items() if isinstance(each, RangedOperator)}
+
+    @property
     def timed(self) -> Sequence[str]:
         """The operators that make time and have had a row or made some."""
         return [node.name for node in self.nodes if node.timed]
@@ -531,12 +582,12 @@ class Chain:
                 channel.put(control)
 
     def snapshot(self, checkpoint: int, probe: Probe = no_probe) -> Mapping[str, Snapshot]:
-        """Return every operator's state, by name."""
+        """Return every operator's state, by the name under which it is stored."""
         assert not self.busy, f"barrier {checkpoint} while the chain of {self.head.name} is busy"
-        states = {}
+        states: dict[str, Snapshot] = {}
         for node in self.nodes:
             self.working = node
-            states[node.name] = node.snapshot(checkpoint, probe)
+            states |= node.snapshots(checkpoint, probe)
             self.working = None
         return states
 

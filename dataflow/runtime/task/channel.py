@@ -137,6 +137,12 @@ class Channel:
         self._ended = False
         self._lock = Lock()  # guards the queues and the counters, which both threads write
 
+    def free(self) -> None:
+        """Drop what is queued. No thread puts or takes any more."""
+        for queue in (self._queue, self._urgent, self._barriers, self._sizes):
+            queue.clear()
+        self._queued_batches = self._queued_rows = self._queued_bytes = 0
+
     @property
     def has_credit(self) -> bool:
         """Whether there is room for one more batch."""

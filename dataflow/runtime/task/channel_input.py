@@ -13,7 +13,7 @@ from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.task.blocked_channels import Alignment
 from dataflow.runtime.task.byte_credit import TASK_BYTES, room
 from dataflow.runtime.task.channel import Channel
-from dataflow.runtime.task.input_gate import InputGate
+from dataflow.runtime.task.input_gate import InputGate, Taken
 from dataflow.runtime.task.joined_rows import joining
 from dataflow.runtime.task.progress import Progress
 from dataflow.runtime.task.task_input import ChannelMetrics, PollResult, TaskInput
@@ -52,6 +52,9 @@ class ChannelInput(TaskInput):
         self._held.pop(0)
         return actions
 
+    def triggered_ahead(self, now: int) -> Sequence[Action]:
+        return self.triggered(now)  # the gate has not ended, so it starts only what overtakes
+
     @property
     def deadline(self) -> int | None:
         started = [self.gate.starts_at(barrier) for barrier in self._held[:1]]
@@ -69,7 +72,12 @@ class ChannelInput(TaskInput):
         return PollResult(port, flow, taken.actions, is_control=is_control)
 
     def poll_control(self, now: int) -> PollResult | None:
-        taken = self.gate.poll_control(now)
+        return self._control(self.gate.poll_control(now))
+
+    def poll_urgent(self, now: int) -> PollResult | None:
+        return self._control(self.gate.poll_urgent(now))
+
+    def _control(self, taken: Taken | None) -> PollResult | None:
         if taken is None:
             return None
         return PollResult(self.gate.ports[taken.channel], None, taken.actions, is_control=True)

@@ -210,7 +210,7 @@ class InputGate:
 
     def poll(self, now: int, max_rows: int | None = None) -> Taken | None:
         """Take one element, of a batch at most ``max_rows`` rows; None: nothing can be taken now."""
-        urgent = self._poll_urgent(now)
+        urgent = self.poll_urgent(now)
         if urgent is not None:
             return urgent
         settled = self._time.settle()
@@ -222,9 +222,15 @@ class InputGate:
             return None
         return self._take(self._choose(ready), now, max_rows)
 
+    def poll_urgent(self, now: int) -> Taken | None:
+        """Take a cancel or a barrier that overtakes, which precede all other elements; None: there is none."""
+        self._promote(now)
+        urgent = [index for index, channel in enumerate(self._channels) if channel.is_urgent]
+        return self._take_urgent(self._choose(urgent), now) if urgent else None
+
     def poll_control(self, now: int) -> Taken | None:
         """Take one barrier or cancel, which a task may do while its outputs have no credit; None: there is none."""
-        urgent = self._poll_urgent(now)
+        urgent = self.poll_urgent(now)
         if urgent is not None:
             return urgent
         blocked = self._handler.blocked
@@ -262,12 +268,6 @@ class InputGate:
 
     def __repr__(self) -> str:
         return f"InputGate({', '.join(channel.name for channel in self._channels)})"
-
-    def _poll_urgent(self, now: int) -> Taken | None:
-        """Take an urgent element, which precedes all others; None: there is none."""
-        self._promote(now)
-        urgent = [index for index, channel in enumerate(self._channels) if channel.is_urgent]
-        return self._take_urgent(self._choose(urgent), now) if urgent else None
 
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> list[Action]:
         """Return the actions for ``checkpoint``, which the coordinator aborted."""

@@ -22,6 +22,7 @@ __all__ = [
     "Drain",
     "Ended",
     "Enough",
+    "FailedAt",
     "Mailbox",
     "Stop",
     "TaskMessage",
@@ -158,11 +159,31 @@ class Enough:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedAt:
+    """Where an operator raised an error.
+
+    ``row`` is the row that its function was called with, if that is known, else the first row of its batch; "": none.
+    ``split`` was read up to ``offset``; both are "" for an operator that is not in the chain of a source.
+    """
+
+    operator: str
+    row: str = ""
+    split: str = ""
+    offset: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"row {self.row}"] if self.row else []
+        parts += [f"split {self.split!r}, read up to {self.offset or 'its start'}"] if self.split else []
+        return f"operator {self.operator!r}" + (f" ({'; '.join(parts)})" if parts else "")
+
+
+@dataclass(frozen=True, slots=True)
 class Crashed:
-    """A step, or background work, raised ``error``."""
+    """A step, or background work, raised ``error``; ``at`` is None if no operator did."""
 
     task: str
     error: BaseException
+    at: FailedAt | None = None
 
 
 TaskReport = Acknowledged | Declined | Ended | Enough | Crashed

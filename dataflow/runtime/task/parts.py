@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -16,6 +17,7 @@ from dataflow.planning.graph import has_dictionaries
 from dataflow.protocol.events import Data, Element, EndOfInput, Idle, Watermark
 from dataflow.protocol.red_log import Omitted
 from dataflow.runtime.task.log_parts import LogEntry, entries_of, log_pieces, logs_in, read_logs, tables_of
+from dataflow.runtime.task.state_shares import Share
 from dataflow.store.manifest import PartHandle
 from dataflow.untrusted import Count, Time, excerpt, parsed
 
@@ -28,9 +30,13 @@ __all__ = [
     "SAMPLE_ROWS",
     "ChannelState",
     "Duplicates",
+    "Standing",
+    "StoredRange",
     "TaskState",
     "joined",
+    "operator_of",
     "packed",
+    "range_name",
     "table_of",
     "unpacked",
     "with_dictionaries",
@@ -94,6 +100,32 @@ class ChannelState:
         return sum(element.rows.nbytes for element in self.elements if isinstance(element, Data))  # type: ignore[attr-defined]
 
 
+class StoredRange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A range of key groups of an operator: the first group, the one after the last, and where the range had got to.
+
+    ``reached`` is the last watermark that it was given. ``ended``: its input had ended, and ``finish`` had run.
+    """
+
+    first: Count
+    stop: Count
+    reached: Time | None = None
+    ended: bool = False
+    ended_ports: tuple[Count, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the operators of a task had got to that is made of several old ones, by name; it is not stored.
+
+    ``reached`` is the last watermark that an operator was given, and ``ended_ports`` are the ports whose end it was
+    told of. ``shares`` has the ranges of an operator that runs as one instance for each.
+    """
+
+    reached: Mapping[str, int] = field(default_factory=dict)
+    ended_ports: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    shares: Mapping[str, Sequence[Share]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class TaskState:
     """The state of one task at a barrier.
@@ -102,6 +134,8 @@ class TaskState:
     stored parts use. ``passed`` has the last watermark that each operator passed on, and ``timed`` the operators that
     make time and have had a row or made some.
     ``log_before`` are the older objects on which the frozen logs of ``operators`` build; none: the logs are whole.
+    ``ranges`` has the ranges of key groups of the operators that run as one instance for each; the state of range i is
+    in ``operators`` under ``range_name``. ``moved``: the task is made of several old ones, so its time starts again.
     """
 
     task: str
@@ -114,6 +148,19 @@ class TaskState:
     passed: Mapping[str, int] = field(default_factory=dict)
     timed: Sequence[str] = ()
     log_before: Sequence[PartHandle] = ()
+    ranges: Mapping[str, Sequence[StoredRange]] = field(default_factory=dict)
+    moved: Standing | None = None
+
+    def snapshots(self, operator: str) -> Sequence[Snapshot]:
+        """Return the snapshots of an operator: one, or one for each range of its key groups; none: no state."""
+        names = [range_name(operator, number) for number in range(len(self.ranges.get(operator, ())))] or [operator]
+        return [self.operators[name] for name in names if name in self.operators]
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The operators of the task."""
+        ranges = {range_name(name, number) for name, ranges in self.ranges.items() for number in range(len(ranges))}
+        return [*[name for name in self.operators if name not in ranges], *self.ranges]
 
     def encode(self, keep: Literal["sample", "rows"]) -> Any:
         """Return the whole state in one object, logs included. Call it once: it consumes the readers among the tables.
@@ -180,6 +227,8 @@ class TaskState:
             "in_flight": in_flight,
             "logs": entries_of(self.operators, stored=False),
         }
+        if self.ranges:
+            values["ranges"] = msgspec.to_builtins(self.ranges)
         return values, tables
 
     @staticmethod
@@ -223,6 +272,7 @@ class TaskState:
             )
             for i, c in enumerate(header.in_flight)
         ]
+        _check_put_back(header, in_flight)
         _check_inlet(header)
         return TaskState(
             header.task,
@@ -233,6 +283,7 @@ class TaskState:
             in_flight,
             passed=header.passed,
             timed=header.timed,
+            ranges=header.ranges,
         )
 
 
@@ -269,6 +320,7 @@ class _Header(msgspec.Struct):
     passed: dict[str, Time]
     timed: list[str]
     logs: list[LogEntry]
+    ranges: dict[str, list[StoredRange]] = {}
 
 
 class _Split(msgspec.Struct):
@@ -299,6 +351,27 @@ def _check_inlet(header: _Header) -> None:
         raise CheckpointDamaged(f"{what} lists a split twice")
     if header.ended and not all([split.done for split in splits]):
         raise CheckpointDamaged(f"{what}: the task had ended, but some of its splits had not")
+    for name, ranges in header.ranges.items():
+        lacking = [i for i in range(len(ranges)) if range_name(name, i) not in header.operators]
+        in_order = [each.first < each.stop for each in ranges] + [a.stop <= b.first for a, b in pairwise(ranges)]
+        if lacking or not ranges or not all(in_order):
+            raise CheckpointDamaged(
+                f"operator {excerpt(name)} has the key groups {excerpt(ranges)}, not all with state"
+            )
+
+
+def _check_put_back(header: _Header, in_flight: Sequence[ChannelState]) -> None:
+    """Check the assumptions that tasks make about put-back rows. Raises: CheckpointDamaged."""
+    for state in in_flight:
+        if not state.generation:
+            continue
+        what = f"the put-back rows {excerpt(state.channel)} of task {excerpt(header.task)}"
+        if header.ended:
+            raise CheckpointDamaged(f"{what} are left, but the task had ended")
+        if state.port is None:
+            raise CheckpointDamaged(f"{what} have no input port")
+        if others := [element for element in state.elements if not isinstance(element, Data)]:
+            raise CheckpointDamaged(f"{what} hold {excerpt(others[0])}, expected only rows")
 
 
 def _logs(
@@ -326,6 +399,26 @@ def _table(tables: Mapping[str, pa.Table], name: str) -> pa.Table:
     if name not in tables:
         raise CheckpointDamaged(f"the part has no table {excerpt(name)}")
     return tables[name]
+
+
+def range_name(operator: str, number: int) -> str:
+    """Return the name under which a checkpoint stores the state of one range of an operator's key groups.
+
+    No operator has such a name, because names hold no brackets.
+
+    >>> range_name("counts", 1)
+    'counts[1]'
+    """
+    return f"{operator}[{number}]"
+
+
+def operator_of(stored: str) -> str:
+    """Return the operator whose state, or that of one range, a checkpoint stores under a name.
+
+    >>> operator_of("counts[1]"), operator_of("counts"), operator_of("counts/combine")
+    ('counts', 'counts', 'counts/combine')
+    """
+    return stored.partition("[")[0]
 
 
 def table_of(name: str, kind: int) -> str:

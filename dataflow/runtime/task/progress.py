@@ -21,9 +21,13 @@ class Progress(Enum):
 
 
 class JobState(Enum):
-    """The state of a job. The last four are final."""
+    """The state of a job. The last four are final.
+
+    ``RESTARTING``: it failed, and will restart (see `Restarts`); its tasks do not run.
+    """
 
     RUNNING = "running"
+    RESTARTING = "restarting"
     FINISHED = "finished"
     STOPPED = "stopped"
     CANCELLED = "cancelled"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from dataflow.runtime.task.notices import Notices
 
 if TYPE_CHECKING:
     from dataflow.store.base import CheckpointStore
-    from dataflow.store.manifest import JobId, Parent
+    from dataflow.store.manifest import EarlierTarget, JobId, Parent
 
 __all__ = ["Identity", "Services"]
 
@@ -54,7 +55,8 @@ class Identity:
 
     ``job`` is the same in all runs that continue each other; ``parent`` is the checkpoint elsewhere that it began from.
     ``execution``: whether it processes a stream or a batch. ``repeated``: rows may have come twice to the operators,
-    because this restore, or an earlier one, reported rows that are delivered again.
+    because this restore, or an earlier one, reported rows that are delivered again. ``targets`` has the targets of the
+    two-phase sinks, by name, and ``earlier_targets`` those that the sinks have left, oldest first.
     """
 
     pipeline: str
@@ -66,6 +68,8 @@ class Identity:
     parent: Parent | None = None
     execution: Execution = Execution.STREAMING
     repeated: bool = False
+    targets: Mapping[str, str] = field(default_factory=dict)
+    earlier_targets: Mapping[str, Sequence[EarlierTarget]] = field(default_factory=dict)
 
     @property
     def resumes(self) -> bool:

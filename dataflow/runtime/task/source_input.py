@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dataflow.contracts.declared_schema import DeclaredSchema
 from dataflow.contracts.emitted_rows import UNWATCHED
-from dataflow.contracts.row_errors import ERRORS
+from dataflow.contracts.row_errors import ERRORS, shorten
 from dataflow.contracts.source import END, Json, Source, SourceContext, Split, SplitReader
 from dataflow.contracts.spec import is_users
 from dataflow.contracts.tuning import Choice
@@ -267,6 +268,16 @@ class SourceInput(TaskInput):
         """Add a note to ``error`` that names the source and the split whose reader raised it."""
         name, split = self._context.name, self.splits[index].split.id
         error.add_note(f"raised by source {name!r} ({type(self._source).__name__}), split {split!r}")
+
+    def read_to(self, *, is_polled: bool) -> tuple[str, str]:
+        split = self.splits[self._current].split.id if is_polled and self.splits else self.current
+        index = next((i for i, state in enumerate(self.splits) if state.split.id == split), None)
+        if index is None:
+            return "", ""
+        reader, offset = self._readers.get(index), self.splits[index].offset
+        with suppress(Exception):  # a reader of a user's, which may be the one that failed
+            offset = offset if reader is None else reader.offset
+        return split, "" if offset is None else shorten(offset)
 
     def next_batch(self, split: str) -> int:
         return self._batches.get(split, 0)

@@ -2,7 +2,8 @@
 
 A step handles, in this order: messages; elements left in the chain; a checkpoint that may start; a timer; barriers and
 cancels; the next element. Rows are taken only if every output has credit; barriers and cancels need none. A timer does
-not come first in two consecutive steps, because timers that are always due would keep barriers and rows waiting.
+not come first in two consecutive steps, because timers that are always due would keep barriers and rows waiting. While
+rows that a restore put back are left, they take the place of timers and of the next element (``PutBack``).
 
 At barrier n, with nothing in between: rows that operators keep back leave, then the barrier leaves on ALL outputs, then
 every operator's state is copied, or kept for copying on write. It is written in the background once the checkpoint is
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 
 from dataflow.contracts.execution import ORDER
 from dataflow.contracts.render_rows import render_rows
+from dataflow.contracts.row_errors import shorten
 from dataflow.contracts.sink import Collector
 from dataflow.errors import StoreError
 from dataflow.events.kinds import Kind
@@ -45,6 +47,7 @@ from dataflow.runtime.task.messages import (
     Drain,
     Ended,
     Enough,
+    FailedAt,
     Mailbox,
     Stop,
     TaskMessage,
@@ -55,6 +58,7 @@ from dataflow.runtime.task.pace import Pace, Unpaced
 from dataflow.runtime.task.part_writer import PartWriter
 from dataflow.runtime.task.parts import ChannelState, Duplicates, TaskState
 from dataflow.runtime.task.progress import Progress, TaskTimes
+from dataflow.runtime.task.put_back import PutBack
 from dataflow.runtime.task.services import Services
 from dataflow.runtime.task.task_input import PollResult, TaskInput
 
@@ -95,8 +99,10 @@ class Task:
         keep_duplicates: Literal["sample", "rows"] = "sample",
         pace: Pace | None = None,
         ended: bool = False,
+        moved: bool = False,
         logs: LogChain | None = None,
         events: EventWriter | None = None,
+        put_back: PutBack | None = None,
     ) -> None:
         #: Never changes; the key of this task in the job, the plan and the ledger.
         self.name = name
@@ -106,6 +112,8 @@ class Task:
         self.chain = chain
         #: Never changes. Any thread puts; only ``step`` takes.
         self.mailbox: Mailbox[TaskMessage] = Mailbox()
+        #: Only reduced. If it has rows, only barriers and cancels were taken from the input, in phase RUNNING.
+        self.put_back = put_back or PutBack()
         #: The job's, set before the first step; has every checkpoint in ``_snapshots`` as unsettled here.
         self.ledger = BarrierLedger()
         #: What the last step returned. ENDED only in phase ENDED; BLOCKED if and only if it waits and the input blocks
@@ -127,6 +135,8 @@ class Task:
         self._phase = _Phase.RUNNING
         #: Never changes; if True, the first step takes the task to phase ENDED.
         self._restored_ended = ended
+        #: Never changes; if True, the first step sends the time that the operators had passed on to other tasks.
+        self._restarts_time = moved
         #: Never unset. If False, nothing was received, taken or sent.
         self._opened = False
         #: Never unset. If True, the state is DONE.
@@ -200,6 +210,8 @@ class Task:
         """Return whether a step at ``now`` would surely do nothing. False: it might do something."""
         if self._phase is not _Phase.RUNNING or not self._opened or self._released or len(self.mailbox):
             return False
+        if self.put_back:
+            return False
         for node in self.chain.nodes:
             if node.pending is not None or node.inbox:
                 return False
@@ -214,10 +226,14 @@ class Task:
         working = self.chain.working or (self.chain.head if self.task_input.is_source else None)
         where = None if working is None else working.name
         self._events.record(Kind.ERROR, self._since, operator=where, detail=type(error).__name__)
+        at = None if where is None else FailedAt(where)
         try:
             _annotate(error, self)
+            if working is not None:
+                split, offset = self.task_input.read_to(is_polled=self.chain.working is None)
+                at = FailedAt(working.name, _row(working), split, offset)
         finally:
-            self._services.mailbox.put(Crashed(self.name, error))  # otherwise the job would wait for ever
+            self._services.mailbox.put(Crashed(self.name, error, at))  # otherwise the job would wait for ever
 
     def _sample(self, now: int, lasted: int | None = None, *, unmetered: int = 0) -> None:
         """Record what the task has done so far.
@@ -271,7 +287,7 @@ class Task:
         if self._phase is _Phase.FINISHING:
             self._ended()
             return Progress.WORKED
-        while actions := self.task_input.triggered(now):
+        while actions := self.task_input.triggered_ahead(now) if self.put_back else self.task_input.triggered(now):
             self._act(actions, now)  # all of them, because none may come after the end of input
             worked, now = True, self._clock.now()
         if actions := self.task_input.tick(now):
@@ -279,7 +295,23 @@ class Task:
             worked = True
         if self._phase is _Phase.ENDED:
             return Progress.WORKED if worked else Progress.ENDED
-        return Progress.WORKED if self._advance(now) or worked else self._idle_state()
+        moved = self._take_put_back() if self.put_back else self._advance(now)
+        return Progress.WORKED if moved or worked else self._idle_state()
+
+    def _take_put_back(self) -> bool:
+        """Take the next put-back rows, and the control elements that overtake them; return whether there was any."""
+        worked = False
+        while (taken := self.task_input.poll_urgent(now := self._clock.now())) is not None:
+            self._take(taken, now)
+            worked = True
+        if not self._has_room():
+            return worked
+        self._pace.notice(now, hurried=self.task_input.hurried)
+        operator, port, data = self.put_back.take(self._pace.max_rows)
+        self.chain.push(port, data, operator)
+        self._rows, self._spent = len(data.rows), 0
+        self._carry()
+        return True
 
     def _advance(self, now: int) -> bool:
         """Take one element for the chain, and the control elements ahead of it; return whether there was any.
@@ -324,6 +356,9 @@ class Task:
             self.chain.working = node
             node.open()
         self.chain.working = None
+        if self._restarts_time:
+            for node in self.chain.nodes:
+                node.send_time()
         if self._restored_ended:
             for output in self.chain.outputs:
                 output.end()
@@ -446,6 +481,9 @@ class Task:
         return bool(self._snapshots)
 
     def _take_snapshot(self, barrier: Barrier, now: int) -> None:
+        assert barrier.unaligned or not self.put_back, (
+            f"{self.name}: {barrier} aligns, but {self.put_back.rows} put-back rows precede it"
+        )
         if self._phase is not _Phase.ENDED:
             self.chain.emit_kept()
         cpu = self._clock.cpu()
@@ -468,7 +506,9 @@ class Task:
             operators=states,
             passed=self.chain.passed,
             timed=self.chain.timed,
+            ranges=self.chain.ranges,
             log_before=before,
+            in_flight=self.put_back.in_flight(self.name),
             transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
         )
         copied = self._clock.now()
@@ -488,7 +528,8 @@ class Task:
         if n not in self._snapshots:
             return  # the snapshot failed and was declined
         state, stats = self._snapshots.pop(n)
-        state = replace(state, duplicates=self._duplicates(complete), in_flight=self._in_flight(complete))
+        in_flight = [*state.in_flight, *self._in_flight(complete)]
+        state = replace(state, duplicates=self._duplicates(complete), in_flight=in_flight)
         self._record_complete(n, state)
         self._writer.write(n, state, stats)
 
@@ -551,6 +592,7 @@ class Task:
             assert self.steps == 0, f"{name}: {self.steps} steps before it was opened"
             assert phase is _Phase.RUNNING, f"{name}: {phase.value} before it was opened"
         if phase is not _Phase.RUNNING:
+            assert not self.put_back, f"{name}: {phase.value}, but {self.put_back.rows} put-back rows are left"
             self._validate_end()
         else:
             assert not self.task_input.finished, f"{name}: running, but its input is finished"
@@ -583,6 +625,22 @@ class Task:
             self._sample(max(self._since, self._began))
         errors = self.chain.close() if self._opened else []
         return [*errors, *self.task_input.close()]
+
+    def free(self) -> None:
+        """Free operators, rows that wait and copies of state. The task is closed; it has only its counts then."""
+        self._snapshots.clear()
+        self._collectors.clear()
+        self.chain.free()
+        for channel in self.channels:
+            channel.free()
+
+
+def _row(node: ChainNode) -> str:
+    """Return the row that a function of ``node`` rejected last, or else the first row of the current batch, as text."""
+    if node.tally.failed_row or node.current is None:
+        return node.tally.failed_row
+    batch: pa.RecordBatch = node.current.rows
+    return "".join([shorten(row) for row in render_rows(batch.slice(0, 1))])
 
 
 def _annotate(error: BaseException, task: Task) -> None:

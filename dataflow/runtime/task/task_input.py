@@ -102,6 +102,10 @@ class TaskInput(ABC):
     def poll_control(self, now: int) -> PollResult | None:
         """Take the next barrier or cancel that can be reached without taking rows, or None."""
 
+    def poll_urgent(self, now: int) -> PollResult | None:
+        """Take the next barrier that overtakes, or cancel; None: there is none. Put-back rows precede all else."""
+        return None
+
     @abstractmethod
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> Sequence[Action]:
         """Return the actions for a checkpoint that the coordinator aborted."""
@@ -161,6 +165,14 @@ class TaskInput(ABC):
         """Return what was chosen for this input so far, for ``RunResult.tuning``."""
         return ()
 
+    def read_to(self, *, is_polled: bool) -> tuple[str, str]:
+        """Return the split of the current rows and the offset up to which it was read, as text, for messages.
+
+        Args:
+            is_polled: return those of the split that is being polled instead. Both are "" if this is no source.
+        """
+        return "", ""
+
     @abstractmethod
     def causes(self, state: Progress, now: int) -> list[str]:
         """Return the causes in this input for a task in ``state`` to do nothing."""
@@ -190,6 +202,10 @@ class TaskInput(ABC):
             return ()
         barrier = self._held.pop(0)
         return (TakeSnapshot(barrier), Complete(barrier.checkpoint))
+
+    def triggered_ahead(self, now: int) -> Sequence[Action]:
+        """Return the actions of a queued trigger that may start now although put-back rows are left: it overtakes."""
+        return self.triggered(now) if self._held and self._held[0].unaligned else ()
 
     @property
     @abstractmethod

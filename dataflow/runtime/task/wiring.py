@@ -6,8 +6,9 @@ own outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dataflow.clock import OperatorClock
@@ -24,7 +25,9 @@ from dataflow.runtime.task.chain import ChainNode
 from dataflow.runtime.task.contract_checks import build_operator, declared_outputs
 from dataflow.runtime.task.outputs import Output
 from dataflow.runtime.task.parts import TaskState
+from dataflow.runtime.task.ranged_operator import RangedOperator
 from dataflow.runtime.task.source_input import SourceInput
+from dataflow.runtime.task.state_shares import Share
 from dataflow.state.hashing import key_group_range
 from dataflow.untrusted import damaged_by
 
@@ -89,11 +92,29 @@ def restore_nodes(setup: SubtaskSetup) -> dict[int, ChainNode]:
 
     Raises: CheckpointDamaged, naming the operator; other errors of restoring an operator.
     """
-    declared = {name for name, stored in setup.state.operators.items() if stored.rules} if setup.state else set()
+    nodes, state = setup.vertex.nodes, setup.state
+    declared = {node.name for node in nodes if state is not None and _is_declared(state, node.name)}
     return {
         node.id: _chain_node(setup, node)
-        for node in setup.vertex.nodes
+        for node in nodes
         if not (isinstance(node.spec, Read) or _is_two_phase(node) or (node.is_users and node.name not in declared))
+    }
+
+
+def _is_declared(state: TaskState, operator: str) -> bool:
+    return operator in _shares(state) or any([snapshot.rules for snapshot in state.snapshots(operator)])
+
+
+def _shares(state: TaskState) -> Mapping[str, Sequence[Share]]:
+    """Return the state of the operators that run as one instance for each range of key groups."""
+    if state.moved is not None:
+        return state.moved.shares
+    return {
+        name: [
+            Share(0, range(each.first, each.stop), snapshot, each.reached, each.ended, frozenset(each.ended_ports))
+            for each, snapshot in zip(ranges, state.snapshots(name), strict=True)
+        ]
+        for name, ranges in state.ranges.items()
     }
 
 
@@ -138,12 +159,22 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
         emitted=emitted,
         schedule_at=chain_node.schedule_at,
         watermark=None if state is None else state.passed.get(node.name),
+        time_restarts=state is not None and state.moved is not None,
     )
     chain_node.task = task
     chain_node.declared = declared_outputs(node, task)
-    chain_node.operator = _operator(node, context, task)
+    shares = _shares(state) if state is not None and chain_node.stores else {}
+    if node.name in shares:
+        keys = [edge.keys for edge in node.inputs]
+        make = partial(_operator, node, task=task)
+        chain_node.operator = RangedOperator(context, shares[node.name], keys, make, chain_node.replace_operator)
+    else:
+        chain_node.operator = _operator(node, context, task)
     if state is not None:
         chain_node.restore_time(state.passed.get(node.name), timed=node.name in state.timed)
+    if state is not None and state.moved is not None:
+        moved = state.moved
+        chain_node.restore_standing(moved.reached.get(node.name), moved.ended_ports.get(node.name, frozenset()))
     return chain_node
 
 

@@ -16,8 +16,8 @@ import operators as op
 from dataflow.contracts.operator import Snapshot
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.expressions import Aggregation, col, count
+from dataflow.expressions.aggregates import stored_name
 from dataflow.planning.aggregate_specs import Emit
-from operators.aggregation.layout import stored_name
 from operators.aggregation.records import Records
 from tests.operators.aggregation.test_aggregate import Harness
 from tests.operators.operating import records_table, restore_records, rows_of

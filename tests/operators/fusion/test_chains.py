@@ -17,6 +17,7 @@ import operators as op
 from dataflow import col
 from dataflow.clock import ManualClock
 from dataflow.planning.physical_plan import make_plan
+from dataflow.runners.attempts import Attempts
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.run_result import result_of
 from dataflow.runtime.job.build_job import Settings, build
@@ -90,7 +91,7 @@ def finished(job: Job) -> flow.RunResult:
     while not job.over:
         step(job)
     job.close()
-    return result_of(job, checkpointed=True)
+    return result_of(job, checkpointed=True, attempts=Attempts(flow.Restarts.none(), 0))
 
 
 def rows(result: flow.RunResult) -> list[dict[str, Any]]:

@@ -97,7 +97,7 @@ def test_a_batch_that_has_finished_is_not_run_again(spark: Any, tmp_path: Path) 
     assert read(tmp_path / "out") == before
     assert collected(again) == collected(first)
     assert outcomes(again.events) == [(1, "restored", 1)]
-    assert again.events.recorded.job == first.events.recorded.job
+    assert again.job_id == again.events.recorded.job == first.job_id
 
 
 def test_a_commit_that_fails_is_finished_by_the_next_run(

@@ -83,6 +83,7 @@ def test_the_rows_are_those_of_a_local_run_and_a_later_run_takes_what_is_new(spa
     )
     local = pipeline(folder, here).run()
     assert again.rows_in == {"orders": ROWS}
+    assert again.job_id == first.job_id
     assert again.restore_report is not None
     assert (again.restore_report.checkpoint, again.restore_report.offsets) == (2, {"orders/0": {"logOffset": 1}})
     assert [committed(there, name) for name in ("kept", "free")] == [committed(here, name) for name in ("kept", "free")]

@@ -168,6 +168,8 @@ def test_what_was_in_flight_is_a_table_with_its_control() -> None:
         "batches": [2, 0, 1],
         "watermarks": [1, 1, 0],
         "ended": [True, False, False],
+        "port": [None, None, None],
+        "generation": [0, 0, 0],
     }
 
 

@@ -288,10 +288,10 @@ def test_every_operator_of_a_task_hears_of_a_commit() -> None:
 def test_only_a_writer_with_rows_has_prepared_something() -> None:
     bench = Bench(Writer())
     points: list[Point] = []
-    bench.node.snapshot(1, points.append)
+    bench.node.snapshots(1, points.append)
     assert (points, bench.node.transactions()) == ([], ())
     bench.put(0, Data(batch(7))).run()
-    bench.node.snapshot(2, points.append)
+    bench.node.snapshots(2, points.append)
     assert (points, bench.node.transactions()) == ([Point.PREPARED], ({"rows": [7]},))
 
 

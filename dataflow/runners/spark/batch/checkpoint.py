@@ -24,6 +24,7 @@ from dataflow.runners.spark.driver_events import Recording
 from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint, find
 from dataflow.runtime.restore.job_ids import job_of
+from dataflow.runtime.restore.sink_starts import SinkTargets
 from dataflow.runtime.restore.verification import two_phase_sinks
 from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.task_input import SplitState
@@ -112,6 +113,7 @@ class BatchCheckpoint:
             parts=tuple(parts),
             transactions={sink: [dict(handle) for handle in handles] for sink, handles in transactions.items()},
             execution=Execution.BATCH.value,
+            targets=dict(SinkTargets.of(two_phase_sinks(self.stored), None).now),
         )
         self.store.commit(manifest)
         return sum(part.size for part in parts)

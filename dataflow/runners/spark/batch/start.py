@@ -43,12 +43,13 @@ from dataflow.runners.spark.session import check_settings
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.user_errors import SerializedError, original_error
 from dataflow.runners.spark.worker_check import check_workers
-from dataflow.runtime.job.build_job import note_taken_back, store_of
+from dataflow.runtime.job.build_job import store_of
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
 from dataflow.runtime.restore.job_ids import random_id
 from dataflow.runtime.restore.new_input import with_new_input
-from dataflow.runtime.restore.verification import begin_sinks
-from dataflow.runtime.task.contract_checks import check_splits, naming_sink
+from dataflow.runtime.restore.sink_starts import check_sinks, refuse_sinks_inside, with_targets
+from dataflow.runtime.restore.verification import two_phase_sinks
+from dataflow.runtime.task.contract_checks import check_splits
 from dataflow.runtime.task.notices import Notices
 from dataflow.store.memory import MemoryStore
 
@@ -137,23 +138,17 @@ class BatchStart:
         found = BatchCheckpoint(store, stored, assignment.run_id, recording, random_id(None))
         with notices.as_notes():
             restored = found.find(self.restore, checkpoint)
-            restored = restored and with_new_input(restored, stored)
+            restored = restored and with_targets(with_new_input(restored, stored), two_phase_sinks(stored))
             splits = splits_of_sources(assignment.spark_plan) if restored is None else {}
             app = app_of(_directory(checkpoint), assignment.spark_plan.frame_sinks, notices)
             driver = BatchDriver(assignment, found, splits, restored, notices, row_counts, app)
             resources.callback(driver.events.close)
             job, _ = found.job(restored)
             driver.events.open(recording, job, assignment.spark_plan, notices)
+            refuse_sinks_inside(self.restore, graph)
             for sink in driver.sinks.values():
                 resources.enter_context(sink.hold(assignment.run_id))
-            if restored is None:
-                begin_sinks(assignment.spark_plan.graph, driver.sinks)
-            else:
-                for name, sink in driver.sinks.items():
-                    number = restored.manifest.checkpoint
-                    with naming_sink(name, sink, "recover"):
-                        taken_back = sink.recover(number, restored.manifest.transactions.get(name, []))
-                    note_taken_back(notices, name, taken_back, f"checkpoint {number} was restored")
+            check_sinks(assignment.spark_plan.graph, driver.sinks, restored, store).carry_out(notices)
             store.remove_orphans()
             try:
                 resources.enter_context(driver)
