@@ -86,7 +86,7 @@ def ls(ctx: click.Context, directory: Path, restore: int | None, *, as_json: boo
 
 @checkpoints.command()
 @_directory
-@click.argument("checkpoint", metavar="ID", type=_Id)
+@click.argument("checkpoint", metavar="[ID]", type=_Id, required=False)
 @click.option(
     "--events",
     metavar="FILE",
@@ -95,8 +95,10 @@ def ls(ctx: click.Context, directory: Path, restore: int | None, *, as_json: boo
 )
 @_with_json
 @with_traceback
-def show(directory: Path, checkpoint: int, events: Path | None, *, as_json: bool) -> None:
+def show(directory: Path, checkpoint: int | None, events: Path | None, *, as_json: bool) -> None:
     """Show what checkpoint ID holds, and what a restore of it would report.
+
+    Without an ID, DIRECTORY is a savepoint, or the folder of one checkpoint.
 
     The facts of its manifest, the channels that its barriers blocked, its objects, the operators with their rows of
     state and rows in flight, the pieces of state with their rules, and the rows that a restore reads and delivers
@@ -106,7 +108,10 @@ def show(directory: Path, checkpoint: int, events: Path | None, *, as_json: bool
     from dataflow.observe.explained import sentences_on
     from dataflow.observe.restores import headline, table
     from dataflow.observe.verification import objects_table
+    from dataflow.runtime.checkpoint_reader.checkpoint import Checkpoint
 
+    if checkpoint is None:
+        checkpoint = Checkpoint(directory).id
     sheet = read_sheet(directory, checkpoint)
     sentences = sentences_on(sheet.found, events) if events is not None else None
     if as_json:

@@ -13,6 +13,8 @@ from dataflow.contracts.checkpointing import mode_text
 from dataflow.drawing import printable
 from dataflow.errors import NoCheckpoint
 from dataflow.store.directory import DirectoryStore
+from dataflow.store.export import SavepointStore
+from dataflow.store.folder import CheckpointFolder
 from dataflow.store.manifest import Parent
 from dataflow.store.status import CheckpointContents, CheckpointStatus, contents
 
@@ -90,14 +92,17 @@ def list_checkpoints(directory: Path) -> list[CheckpointLine]:
 
 
 def store_in(directory: Path) -> DirectoryStore:
-    """Return the store of checkpoints in ``directory``, for reading. Raises: NoCheckpoint if there is no directory."""
+    """Return the store of checkpoints in ``directory``, or the one that it is, for reading.
+
+    Raises: NoCheckpoint if there is no directory.
+    """
     if not directory.is_dir():
         obstacle = "a file" if directory.exists() else "nothing"
         raise NoCheckpoint(
             f"expected a checkpoint directory at {directory}, found {obstacle}; give the directory that the job has as "
             "Checkpointing(location)"
         )
-    return DirectoryStore(directory)
+    return SavepointStore(directory) if CheckpointFolder(directory).exists else DirectoryStore(directory)
 
 
 def line_of(found: CheckpointContents) -> CheckpointLine:

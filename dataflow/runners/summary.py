@@ -158,9 +158,9 @@ def _raw_lines(result: RunResult, barriers: BarrierSummary) -> list[str]:
         written = any(record.tasks for record in result.checkpoints)  # by this engine, not by Spark
         lines += [f"  writer: {result.persistence}"] if written else []
     lines += barriers.lines
-    lines += _restarts(result)
     if result.savepoint is not None:
         lines.append(f"  savepoint: checkpoint {result.savepoint.id} in {result.savepoint.path}")
+    lines += _restarts(result)
     lines += [f"  {result.micro_batches.headline}"] if result.micro_batches is not None else []
     lines += [f"  note: {note}" for note in result.notes]
     lines += [f"  failed {failure}" for failure in result.failures[-3:]]

@@ -24,14 +24,14 @@ import msgspec
 
 from dataflow.errors import CheckpointError, CheckpointsExist, ConfigurationError, DirectoryInUse
 from dataflow.store.base import CheckpointStore
-from dataflow.store.directory import STREAM_ON_SPARK
+from dataflow.store.directory import STREAM_ON_SPARK, DirectoryStore
 from dataflow.store.files import DISK, FileSystem, storing
 from dataflow.store.folder import MANIFEST, CheckpointFolder, folder_name, is_ours
 from dataflow.store.lock import FENCE
 from dataflow.store.manifest import PartHandle
 from dataflow.store.pin import lock_descriptor
 
-__all__ = ["SAVEPOINT", "Export"]
+__all__ = ["SAVEPOINT", "Export", "SavepointStore"]
 
 SAVEPOINT: Final = "savepoint"
 """The kind of the manifest of an export."""
@@ -219,6 +219,27 @@ class Export:
         with suppress(OSError):
             for directory in self._made:
                 self._files.remove_directory(directory)
+
+
+class SavepointStore(DirectoryStore):
+    """The directory of one savepoint, or the folder of one checkpoint, for reading."""
+
+    def open(self, run_id: str = "run") -> None:
+        """Raise ConfigurationError: a savepoint is never changed."""
+        raise ConfigurationError(
+            f"{self.location} is a savepoint or a single checkpoint, in which nothing is deleted: delete the directory"
+        )
+
+    def folder(self, checkpoint: int) -> CheckpointFolder:
+        """Return the directory itself.
+
+        Args:
+            checkpoint: not used.
+        """
+        return CheckpointFolder(self._path, files=self._files)
+
+    def _folders(self) -> list[int]:
+        return [CheckpointFolder(self._path, files=self._files).manifest().checkpoint]
 
 
 def _copied(handle: PartHandle) -> PartHandle:

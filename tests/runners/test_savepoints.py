@@ -10,9 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 import dataflow as flow
 import operators as op
+from dataflow.cli import main
 from dataflow.errors import CheckpointsExist, ConfigurationError, DirectoryInUse, StoreError
 from dataflow.store.export import Export
 from dataflow.store.files import FileSystem
@@ -135,3 +137,16 @@ def test_a_drain_fires_windows_and_ends_the_job_with_a_savepoint_of_a_finished_j
     assert result.savepoint is not None
     assert (result.state.value, result.savepoint.finished) == ("finished", True)
     assert written(tmp_path / "out") == [("a", 4), ("b", 2)]
+
+
+def test_the_commands_that_read_checkpoints_read_a_savepoint_and_none_changes_it(tmp_path: Path) -> None:
+    with windows(tmp_path / "out").start(checkpoint=settings(flow.MemoryStore())) as job:
+        job.savepoint(tmp_path / "saved", timeout="10s")
+    before = files(tmp_path / "saved")
+    for words in (["show"], ["show", "1"], ["ls"], ["verify"]):
+        command, *ids = words
+        result = CliRunner().invoke(main, ["checkpoints", command, str(tmp_path / "saved"), *ids])
+        assert (result.exit_code, "whole" in result.output, result.exception) == (0, True, None), result.output
+    refused = CliRunner().invoke(main, ["checkpoints", "rm", str(tmp_path / "saved"), "1", "--yes"])
+    assert refused.exit_code
+    assert files(tmp_path / "saved") == before
