@@ -31,6 +31,8 @@ LATE_IMPORTS = {
     ("dataflow.api.tops", "dataflow.api.windowed_streams"),
     ("dataflow.api.uniques", "dataflow.api.streams"),
     ("dataflow.api.windowed_streams", "dataflow.api.keyed_streams"),
+    ("dataflow.contracts.operator", "dataflow.contracts.rescale"),
+    ("dataflow.contracts.rescale", "dataflow.contracts.operator"),
     ("dataflow.api.windowed_streams", "dataflow.api.tops"),
     ("dataflow.expressions.aggregated", "dataflow.expressions.aggregates"),
     ("dataflow.expressions.aggregated", "dataflow.expressions.nodes"),

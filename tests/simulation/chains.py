@@ -51,7 +51,7 @@ TABLE = pa.table({"x": range(ROWS), "text": [f"a row of many bytes, {x} " * 8 fo
 KINDS = (
     "crash", "crash in recovery", "crash in clean-up", "torn write", "power failure", "lost write", "failed operation",
     "failed checkpoint", "pending checkpoint", "failed job", "chain", "object of a deleted checkpoint", "compaction",
-    "savepoint", "restore",
+    "restore",
 )  # fmt: skip
 """What a campaign counts; a long one has to reach each."""
 
