@@ -129,7 +129,8 @@ class Snapshot:
     deltas, each with its tables by name.
 
     ``rules`` has a rule for each piece of the state of an operator that declares it (`Stateful`). ``added`` names the
-    owners (see `Rule`) that the operator has and the restored checkpoint lacks: they start empty.
+    owners (see `Rule`) that the operator has and the restored checkpoint lacks: they start empty. Of a sink it names
+    the columns that a restore lets change.
 
     >>> import pyarrow as pa
     >>> Snapshot({"seen": 3}, {"rows": pa.table({"x": [1, 2]})}).values["seen"]

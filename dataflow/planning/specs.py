@@ -5,16 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dataflow.contracts.evolution import Adaptation, OperatorDescription, PieceChange, PieceChanges
 from dataflow.contracts.live_splits import Silence
-from dataflow.contracts.operator import OperatorFactory
+from dataflow.contracts.operator import OperatorFactory, Snapshot
 from dataflow.contracts.row_errors import OnError
 from dataflow.contracts.sink import Sink
 from dataflow.contracts.source import Json, Source
 from dataflow.contracts.spec import Spec, is_users
+from dataflow.contracts.stored_pieces import with_owner
 from dataflow.contracts.updates import CHANGE, Meaning, Signed, Updates, meaning_error, quoted_names, word_of
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import CheckpointMismatch
@@ -504,11 +505,12 @@ class Write(Spec):
                 f"{new!r} to be added, and list '{now.name}.{old}' in allow_dropped="
             )
         self.sink.check_columns([*before], [*after])
-        done = [PieceChange(name, "column added; null in earlier rows") for name in after if name not in before]
-        done += [PieceChange(name, "column dropped; earlier rows keep it") for name in dropped]
-        if not done:
+        what = {name: "column added; null in earlier rows" for name in after if name not in before}
+        what |= dict.fromkeys(dropped, "column dropped; earlier rows keep it")
+        if not what:
             moved = next(name for name, was in zip(after, before, strict=True) if name != was)
-            done.append(PieceChange(moved, "column at another place"))
+            what[moved] = "column at another place"
+        done = [PieceChange(name, text, partial(_with_column, name)) for name, text in what.items()]
         schema = [(name, before.get(name, type_)) for name, type_ in now.schema]
         return Adaptation(replace(stored, schema=schema), done)
 
@@ -519,3 +521,8 @@ class Write(Spec):
         (meaning,) = inputs
         self.sink.check_changes(word_of(meaning))
         return meaning
+
+
+def _with_column(name: str, stored: Snapshot) -> tuple[Snapshot, None]:
+    """Return the state of a sink with a note of a column that has changed since."""
+    return with_owner(stored, name), None

@@ -175,7 +175,8 @@ def _restarts(result: RunResult) -> list[str]:
     if not result.restarts:
         return []
     errors = [attempt.error for attempt in result.attempts if attempt.error is not None]
-    return [_short(f"  restarts: {result.restarts:,}" + (f"; the last error: {error_line(errors[-1])}" * bool(errors)))]
+    last = f"; the last error: {error_line(errors[-1])}" if errors else ""
+    return [_short(f"  restarts: {result.restarts:,}{last}")]
 
 
 def _tables(result: RunResult, barriers: BarrierSummary) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:

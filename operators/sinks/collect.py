@@ -50,13 +50,18 @@ class CollectWriter(Stateful, Collector):
             self._batches.append(widened(batch))
 
     def converted(self, stored: Snapshot) -> Snapshot:
-        """Return the rows of a checkpoint with the columns that they have now: one that was added has nulls."""
-        parts: Any = stored.logs.get("rows", ())
-        changed = [{name: self._with_columns(table) for name, table in part.items()} for part in parts]
+        """Return the rows of a checkpoint with the columns that they have now: one that was added has nulls.
+
+        Other columns than those that the restore lets change are not touched, so that they are refused as damage.
+        """
+        if not stored.added or "rows" not in stored.logs:
+            return stored
+        parts: Any = stored.logs["rows"]
+        changed = [{name: self._with_columns(table, stored.added) for name, table in part.items()} for part in parts]
         return replace(stored, logs={**stored.logs, "rows": changed})
 
-    def _with_columns(self, table: pa.Table) -> pa.Table:
-        if table.column_names == self._schema.names:
+    def _with_columns(self, table: pa.Table, changed: Sequence[str]) -> pa.Table:
+        if not {*table.column_names} ^ {*self._schema.names} <= {*changed}:
             return table
         for field in self._schema:
             if field.name not in table.column_names:

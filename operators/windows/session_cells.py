@@ -112,7 +112,8 @@ class Cells(ABC):
                     f"the state of the aggregate {identity} is kept in another way now, as rows or not, because "
                     f"another aggregate that chooses a row was added or removed; {WAY_OUT}"
                 )
-        return {name: table for name, table in part.items() if name in self.state.stored}
+        has_rows = "rows" in self.state.stored
+        return {name: table for name, table in part.items() if has_rows or name != "rows"}
 
     def check_shown(self, parts: Sequence[Mapping[str, pa.Table]], added: Collection[str]) -> None:
         """Raise CheckpointMismatch if an added aggregate has values for sessions that were shown without it."""

@@ -281,10 +281,10 @@ class SessionAggregateOperator(Stateful):
         return {"time units": Fixed([self._unit.value]), "time": self._passed, "state": log}
 
     def converted(self, stored: Snapshot) -> Snapshot:
-        parts: Any = stored.logs.get("state", ())
         rule = stored.rules.get("state")
-        if rule is None:
+        if rule is None or "state" not in stored.logs:
             return stored
+        parts: Any = stored.logs["state"]
         with naming_state(f"{self._context.name}: state", self):
             if self._emit is Emit.CHANGES:
                 self._cells.check_shown(parts, stored.added)

@@ -134,7 +134,7 @@ def wrong_outcome(home: Path, name: str, checkpoint: Path, damage: Damage) -> st
     runner = flow.SimulatedRunner(5, max_turns=TURNS)
     try:
         with mock.patch.object(find_checkpoint, "states_of", return_value=damage.states):
-            PIPELINES[name](home).run(runner, restore=str(checkpoint), parallelism=2)
+            PIPELINES[name](home).run(runner, restore=str(checkpoint), parallelism=2, take_back=True)
     except (CheckpointDamaged, CheckpointMismatch) as error:
         named = damage.operator in str(error) and (damage.piece in str(error) or not damage.certain)
         return None if named else f"{where} was refused without its name: {error}"

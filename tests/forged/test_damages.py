@@ -25,3 +25,13 @@ def test_damage_of_a_piece_is_refused_by_the_name_of_operator_and_piece(name: st
         wrong = [wrong_outcome(tmp_path, name, checkpoint, damage) for damage in chosen]
     assert len(chosen) > 9
     assert [each for each in wrong if each] == []
+
+
+def test_state_that_is_missing_and_a_table_too_many_are_refused_though_sessions_convert_them(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        prepare(tmp_path, "sessions")
+        checkpoint, states = read_states(tmp_path)
+        chosen = [d for d in damages(states) if d.piece == "state" and d.what in ("missing", "0: more tables")]
+        assert len(chosen) > 3
+        assert [wrong_outcome(tmp_path, "sessions", checkpoint, damage) for damage in chosen] == [None] * len(chosen)

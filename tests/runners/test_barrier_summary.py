@@ -159,3 +159,8 @@ def test_modes_that_repeat_no_row_have_no_line_about_it(result: flow.RunResult) 
     assert "a restore of checkpoint" not in str(result)
     known = result.events.checkpoints["repeats"].drop_null().to_pylist()
     assert known == [[]] * len(known) != []
+
+
+def test_restarts_without_records_of_attempts_have_a_line(result: flow.RunResult) -> None:
+    on_spark = replace(result, restarts=1, attempts=())  # where a stream begins again by itself
+    assert "  restarts: 1\n" in f"{on_spark}\n"

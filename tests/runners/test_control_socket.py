@@ -26,6 +26,7 @@ from dataflow.runners.control_socket.messages import Accepted, Answer, Connectio
 from dataflow.runners.control_socket.private_socket import Peer, connect, peer_of
 from dataflow.runners.control_socket.server import ControlServer
 from dataflow.store.lock import LockHolder, read_holder
+from tests.forcing import Force
 
 CLOCK = SystemClock()
 
@@ -211,7 +212,8 @@ def test_what_is_no_request_is_refused_and_the_next_request_is_served(job: Job, 
     assert len(job.savepoints.calls) == 1
 
 
-def test_a_process_that_sends_nothing_holds_up_no_other_and_not_the_end(job: Job) -> None:
+def test_a_process_that_sends_nothing_holds_up_no_other_and_not_the_end(job: Job, force: Force) -> None:
+    force(server_module, "_FAREWELL", 300.0, calls=ControlServer.close)
     connections = [job.send(b"") for _ in range(server_module._MOST - 1)]
     assert job.ask().checkpoint == 1
     job.close()

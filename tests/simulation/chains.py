@@ -51,7 +51,7 @@ TABLE = pa.table({"x": range(ROWS), "text": [f"a row of many bytes, {x} " * 8 fo
 KINDS = (
     "crash", "crash in recovery", "crash in clean-up", "torn write", "power failure", "lost write", "failed operation",
     "failed checkpoint", "pending checkpoint", "failed job", "chain", "object of a deleted checkpoint", "compaction",
-    "restore",
+    "savepoint", "restore",
 )  # fmt: skip
 """What a campaign counts; a long one has to reach each."""
 
@@ -113,9 +113,6 @@ class Store(DirectoryStore):
         super().commit(manifest)
         run = self._run
         run.promised.add(manifest.checkpoint)
-        if manifest.kind == BarrierKind.SAVEPOINT.value:
-            run.seen["savepoint"] += 1
-            return
         logs = Counter(part.task for part in manifest.parts if part.part == LOG)
         older = {part.checkpoint for part in manifest.parts if part.checkpoint}
         run.seen["chain"] += max(logs.values(), default=0) > 1
@@ -304,7 +301,8 @@ def _watched(disk: Disk, *, savepoints: bool) -> Iterator[None]:
         disk.recovering = False
         if savepoints and len(job.history.checkpoints) == 2 and job not in asked:
             asked.append(job)
-            job.checkpoint(BarrierKind.SAVEPOINT)
+            taken = job.checkpoint(BarrierKind.SAVEPOINT)
+            taken.add_done_callback(lambda done: disk.seen.update(savepoint=done.exception() is None))
         failures = len(job.history.failures)
         moved = step(job)
         disk.seen["failed checkpoint"] += len(job.history.failures) > failures
