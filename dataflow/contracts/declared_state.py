@@ -155,7 +155,7 @@ class Table:
         keys: the first columns, which decide the key group of a row; 0: rows belong to no key, and each is kept in
             exactly one subtask.
         owners: as those of a `Log`.
-        initial: as that of a `Log`.
+        initial: as `Log.initial`.
     """
 
     read: Callable[[], pa.Table]

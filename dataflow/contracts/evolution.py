@@ -116,7 +116,7 @@ class OperatorDescription:
         keys: the keys of each input that has some.
         schema: the columns of the main output.
         inputs: the columns of each input; None: the checkpoint does not say, because the input is a side output.
-        detail: ``Spec.detail()``. That of a checkpoint is JSON that others may have written.
+        detail: ``Spec.detail()``. In a checkpoint it is JSON that others may have written.
     """
 
     name: str

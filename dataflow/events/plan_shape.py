@@ -10,6 +10,7 @@ True
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,7 @@ __all__ = [
     "OperatorShape",
     "PlanShape",
     "VertexShape",
+    "channel_ends",
     "channel_name",
     "plan_from_json",
     "task_id",
@@ -35,6 +37,10 @@ __all__ = [
 MAX_TASKS: Final = 100_000
 MAX_CHANNELS: Final = 2_000_000
 """Bounds of a plan that is read from a file: more is refused before it is counted out."""
+
+_CHANNEL: Final = re.compile(
+    r"(?P<source>[^\[\]]+\[[0-9]{1,9}\]) -> (?P<target>[^\[\]]+\[[0-9]{1,9}\])( \(input (?P<port>[0-9]{1,9})\))?"
+)
 
 _Parallelism = Annotated[int, msgspec.Meta(ge=1, le=32_768)]
 _Port = Annotated[int, msgspec.Meta(ge=0, lt=65_536)]
@@ -56,6 +62,20 @@ def channel_name(source: str, target: str, port: int | None = None) -> str:
     ('in[0] -> sum[1]', 'a[0] -> b[0] (input 1)')
     """
     return f"{source} -> {target}" + ("" if port is None else f" (input {port})")
+
+
+def channel_ends(name: str) -> tuple[str, str, int | None] | None:
+    """Return the two tasks and the port in a name that ``channel_name`` returned; None: it is no such name.
+
+    Names of operators hold no brackets, so this is exact.
+
+    >>> channel_ends("a[0] -> b[1] (input 1)"), channel_ends("a[0] -> b[1]"), channel_ends("b")
+    (('a[0]', 'b[1]', 1), ('a[0]', 'b[1]', None), None)
+    """
+    ends = _CHANNEL.fullmatch(name)
+    if ends is None:
+        return None
+    return ends["source"], ends["target"], None if ends["port"] is None else int(ends["port"])
 
 
 class InputShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -102,7 +102,7 @@ def _texts(described: OperatorDescription) -> list[str]:
 
 
 def _columns(described: OperatorDescription) -> tuple[list[str], list[str], list[str]]:
-    """Return the columns of the output: those before the aggregates, those of the aggregates, those after them."""
+    """Return the columns of the output: before the aggregates, of the aggregates, and after them."""
     names = [name for name, _ in described.schema]
     last = len(names) - (described.detail.get("emit") == "changes" and names[-1:] == [CHANGE])
     first = max(0, last - len(_texts(described)))
@@ -171,7 +171,7 @@ def _check_shown(
 
 
 def _addition(aggregation: Aggregation, owner: str, members: Sequence[Aggregation], rows: Rows) -> PieceChange:
-    """Return the change that adds an aggregate; ``members`` are those of the checkpoint that share its state."""
+    """Return the change that adds an aggregate; ``members`` are the stored aggregates that share its state."""
     if rows == "all":
         what = "added; computed from the rows that the operator keeps"
         return PieceChange(aggregation.name, what, partial(_with_rows, aggregation))

@@ -1,7 +1,7 @@
 """The life of a run on threads: build a job, run it, and after a failure decide, wait, and build the next one.
 
 One thread, the *run thread*, does this and steps each job. An attempt has workers and background threads of its own,
-and begins only when all those of the attempt before have ended. So no late write of a dead attempt meets the new one.
+and begins only when all threads of the attempt before have ended. So no late write of a dead attempt meets the new one.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class LocalRun:
         self._settled = not attempts.policy.restarts  # no other attempt will come
         self._stopping: JobState | None = None  # the state in which the user asked for a stop
         self._cancelled = False
-        self._outcome: tuple[JobState, BaseException] | None = None  # in the place of that of the last job
+        self._outcome: tuple[JobState, BaseException] | None = None  # replaces the outcome of the last job
         self._waiting: list[tuple[Future[Any], Callable[[Job], Future[Any]]]] = []  # for the next attempt
         self._undecided: list[tuple[Future[Any], BaseException]] = []  # refused by the job that failed
         self._predicates: list[AddPredicate] = []

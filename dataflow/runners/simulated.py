@@ -428,7 +428,7 @@ class SimulatedJob(JobHandle):
 
         Returns: the result, as of `wait`.
 
-        Raises: the errors of `wait`; those of the savepoint, after the job has ended.
+        Raises: the errors of `wait`; the errors of the savepoint, after the job has ended.
 
         >>> import tempfile, pyarrow as pa, dataflow as flow, operators as op
         >>> with flow.Pipeline("x") as p:
@@ -610,7 +610,7 @@ class SimulatedJob(JobHandle):
         return self._store.manifest(report.checkpoint).time
 
     def _parallelism(self) -> int | None:
-        """Return the number of subtasks of the next attempt; None: that of the job."""
+        """Return the number of subtasks of the next attempt; None: as many as the job has."""
         if len(self.attempts) == 1 or not self._faults.rescale_to:
             return None
         return self._widths.choice(self._faults.rescale_to)

@@ -23,6 +23,7 @@ from typing import Final
 import msgspec
 
 from dataflow.errors import CheckpointError, CheckpointsExist, ConfigurationError, DirectoryInUse
+from dataflow.protocol.events import BarrierKind
 from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import STREAM_ON_SPARK, DirectoryStore
 from dataflow.store.files import DISK, FileSystem, storing
@@ -31,12 +32,10 @@ from dataflow.store.lock import FENCE
 from dataflow.store.manifest import PartHandle
 from dataflow.store.pin import lock_descriptor
 
-__all__ = ["SAVEPOINT", "Export", "SavepointStore"]
+__all__ = ["Export", "SavepointStore"]
 
-SAVEPOINT: Final = "savepoint"
-"""The kind of the manifest of an export."""
 _HELD: Final = (FENCE, f"_staging/{FENCE}", STREAM_ON_SPARK)
-"""Files of directories that jobs write to: checkpoint directories, outputs, and those of streams on Spark."""
+"""Files by which directories are recognised that jobs write to: checkpoints, outputs, streams on Spark."""
 _SHOWN: Final = 5
 """How many foreign files an error names."""
 
@@ -166,7 +165,7 @@ class Export:
         with storing("sync", path):
             files.sync_directory(path)
         claim()
-        exported = msgspec.structs.replace(manifest, kind=SAVEPOINT, parts=tuple(parts))
+        exported = msgspec.structs.replace(manifest, kind=BarrierKind.SAVEPOINT.value, parts=tuple(parts))
         CheckpointFolder(path, files=files).commit(exported)
         step()
 

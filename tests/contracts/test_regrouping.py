@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -18,74 +17,25 @@ from dataflow.planning.graph import Node
 from dataflow.planning.operator_table import make_operator
 from dataflow.planning.physical_plan import make_plan
 from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.runtime.task.state_shares import NewSubtask, Share, merge_shares
 from dataflow.state.hashing import key_group_range
 from dataflow.state.partition import hash_partition
-from dataflow.state.parts import counting, is_base, owned
 from tests.keeping_state import SCHEMA, STREAMS, Stream, sample
 from tests.operators.operating import Emitted, context_of, drained, made
 
 MAX_GROUPS = 128
 
 
-# --- the script: it reads rules, and knows no operator
+# --- the rules, without an operator
 
 
-def regrouped(snapshots: Sequence[Snapshot], groups: range) -> Snapshot:
-    """What the subtask with the key groups ``groups`` restores of the snapshots of all former subtasks."""
-    values: dict[str, Any] = {}
-    tables: dict[str, Any] = {}
-    logs: dict[str, Any] = {}
-    for name, rule in snapshots[0].rules.items():
-        if rule.kind == "log":
-            logs[name] = _log(name, snapshots[:1] if rule.shared else snapshots, groups)
-        elif rule.kind == "table":
-            rows = pa.concat_tables([snapshot.tables[name] for snapshot in snapshots])
-            whole = rows if 0 in groups else rows.slice(0, 0)
-            tables[name] = owned(rows, rule.keys, groups, MAX_GROUPS) if rule.keys else whole
-        else:
-            values[name] = _value(rule.how or rule.kind, [snapshot.values[name] for snapshot in snapshots])
-    rules = {name: msgspec.structs.replace(rule, low=None) for name, rule in snapshots[0].rules.items()}
-    return Snapshot(values, tables, logs, rules)
-
-
-def _log(name: str, snapshots: Sequence[Snapshot], groups: range) -> list[Mapping[str, pa.Table]]:
-    """One base of all bases, and then the deltas of each: the keys of subtasks differ.
-
-    A table of a later part may be a base, too: then what came before it does not count.
-    """
-    bases: dict[str, list[pa.Table]] = {}
-    deltas: list[Mapping[str, pa.Table]] = []
-    for snapshot in snapshots:
-        rule, parts = snapshot.rules[name], cast(Sequence[Mapping[str, pa.Table]], snapshot.logs[name])
-        rows = [{n: _mine(table, rule, groups) for n, table in part.items()} for part in parts]
-        last = {n: max(i for i, part in enumerate(rows) if n in part and is_base(part[n])) for n in rows[-1]}
-        for n, at in last.items():
-            bases.setdefault(n, []).append(rows[at][n])
-        deltas += [{n: part[n] for n, at in last.items() if n in part and at < i} for i, part in enumerate(rows)]
-    return [{n: pa.concat_tables(tables) for n, tables in bases.items()}, *[part for part in deltas if part]]
-
-
-def _mine(table: pa.Table, rule: Any, groups: range) -> pa.Table:
-    rows = table if rule.low is None else counting(table, *rule.low)
-    if rule.keys:
-        return owned(rows, rule.keys, groups, MAX_GROUPS)
-    return rows if rule.shared or 0 in groups else rows.slice(0, 0)  # each row is kept in exactly one subtask
-
-
-def _value(how: str, values: Sequence[Any]) -> Any:
-    match how:
-        case "greatest":
-            return max(values)
-        case "least" | "passed":
-            return None if None in values else min(values)
-        case "all":
-            return np.all(np.array(values), axis=0).tolist()
-        case "split":
-            return {split: entry for value in values for split, entry in value.items()}
-        case "equal" | "fixed":
-            assert all(value == values[0] for value in values)
-            return values[0]
-    raise AssertionError(how)
+def regrouped(snapshots: Sequence[Snapshot], subtask: int, width: int) -> Snapshot:
+    """What a subtask restores of the snapshots of all former subtasks."""
+    former = len(snapshots)
+    shares = [Share(i, key_group_range(i, former, MAX_GROUPS), snapshot) for i, snapshot in enumerate(snapshots)]
+    return merge_shares(
+        shares, NewSubtask(subtask, width, key_group_range(subtask, width, MAX_GROUPS), MAX_GROUPS), "it"
+    )
 
 
 # --- operators
@@ -100,7 +50,7 @@ class Subtasks:
         self.operators = []
         self.parts: list[dict[str, list[Any]]] = [{} for _ in range(width)]
         for subtask, groups in enumerate(self.groups):
-            snapshot = regrouped(restored, groups) if restored else None
+            snapshot = regrouped(restored, subtask, width) if restored else None
             context = context_of(inputs[0], node.schema, restored=snapshot, groups=groups)
             context = replace(context, subtask=subtask, parallelism=width, input_schemas=tuple(inputs))
             operator: Any = made(make_operator(node.spec, context), context)

@@ -80,7 +80,7 @@ def remove(directory: str) -> None:
 def connect(directory: str) -> socket.socket:
     """Connect to the socket in ``directory``, which must be private to this user.
 
-    Raises: JobUnreachable if there is none, nobody listens, or it is not private.
+    Raises: JobUnreachable if there is none, no process listens, or it is not private.
     """
     if not os.path.isabs(directory):
         raise JobUnreachable(f"expected the path of a directory with a socket, found {directory!r}")

@@ -65,7 +65,7 @@ class Savepoints(Protocol):
 
 
 class ControlServer:
-    """Listens for a job that has ``store`` open, from construction; answers from ``start``; until ``close``.
+    """Listens for a job that has ``store`` open. It serves requests from ``start`` until ``close``.
 
     Args:
         store: the open store, whose LOCK names the socket.
@@ -83,7 +83,7 @@ class ControlServer:
         self._changed = threading.Condition()
         self._closed = False
         self._connections: set[socket.socket] = set()
-        self._without_request: set[socket.socket] = set()  # those of them from which no request has come
+        self._without_request: set[socket.socket] = set()  # connections from which no request has come
         self._owed = 0  # outcomes of accepted requests that are not sent yet
         self._waiter: threading.Thread | None = None
         self._folder: str | None = None

@@ -25,7 +25,7 @@ from dataflow.errors import (
 )
 from dataflow.planning.duplicate_precision import precisions
 from dataflow.planning.physical_plan import vertex_of
-from dataflow.protocol.events import Data
+from dataflow.protocol.events import BarrierKind, Data
 from dataflow.runtime.checkpoint_reader.channels import StoredChannels
 from dataflow.runtime.checkpoint_reader.column_types import schema_of
 from dataflow.runtime.checkpoint_reader.state import state_tables
@@ -33,7 +33,6 @@ from dataflow.runtime.restore.find_checkpoint import states_of
 from dataflow.runtime.task.parts import ChannelState, TaskState
 from dataflow.snapshots.processes import Channel
 from dataflow.store.directory import DirectoryStore
-from dataflow.store.export import SAVEPOINT
 from dataflow.store.folder import CheckpointFolder
 from dataflow.store.manifest import Parent
 from dataflow.store.status import CheckpointStatus, StoredObject, objects_in, status_of
@@ -125,7 +124,7 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         mode = self.mode.value
-        if self.kind == SAVEPOINT and self.mode is Mode.UNALIGNED:
+        if self.kind == BarrierKind.SAVEPOINT.value and self.mode is Mode.UNALIGNED:
             mode += f" ({self.mode.guarantee.value}: this mode cannot align a savepoint)"
         return f"Checkpoint({str(self._folder.path)!r}): {self.kind}, {mode}, {self.status}"
 

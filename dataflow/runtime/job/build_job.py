@@ -119,11 +119,11 @@ class Settings:
     rows back, and ``folding`` the rule by which it folds them. ``task_bytes`` are the bytes that may wait in all
     channels into a task. ``spill`` says where rows of a batch are sorted; None: as by default. ``emitted`` makes what
     takes note of the rows that a user's operators and sources emit. ``make_id`` makes the id of a new job. ``recorder``
-    records what the job does; ``engine`` is the name of the runner. ``locks`` are those of the run, which outlive this
-    attempt; None: the job takes its own, and releases them. ``notices`` are those of the earlier attempts of the run,
-    which gives them as warnings; None: there are none, so an error of building the job gets them as notes.
-    ``changes`` are those of the pipeline that a restore accepts. ``take_back``: rows that sinks committed after a
-    checkpoint elsewhere, which is restored, may be deleted.
+    records what the job does; ``engine`` is the name of the runner. ``locks`` belong to the run, and outlive this
+    attempt; None: the job takes its own, and releases them. ``notices`` collect the warnings of all attempts of the
+    run; None: there is no earlier attempt, so an error of building the job gets them as notes.
+    ``changes`` are the changes of the pipeline that a restore accepts. ``take_back``: if a checkpoint elsewhere is
+    restored, rows that sinks committed after it may be deleted.
     """
 
     pipeline: str
@@ -159,7 +159,7 @@ class Settings:
 def build(plan: Plan, settings: Settings) -> Job:
     """Return a job that is ready to step; the locks of its store and sinks are taken.
 
-    ``job.close()`` releases them, unless they are those of the run.
+    ``job.close()`` releases them, unless they belong to the run.
 
     Raises: errors of locking, restoring, checking the input and recovering the sinks; then nothing stays locked.
     """

@@ -1,4 +1,4 @@
-"""The locks of one run: that of the store, and those of the outputs of sinks. All attempts of the run share them.
+"""The locks of one run, on the store and on the outputs of sinks. All attempts of the run share them.
 
 A restart does not release them. Otherwise another job could write there between two attempts.
 """

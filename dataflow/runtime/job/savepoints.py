@@ -120,11 +120,11 @@ class Savepoints:
         self._probe = probe
         #: Has every savepoint that was added and is not done.
         self._open: list[Savepoint] = []
-        #: Those of ``_open`` that are being copied, or wait for that.
+        #: The savepoints of ``_open`` that are being copied, or wait for that.
         self._copying: list[Savepoint] = []
         #: By checkpoint, the number of savepoints that need it. It is durable.
         self._held: Counter[int] = Counter()
-        #: Those of ``_held`` that are to be deleted afterwards.
+        #: The checkpoints of ``_held`` that are to be deleted afterwards.
         self._replaced: set[int] = set()
 
     @property

@@ -239,7 +239,7 @@ def _differing_columns(job: StoredJob, plan: Plan) -> list[str]:
 def refuse_rows_after_end(states: Mapping[str, TaskState], plan: Plan) -> None:
     """Raise CheckpointMismatch if an operator that has ended would get rows, because a new source leads to it.
 
-    ``states`` are those of the tasks of ``plan``.
+    ``states`` has the state of each task of ``plan``.
     """
     running: set[str] = set()
     for task, before in plan.predecessors().items():  # in topological order

@@ -68,9 +68,9 @@ log = logging.getLogger("dataflow.restore")
 class RestoredCheckpoint:
     """A checkpoint, read and verified: its manifest, the state of each task, and the report on it.
 
-    ``states`` are those of the tasks of the plan: regrouped, if ``moved``, because these are others than the tasks that
-    stored them. ``abandoned`` are newer checkpoints, which the restore deletes. ``damaged`` are newer checkpoints that
-    could not be read. ``is_elsewhere``: it is in another directory than the one that the job writes to.
+    ``states`` has the state of each task of the plan. It is regrouped if ``moved``, because other tasks stored it.
+    ``abandoned`` are newer checkpoints, which the restore deletes. ``damaged`` are newer checkpoints that could not be
+    read. ``is_elsewhere``: it is in another directory than the one that the job writes to.
     """
 
     manifest: Manifest
@@ -155,7 +155,7 @@ def report_on(store: CheckpointStore, manifest: Manifest, states: Mapping[str, T
     ``states`` are those of the checkpoint. Raises: CheckpointDamaged, StoreError.
     """
     with damaged_by(f"checkpoint {manifest.checkpoint} in {store.location}"):
-        return _report(manifest, states, store.location, store, ())
+        return _report(manifest, states, store.location, rows_read_again(store, manifest.checkpoint, states), ())
 
 
 def _is_savepoint(store: CheckpointStore, checkpoint: int) -> bool:
@@ -279,7 +279,7 @@ class _Fit:
         location: str,
         verify: Callable[[Manifest, Mapping[str, TaskState]], None],
     ) -> _Read:
-        """Return a checkpoint with the states of the tasks of the plan. ``_restored`` will refuse that of another one.
+        """Return a checkpoint with the states of the plan's tasks. ``_restored`` will refuse one of another pipeline.
 
         Raises: CheckpointDamaged; ConfigurationError for changes that cannot be; the errors of ``verify``.
         """
@@ -306,7 +306,7 @@ class _Fit:
         return _Read(manifest, stored, job, states, moved, evolved)
 
     def _refuse_others(self, job: StoredJob, what: str, pipeline: str) -> None:
-        """Raise CheckpointMismatch unless the operators are those of the plan."""
+        """Raise CheckpointMismatch unless the plan has the same operators."""
         if self.plan.execution is Execution.BATCH:
             return refuse_another(job.nodes, list(job.states), what, pipeline, self.plan)
         with damaged_by(what):
@@ -384,9 +384,10 @@ def _restored(
     if read.refusal is not None:
         raise read.refusal
     manifest, stored = read.manifest, read.stored
-    report = _report(manifest, read.job.states, location, store, skipped, limit)
-    if read.evolved:  # traces of later checkpoints have the names of old
-        again = rows_read_again(store, manifest.checkpoint, stored, limit)
+    # traces of later checkpoints have the old names
+    again = rows_read_again(store, manifest.checkpoint, stored, limit)
+    report = _report(manifest, read.job.states, location, again, skipped)
+    if read.evolved:
         report = replace(report, replayed=_under_new_names(again, stored, read.job.states), evolved=read.evolved)
     if read.moved:
         report = replace(report, rescaled=rescaled(manifest.nodes, plan))
@@ -406,9 +407,8 @@ def _report(
     manifest: Manifest,
     states: Mapping[str, TaskState],
     location: str,
-    store: CheckpointStore,
+    replayed: Mapping[str, int],
     skipped: Sequence[Skipped],
-    limit: int | None = None,
 ) -> RestoreReport:
     mode = _mode(manifest)
     return RestoreReport(
@@ -417,7 +417,7 @@ def _report(
         mode=mode,
         finished=manifest.finished,
         offsets={key: split["offset"] for key, split in open_splits(states).items()},
-        replayed=rows_read_again(store, manifest.checkpoint, states, limit),
+        replayed=replayed,
         duplicates=tuple(d for state in states.values() for d in state.duplicates),
         precision=precisions(manifest.nodes, mode),
         in_flight=tuple(c for state in states.values() for c in state.in_flight),

@@ -1,4 +1,4 @@
-"""List the splits that a source has now, beside those of a checkpoint; a restore does not need them."""
+"""List the splits that a source has now, to find new ones; a restore does not need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regroup a checkpoint for other subtasks: from the states of the old tasks to those of the tasks of a plan.
+"""Regroup a checkpoint for other subtasks: make the states of the tasks of a plan from the states of the old tasks.
 
 State belongs to an operator and a key group, rows in flight to an operator's input and a key. Neither belongs to a
 task, because chains may split or join. So the old tasks are first taken apart by operator, and the new tasks are put
@@ -54,7 +54,7 @@ def rescaled(nodes: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, tuple[
 
 
 def has_moved(nodes: Sequence[Mapping[str, Any]], states: Mapping[str, TaskState], plan: Plan) -> bool:
-    """Return whether the tasks of ``plan`` are others than those of a checkpoint, so that state must be regrouped."""
+    """Return whether a checkpoint has other tasks than ``plan``, so that state must be regrouped."""
     tasks = {task: vertex for vertex, _, task in plan.tasks()}
     if list(tasks) != list(states) or rescaled(nodes, plan):
         return True
@@ -95,6 +95,8 @@ class _Placed:
 
 
 class _Regrouping:
+    """Takes the old tasks apart by operator, once, and makes the state of each new task."""
+
     def __init__(
         self,
         nodes: Sequence[Mapping[str, Any]],
@@ -104,7 +106,6 @@ class _Regrouping:
     ) -> None:
         self._plan = plan
         self._note = note
-        self._compared: set[str] = set()
         self._holders: dict[str, list[TaskState]] = {}
         for state in states.values():
             for name in state.names:
@@ -115,12 +116,14 @@ class _Regrouping:
                 raise CheckpointDamaged(
                     f"operator {excerpt(node['name'])} had {node['parallelism']} subtasks, and {count} have state"
                 )
-        self._shares = {name: self._shares_of(name, holders) for name, holders in self._holders.items()}
+        placed = {node.name: node for node in plan.graph if node.name in self._holders}
+        self._shares = {name: self._checked(node, self._shares_of(name)) for name, node in placed.items()}
         self._splits = dealt_splits(plan, self._holders)
         self._rows = regroup_rows(nodes, states, plan)
 
-    def _shares_of(self, name: str, holders: Sequence[TaskState]) -> list[Share]:
+    def _shares_of(self, name: str) -> list[Share]:
         shares: list[Share] = []
+        holders = self._holders[name]
         for i, state in enumerate(holders):
             splits = open_splits_of(state)
             if ranges := state.ranges.get(name):
@@ -135,6 +138,22 @@ class _Regrouping:
             reached = _reached(snapshot, state.passed.get(name))
             shares.append(Share(i, groups, snapshot, reached, state.ended, frozenset(told), splits))
         return shares
+
+    def _checked(self, node: Node, shares: Sequence[Share]) -> Sequence[Share]:
+        """Return the shares; of rows that are equal in all subtasks, each has the copy of the first.
+
+        Raises: CheckpointMismatch if rows of a user's operator belong to other subtasks than stored them.
+        """
+        if not all([share.snapshot.rules for share in shares]):
+            return shares
+        if node.is_users:
+            refuse_foreign_rows(node.name, shares, self._plan.max_key_groups)
+        first = shares[0].snapshot
+        shared = [piece for piece, rule in first.rules.items() if rule.shared]
+        for text in differing_copies(shares, shared, node.name):
+            self._note(text)
+        copies = {piece: first.logs[piece] for piece in shared}
+        return [replace(s, snapshot=replace(s.snapshot, logs={**s.snapshot.logs, **copies})) for s in shares]
 
     def new_states(self) -> dict[str, TaskState]:
         return {task: self._new_state(vertex, i, task) for vertex, i, task in self._plan.tasks()}
@@ -174,7 +193,7 @@ class _Regrouping:
         )
 
     def _placed(self, node: Node, new: NewSubtask, *, is_running: bool) -> _Placed:
-        shares: Sequence[Share] = self._shares[node.name]
+        shares = self._shares[node.name]
         is_empty = not any([s.snapshot.values or s.snapshot.tables or s.snapshot.logs for s in shares])
         ports = frozenset.intersection(*[share.ended_ports for share in shares])
         reached = _lowest([share.reached for share in shares if not share.ended])
@@ -182,11 +201,9 @@ class _Regrouping:
             return _Placed(Snapshot(), (), reached, ports)
         if not all([share.snapshot.rules for share in shares]):
             return _Placed(rescaled_by_hand(node, shares, new, is_running=is_running), (), reached, ports)
-        if node.is_users:
-            refuse_foreign_rows(node.name, shares, new.max_key_groups)
-        rules = shares[0].snapshot.rules
-        shares = self._with_one_copy(shares, node.name)
-        if not is_by_key(rules) or isinstance(node.spec, Write):  # a writer prepares its transactions as one
+        if not is_by_key(shares[0].snapshot.rules) or isinstance(
+            node.spec, Write
+        ):  # a writer prepares its transactions as one
             if node.is_users and is_running and any([share.ended for share in shares]):
                 raise ended_in_part(node.name, shares)
             return _Placed(merge_shares(shares, new, node.name), (), reached, ports)
@@ -197,23 +214,9 @@ class _Regrouping:
         ]
         has_ended = is_running and any([share.ended for share in mine])
         if agree(mine) and not has_ended:
-            own = new if len(mine) > 1 else replace(new, groups=_overlap(mine[0].groups, new.groups))
-            return _Placed(merge_shares(mine, own, node.name), (), _lowest_known(mine), mine[0].ended_ports)
-        each = [replace(s, snapshot=merge_shares([s], replace(new, groups=s.groups), node.name)) for s in mine]
-        return _Placed(None, each)
-
-    def _with_one_copy(self, shares: Sequence[Share], name: str) -> Sequence[Share]:
-        """Return the shares; of rows that are equal in all subtasks, each has the copy of the first."""
-        first = shares[0].snapshot
-        shared = [piece for piece, rule in first.rules.items() if rule.shared]
-        if not shared:
-            return shares
-        if name not in self._compared:
-            self._compared.add(name)
-            for text in differing_copies(shares, shared, name):
-                self._note(text)
-        copies = {piece: first.logs[piece] for piece in shared}
-        return [replace(s, snapshot=replace(s.snapshot, logs={**s.snapshot.logs, **copies})) for s in shares]
+            reached = _lowest([share.reached for share in mine])
+            return _Placed(merge_shares(mine, new, node.name), (), reached, mine[0].ended_ports)
+        return _Placed(None, [replace(share, snapshot=merge_shares([share], new, node.name)) for share in mine])
 
 
 def _reached(snapshot: Snapshot, passed: int | None) -> int | None:
@@ -223,13 +226,9 @@ def _reached(snapshot: Snapshot, passed: int | None) -> int | None:
 
 
 def _lowest(times: Sequence[int | None]) -> int | None:
+    """Return the lowest watermark; None if there is none, or one is not known."""
     known = [time for time in times if time is not None]
-    return min(known) if known and len(known) == len(times) else None
-
-
-def _lowest_known(shares: Sequence[Share]) -> int | None:
-    """Return the watermark that shares have reached, which agree on those that they store."""
-    return _lowest([share.reached for share in shares])
+    return min(known, default=None) if len(known) == len(times) else None
 
 
 def _overlap(one: range, other: range) -> range:

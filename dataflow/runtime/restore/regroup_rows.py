@@ -14,7 +14,7 @@ from typing import Any
 
 from dataflow.contracts.updates import Updates
 from dataflow.errors import CheckpointDamaged
-from dataflow.events.plan_shape import channel_name
+from dataflow.events.plan_shape import channel_ends
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import Plan, Vertex
 from dataflow.protocol.events import Data
@@ -84,13 +84,12 @@ def port_of(captured: ChannelState, states: Mapping[str, TaskState], inputs: Seq
     """
     if captured.port is not None:
         return captured.port
-    for source, state in states.items():
-        for port in range(len(inputs)):
-            if captured.channel == channel_name(source, captured.task, port):
-                return port
-        if captured.channel == channel_name(source, captured.task):
-            ports = [port for port, name in enumerate(inputs) if name in state.operators or name in state.ranges]
-            return ports[0] if ports else 0
+    source, target, port = channel_ends(captured.channel) or ("", "", None)
+    if source in states and target == captured.task and (port is None or port < len(inputs)):
+        if port is not None:
+            return port
+        names = states[source].names
+        return next((port for port, name in enumerate(inputs) if name in names), 0)
     raise CheckpointDamaged(f"rows are in flight on {excerpt(captured.channel)}, but the job had no such channel")
 
 

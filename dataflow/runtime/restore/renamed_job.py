@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from dataflow.events.plan_shape import channel_name, task_id
+from dataflow.events.plan_shape import channel_ends, channel_name
 from dataflow.planning.physical_plan import vertex_of
 from dataflow.runtime.restore.stored_job import StoredJob
 from dataflow.runtime.task.parts import ChannelState, Duplicates, TaskState, operator_of
@@ -15,11 +15,6 @@ from dataflow.runtime.task.parts import ChannelState, Duplicates, TaskState, ope
 _End = TypeVar("_End", ChannelState, Duplicates)
 
 __all__ = ["renamed_job", "without_operators"]
-
-_CHANNEL: Final = re.compile(
-    r"(?P<source>[^\[\]]+)\[(?P<from>\d+)\] -> (?P<target>[^\[\]]+)\[(?P<to>\d+)\](?P<port> \(input \d+\))?"
-)
-"""The name of a channel. Names of operators hold no brackets, so this is exact."""
 
 
 def renamed_job(job: StoredJob, names: Mapping[str, str]) -> StoredJob:
@@ -51,14 +46,11 @@ class _Names:
 
     def channel(self, channel: str) -> str:
         """Return the name of a channel, or of the operator before another one of the same task."""
-        ends = _CHANNEL.fullmatch(channel)
+        ends = channel_ends(channel)
         if ends is None:
             return self(channel)
-        source, target = (
-            task_id(self(ends["source"]), int(ends["from"])),
-            task_id(self(ends["target"]), int(ends["to"])),
-        )
-        return channel_name(source, target) + (ends["port"] or "")
+        source, target, port = ends
+        return channel_name(self(source), self(target), port)
 
 
 def _renamed_state(state: TaskState, new: _Names) -> TaskState:

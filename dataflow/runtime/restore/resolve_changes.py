@@ -24,7 +24,7 @@ class Resolved:
     """The changes that a user allows, for one checkpoint and one pipeline.
 
     Attributes:
-        operators: new names of operators, by those of the checkpoint.
+        operators: new names of operators, by their names in the checkpoint.
         dropped: operators to drop, by their names in the checkpoint.
         pieces: what is allowed for pieces, by the operator's name now.
         unknown: names in ``allow_dropped=`` that neither the checkpoint nor the pipeline has.

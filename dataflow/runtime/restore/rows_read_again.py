@@ -57,7 +57,7 @@ def rows_read_again(
 
 
 def _readers(store: CheckpointStore, above: int, states: Mapping[str, TaskState]) -> list[str]:
-    """Return the tasks that may have read on: those of the sources, at the parallelism of later checkpoints, too."""
+    """Return the source tasks that may have read more rows, also at the parallelism of later checkpoints."""
     sources = {vertex_of(task): None for task, state in states.items() if "splits" in state.inlet}
     tasks = {task: None for task in states if vertex_of(task) in sources}
     for n in store.checkpoints():

@@ -106,8 +106,8 @@ def refuse_sinks_inside(restore: object, graph: Graph) -> None:
 class SinkStarts:
     """The calls with which the sinks start, after all checks: ``begins``, and ``recovers`` with their transactions.
 
-    ``checkpoint`` is the restored one; None: the job starts from nothing. ``columns`` are those of now, of the sinks
-    whose columns have changed since.
+    ``checkpoint`` is the restored one; None: the job starts from nothing. ``columns`` has the
+    present columns of the sinks whose columns have changed since.
     """
 
     begins: Mapping[str, TwoPhaseSink]

@@ -24,7 +24,7 @@ class StoredJob:
         targets: where these handles were staged, by sink; a sink without a target has none.
         earlier_targets: the targets that each sink has left, oldest first.
         new: the operators that the pipeline has and the checkpoint had not: they have no state, and start empty.
-        is_committed: whether all ``transactions`` are known to be committed, as those of an exported savepoint are.
+        is_committed: whether all ``transactions`` are known to be committed, as in an exported savepoint.
     """
 
     nodes: Sequence[Mapping[str, Any]]

@@ -5,7 +5,7 @@ channel has another sender: the rows of a key come from several old channels, an
 any new one. So the task takes them first. The rules:
 
 1. Rows put back into an operator come before those put back into the operators upstream of it in the same chain, whose
-   results it takes next. Those of a lower generation come first: an earlier restore put them back.
+   results it takes next. Rows of a lower generation come first: an earlier restore put them back.
 2. Until all are taken, nothing is taken from the input but barriers that overtake, and cancels; no timer is called, and
    only a checkpoint that overtakes may start.
 3. A snapshot that is taken meanwhile keeps the rows that are left, as channel state with their operator, port and

@@ -102,7 +102,6 @@ class RangedOperator(Operator):
         ]
         #: The first key group of each range, for the range of a key group.
         self._firsts = [each.groups.start for each in self._ranges]
-        self._is_open = False
 
     def _context_of(self, number: int, share: Share) -> OperatorContext:
         return replace(
@@ -124,7 +123,6 @@ class RangedOperator(Operator):
         return self._ranges[0].operator.kernels
 
     def open(self) -> None:
-        self._is_open = True
         for each in self._ranges:
             each.operator.open()
 

@@ -169,7 +169,7 @@ class TaskInput(ABC):
         """Return the split of the current rows and the offset up to which it was read, as text, for messages.
 
         Args:
-            is_polled: return those of the split that is being polled instead. Both are "" if this is no source.
+            is_polled: return them of the split that is being polled. Both are "" if this is no source.
         """
         return "", ""
 
